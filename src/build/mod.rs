@@ -1,0 +1,1 @@
+//! Pure: a validated cluster to Kubernetes objects, one file a kind.

@@ -1,0 +1,1 @@
+//! Custom resource types, defaults, CEL rules, printer columns, condition vocabulary.

@@ -1,0 +1,1 @@
+//! The shell of the operator: watch, observe, execute one step, report.

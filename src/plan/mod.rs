@@ -1,0 +1,1 @@
+//! Pure: `Observed` to `Plan`; a file per situation.

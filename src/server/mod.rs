@@ -1,0 +1,1 @@
+//! The shell that carries out the node's effects: listeners, services, peer links, threads.

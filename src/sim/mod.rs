@@ -1,0 +1,1 @@
+//! Seeded simulation of the pure rooms: clock, network, disk, faults and oracles.

@@ -1,0 +1,1 @@
+//! Generated etcd v3 protobufs, our peer and member messages, error texts and codes.
