@@ -1,1 +1,5 @@
-//! The shell of the operator: watch, observe, execute one step, report.
+//! The operator's shell: observe, plan, execute one step, report. It carries out what the plan
+//! says and decides nothing that the plan did not; the Kubernetes and local platforms differ only
+//! in how a request is carried out.
+
+pub mod local;
