@@ -2,4 +2,5 @@
 //! says and decides nothing that the plan did not; the Kubernetes and local platforms differ only
 //! in how a request is carried out.
 
+pub mod kubernetes;
 pub mod local;
