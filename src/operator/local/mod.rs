@@ -2,4 +2,5 @@
 //! the record that a process is wanted, a pod is a child process, the node is this machine. The
 //! plan and the loop are those of Kubernetes; nothing is decided here.
 
+pub mod home;
 pub mod supervisor;

@@ -1,0 +1,458 @@
+//! The directory of a local cluster: what stands for the API server's objects. Claims are
+//! directories that carry their own record, so that a removed directory is a lost disk; sets,
+//! ports, the latch and the cluster's UID are one small file. Knows no process and no plan.
+//!
+//! ```text
+//! <dir>/lock              held while a `quorate local` runs here
+//! <dir>/state.json        UID, epoch, latch, sets, ports (written whole, renamed into place)
+//! <dir>/operator-secret   the key that authorises calls to the members
+//! <dir>/claims/<claim>/claim.json, data/
+//! <dir>/logs/<member>.log
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What went wrong with the directory.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file operation failed.
+    #[error("cannot {act} {}", path.display())]
+    File {
+        /// What was tried.
+        act: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another `quorate local` runs in this directory.
+    #[error("{} is in use by another `quorate local`: stop it, or choose another --dir", .0.display())]
+    InUse(PathBuf),
+    /// The directory belongs to another cluster.
+    #[error("{} holds the cluster {found}, not {wanted}: choose another --dir", path.display())]
+    OtherCluster {
+        /// The directory.
+        path: PathBuf,
+        /// The cluster found.
+        found: String,
+        /// The cluster asked for.
+        wanted: String,
+    },
+    /// A record is not what was written.
+    #[error("{} is damaged: restore it, or remove the directory to begin anew", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// No pair of ports is free.
+    #[error("no two free ports on 127.0.0.1 from {from} on: choose another --base-port")]
+    NoPorts {
+        /// Where the search began.
+        from: u16,
+    },
+}
+
+/// The loopback ports of one member, kept for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// Of the etcd API.
+    pub client: u16,
+    /// Of Raft and `quorate.v1`.
+    pub peer: u16,
+}
+
+/// The immutable identity latch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatchRecord {
+    /// The resource's incarnation.
+    pub incarnation: u64,
+    /// The member that bootstraps.
+    pub seed: String,
+    /// What makes the bootstrap call idempotent.
+    pub nonce: String,
+}
+
+/// That a member's process is wanted, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRecord {
+    /// This record's own identity.
+    pub uid: String,
+    /// The claim that it mounts.
+    pub claim: String,
+    /// Hash of the inputs that it was rendered from.
+    pub input_hash: String,
+    /// Number of the builder that rendered it.
+    pub builder: u64,
+    /// The server's arguments, as rendered.
+    pub arguments: Vec<String>,
+}
+
+/// A directory that stands for a volume claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimRecord {
+    /// This claim's own identity.
+    pub uid: String,
+    /// The member that it belongs to.
+    pub member: String,
+    /// The life of the cluster that it belongs to.
+    pub cluster_uid: String,
+    /// Whether its member has joined.
+    pub joined: bool,
+}
+
+/// What `state.json` holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The resource's name.
+    pub cluster: String,
+    /// The resource's UID: one for the life of the directory.
+    pub cluster_uid: String,
+    /// Raised by every start: stands for the Lease's transitions.
+    pub epoch: u64,
+    /// The resource's generation: raised by every edit of the file.
+    pub generation: i64,
+    /// The file's specification as of that generation.
+    pub spec: serde_json::Value,
+    /// The status as last written.
+    pub status: serde_json::Value,
+    /// The latch, once created.
+    pub latch: Option<LatchRecord>,
+    /// Wanted processes by member.
+    pub sets: BTreeMap<String, SetRecord>,
+    /// Ports by member; never given to another name.
+    pub ports: BTreeMap<String, Ports>,
+}
+
+/// The opened directory.
+#[derive(Debug)]
+pub struct Home {
+    root: PathBuf,
+    base_port: u16,
+    state: State,
+    _lock: File,
+}
+
+impl Home {
+    /// Opens or creates the directory for this cluster and takes its lock.
+    pub fn open(root: &Path, cluster: &str, base_port: u16) -> Result<Self, Error> {
+        for directory in [root.to_owned(), root.join("claims"), root.join("logs")] {
+            fs::create_dir_all(&directory).map_err(file("create", &directory))?;
+        }
+        // Children get absolute paths, whatever their working directory.
+        let root = &root.canonicalize().map_err(file("resolve", root))?;
+        let lock = take_lock(root)?;
+        let path = root.join("state.json");
+        let mut state = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| Error::Damaged {
+                path: path.clone(),
+                source,
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                State::new(cluster.to_owned())
+            }
+            Err(source) => return Err(file("read", &path)(source)),
+        };
+        if state.cluster != cluster {
+            let (found, wanted) = (state.cluster, cluster.to_owned());
+            return Err(Error::OtherCluster {
+                path: root.to_owned(),
+                found,
+                wanted,
+            });
+        }
+        state.epoch += 1;
+        let mut home = Self {
+            root: root.to_owned(),
+            base_port,
+            state,
+            _lock: lock,
+        };
+        home.update(|_| ())?;
+        home.secret()?;
+        Ok(home)
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What is recorded.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Changes the record; written whole and renamed into place before this returns. A failed
+    /// write changes nothing.
+    pub fn update<T>(&mut self, change: impl FnOnce(&mut State) -> T) -> Result<T, Error> {
+        let mut state = self.state.clone();
+        let answer = change(&mut state);
+        let path = self.root.join("state.json");
+        write_json(&path, &state)?;
+        self.state = state;
+        Ok(answer)
+    }
+
+    /// Path of the key file that authorises calls to the members, and the key.
+    pub fn secret(&self) -> Result<(PathBuf, Vec<u8>), Error> {
+        let path = self.root.join("operator-secret");
+        if !path.exists() {
+            let key = format!(
+                "{}{}",
+                uuid::Uuid::new_v4().simple(),
+                uuid::Uuid::new_v4().simple()
+            );
+            let mut options = OpenOptions::new();
+            let mut new = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+                .map_err(file("create", &path))?;
+            new.write_all(key.as_bytes())
+                .map_err(file("write", &path))?;
+        }
+        let key = fs::read(&path).map_err(file("read", &path))?;
+        Ok((path, key))
+    }
+
+    /// The ports of a member, allotted at the first call and kept.
+    pub fn ports(&mut self, member: &str) -> Result<Ports, Error> {
+        if let Some(ports) = self.state.ports.get(member) {
+            return Ok(*ports);
+        }
+        let taken: Vec<u16> = self
+            .state
+            .ports
+            .values()
+            .flat_map(|ports| [ports.client, ports.peer])
+            .collect();
+        let mut free = (self.base_port..u16::MAX).filter(|port| {
+            !taken.contains(port) && TcpListener::bind(("127.0.0.1", *port)).is_ok()
+        });
+        let from = self.base_port;
+        let (Some(client), Some(peer)) = (free.next(), free.next()) else {
+            return Err(Error::NoPorts { from });
+        };
+        let ports = Ports { client, peer };
+        self.update(|state| state.ports.insert(member.to_owned(), ports))?;
+        Ok(ports)
+    }
+
+    /// All claims that are there now, by name, read from the disk.
+    pub fn claims(&self) -> Result<BTreeMap<String, ClaimRecord>, Error> {
+        let directory = self.root.join("claims");
+        let mut claims = BTreeMap::new();
+        for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
+            let entry = entry.map_err(file("list", &directory))?;
+            let path = entry.path().join("claim.json");
+            match fs::read(&path) {
+                Ok(bytes) => {
+                    let claim = serde_json::from_slice(&bytes)
+                        .map_err(|source| Error::Damaged { path, source })?;
+                    claims.insert(entry.file_name().to_string_lossy().into_owned(), claim);
+                }
+                // A directory whose record is gone is a lost disk, as is a lost directory.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(file("read", &path)(source)),
+            }
+        }
+        Ok(claims)
+    }
+
+    /// Where the server of this claim keeps its data.
+    pub fn data_dir(&self, claim: &str) -> PathBuf {
+        self.root.join("claims").join(claim).join("data")
+    }
+
+    /// Where the output of this member's server goes.
+    pub fn log(&self, member: &str) -> PathBuf {
+        self.root.join("logs").join(format!("{member}.log"))
+    }
+
+    /// Makes a claim, or leaves the one that is there. Returns its record.
+    pub fn create_claim(&self, claim: &str, member: &str) -> Result<ClaimRecord, Error> {
+        if let Some(found) = self.claims()?.remove(claim) {
+            return Ok(found);
+        }
+        let directory = self.root.join("claims").join(claim);
+        let data = self.data_dir(claim);
+        fs::create_dir_all(&data).map_err(file("create", &data))?;
+        let record = ClaimRecord {
+            uid: uuid::Uuid::new_v4().to_string(),
+            member: member.to_owned(),
+            cluster_uid: self.state.cluster_uid.clone(),
+            joined: false,
+        };
+        write_json(&directory.join("claim.json"), &record)?;
+        Ok(record)
+    }
+
+    /// Marks a claim as belonging to a member that has joined.
+    pub fn mark_joined(&self, claim: &str) -> Result<(), Error> {
+        let Some(mut record) = self.claims()?.remove(claim) else {
+            return Ok(());
+        };
+        record.joined = true;
+        write_json(
+            &self.root.join("claims").join(claim).join("claim.json"),
+            &record,
+        )
+    }
+
+    /// Removes a claim's directory if it is still the one meant. True if it was there.
+    pub fn delete_claim(&self, claim: &str, uid: &str) -> Result<bool, Error> {
+        match self.claims()?.remove(claim) {
+            Some(found) if found.uid == uid => {
+                let directory = self.root.join("claims").join(claim);
+                fs::remove_dir_all(&directory).map_err(file("remove", &directory))?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+impl State {
+    fn new(cluster: String) -> Self {
+        Self {
+            cluster,
+            cluster_uid: uuid::Uuid::new_v4().to_string(),
+            epoch: 0,
+            generation: 0,
+            spec: serde_json::Value::Null,
+            status: serde_json::Value::Null,
+            latch: None,
+            sets: BTreeMap::new(),
+            ports: BTreeMap::new(),
+        }
+    }
+}
+
+fn take_lock(root: &Path) -> Result<File, Error> {
+    let path = root.join("lock");
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(file("open", &path))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Error::InUse(root.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(file("lock", &path)(source)),
+    }
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    let bytes = serde_json::to_vec_pretty(value).map_err(|source| Error::Damaged {
+        path: path.to_owned(),
+        source,
+    })?;
+    let new = path.with_extension("json.new");
+    let mut out = File::create(&new).map_err(file("create", &new))?;
+    out.write_all(&bytes).map_err(file("write", &new))?;
+    out.sync_data().map_err(file("sync", &new))?;
+    fs::rename(&new, path).map_err(file("rename", &new))
+}
+
+fn file(act: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { act, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(directory: &tempfile::TempDir) -> Result<Home, Error> {
+        Home::open(directory.path(), "demo", 42_000)
+    }
+
+    #[test]
+    fn a_directory_keeps_its_identity_and_raises_the_epoch() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut home = open(&directory).expect("a new home");
+        let (uid, epoch) = (home.state().cluster_uid.clone(), home.state().epoch);
+        let ports = home.ports("demo-1").expect("ports");
+        let (_, key) = home.secret().expect("a key");
+        drop(home);
+        let mut home = open(&directory).expect("the same home");
+        assert_eq!(home.state().cluster_uid, uid);
+        assert_eq!(home.state().epoch, epoch + 1);
+        assert_eq!(home.ports("demo-1").expect("ports"), ports);
+        let other = home.ports("demo-2").expect("ports");
+        assert!(![other.client, other.peer].contains(&ports.client));
+        assert_eq!(home.secret().expect("a key").1, key);
+    }
+
+    #[test]
+    fn one_at_a_time_and_one_cluster_a_directory() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let home = open(&directory).expect("a new home");
+        let second = open(&directory).expect_err("the lock is held");
+        assert!(second.to_string().contains("in use"), "{second}");
+        drop(home);
+        let error = Home::open(directory.path(), "other", 42_000).expect_err("another cluster's");
+        assert!(
+            error
+                .to_string()
+                .contains("holds the cluster demo, not other"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_removed_directory_is_a_lost_claim_and_deletion_needs_the_right_uid() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let home = open(&directory).expect("a new home");
+        let claim = home.create_claim("data-demo-1", "demo-1").expect("a claim");
+        assert_eq!(
+            home.create_claim("data-demo-1", "demo-1")
+                .expect("the same"),
+            claim
+        );
+        home.mark_joined("data-demo-1").expect("marked");
+        assert!(home.claims().expect("claims")["data-demo-1"].joined);
+        assert!(
+            !home
+                .delete_claim("data-demo-1", "someone else's")
+                .expect("no failure")
+        );
+        assert!(home.data_dir("data-demo-1").is_dir());
+        fs::remove_dir_all(home.data_dir("data-demo-1").parent().expect("its claim"))
+            .expect("removed by hand");
+        assert!(home.claims().expect("claims").is_empty());
+        let again = home
+            .create_claim("data-demo-1", "demo-1")
+            .expect("a new claim");
+        assert_ne!(again.uid, claim.uid);
+        assert!(
+            home.delete_claim("data-demo-1", &again.uid)
+                .expect("deleted")
+        );
+    }
+
+    #[test]
+    fn a_damaged_record_is_named() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        drop(open(&directory).expect("a new home"));
+        fs::write(directory.path().join("state.json"), "{").expect("written");
+        let error = open(&directory).expect_err("damaged");
+        assert!(
+            error.to_string().contains("state.json is damaged"),
+            "{error}"
+        );
+    }
+}
