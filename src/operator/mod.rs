@@ -4,3 +4,4 @@
 
 pub mod kubernetes;
 pub mod local;
+pub mod metrics;

@@ -2,3 +2,4 @@
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
 pub mod lease;
+pub mod probes;
