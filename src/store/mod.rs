@@ -1,1 +1,22 @@
-//! The MVCC state machine: deterministic, in memory. Never reads a clock or random numbers.
+//! The MVCC state machine of a member: keys with their history, leases, compaction, watch
+//! matching, checkpoints. A value with one owner that applies commands, and frozen views that
+//! any thread may read.
+//!
+//! Apply depends on the command, its position and the state alone: it never reads a clock, a
+//! random number, a configuration or a file, and never blocks. Views never change once
+//! published.
+
+mod command;
+mod error;
+
+pub use command::*;
+pub use error::Error;
+
+/// A revision of the store. 1 is the empty store; the first write makes 2.
+pub type Revision = i64;
+
+/// Identity of a lease; 0 means none.
+pub type LeaseId = i64;
+
+/// The largest time to live that can be granted, in seconds (etcd's bound).
+pub const MAX_LEASE_TTL: i64 = 9_000_000_000;

@@ -1,0 +1,64 @@
+//! The store's one error enum. Never carries a gRPC code: the services map each variant onto
+//! etcd's text and code.
+
+use super::Revision;
+
+/// Why the store refuses a request. A refused command changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The key of a request, of an operation or of a compare is empty.
+    #[error("the key is empty")]
+    EmptyKey,
+    /// `ignore_value` together with a value.
+    #[error("a value is given although the value is to be kept")]
+    ValueProvided,
+    /// `ignore_lease` together with a lease.
+    #[error("a lease is given although the lease is to be kept")]
+    LeaseProvided,
+    /// `ignore_value` or `ignore_lease` on a missing key, or an operation that says nothing.
+    #[error("the key does not exist")]
+    KeyNotFound,
+    /// More compares or operations than the limit for one transaction.
+    #[error("too many operations in one transaction")]
+    TooManyOps,
+    /// Two puts, or a put and a delete, of one key on one path through a transaction.
+    #[error("a transaction writes one key twice")]
+    DuplicateKey,
+    /// A sort order or target that does not exist.
+    #[error("unknown sort order or target")]
+    InvalidSortOption,
+    /// The revision lies below the compacted one.
+    #[error("the revision has been compacted (compacted at {compacted})")]
+    Compacted {
+        /// The revision of the last compaction.
+        compacted: Revision,
+    },
+    /// The revision has not been written yet.
+    #[error("the revision is in the future (current is {current})")]
+    FutureRevision {
+        /// The current revision.
+        current: Revision,
+    },
+    /// The quota would be exceeded.
+    #[error("the space of the store is used up")]
+    NoSpace,
+    /// No lease of this ID, or ID 0.
+    #[error("lease not found")]
+    LeaseNotFound,
+    /// A lease of this ID exists already.
+    #[error("lease exists already")]
+    LeaseExists,
+    /// A TTL above [`MAX_LEASE_TTL`](super::MAX_LEASE_TTL).
+    #[error("the TTL of the lease is too large")]
+    LeaseTtlTooLarge,
+    /// A read-only entry point was given a transaction that writes.
+    #[error("the transaction writes, so it has to go through the log")]
+    NotReadOnly,
+    /// A command without an operation that this version knows. A member that finds one in its
+    /// log must stop: it would diverge otherwise.
+    #[error("the log holds a command of an unknown kind")]
+    UnknownCommand,
+    /// A checkpoint that cannot be read back.
+    #[error("the checkpoint of the store is damaged: {0}")]
+    Checkpoint(String),
+}
