@@ -5,3 +5,4 @@
 pub mod kubernetes;
 pub mod local;
 pub mod metrics;
+pub mod queue;

@@ -1,0 +1,183 @@
+//! Which cluster is due for a pass. Each is passed over by at most one pass at a time; a trigger
+//! during a pass causes one more; failures wait longer each time. Knows no clock: time is passed
+//! in, in milliseconds.
+
+use std::collections::BTreeMap;
+
+/// Triggers within this are one pass.
+const DEBOUNCE_MS: u64 = 30;
+/// The first wait after a failed pass; each further one is twice as long.
+const BACKOFF_MS: u64 = 1_000;
+/// The longest wait after failed passes.
+const BACKOFF_MAX_MS: u64 = 60_000;
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Come back after so many milliseconds, or sooner when something changes.
+    After(u64),
+    /// It failed: come back after a growing wait, or sooner when something changes.
+    Failed,
+    /// The cluster is gone: forget it.
+    Gone,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    due_ms: Option<u64>,
+    running: bool,
+    triggered: bool,
+    failures: u32,
+}
+
+/// The queue of all clusters.
+#[derive(Debug, Default)]
+pub struct Queue<K> {
+    entries: BTreeMap<K, Entry>,
+}
+
+impl<K: Ord + Clone> Queue<K> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Something about this cluster changed.
+    pub fn trigger(&mut self, key: K, now_ms: u64) {
+        let entry = self.entries.entry(key).or_default();
+        if entry.running {
+            entry.triggered = true;
+            return;
+        }
+        let soon = now_ms + DEBOUNCE_MS;
+        entry.due_ms = Some(entry.due_ms.map_or(soon, |due| due.min(soon)));
+    }
+
+    /// Takes the cluster that has been due longest, if any is due now. Its pass runs until
+    /// [`Queue::ended`].
+    pub fn take(&mut self, now_ms: u64) -> Option<K> {
+        let (key, entry) = self
+            .entries
+            .iter_mut()
+            .filter(|(_, entry)| !entry.running)
+            .filter(|(_, entry)| entry.due_ms.is_some_and(|due| due <= now_ms))
+            .min_by_key(|(_, entry)| entry.due_ms)?;
+        entry.running = true;
+        entry.triggered = false;
+        entry.due_ms = None;
+        Some(key.clone())
+    }
+
+    /// When [`Queue::take`] may have something, in the same milliseconds.
+    pub fn next_due(&self) -> Option<u64> {
+        self.entries
+            .values()
+            .filter(|entry| !entry.running)
+            .filter_map(|entry| entry.due_ms)
+            .min()
+    }
+
+    /// Passes under way.
+    pub fn running(&self) -> usize {
+        self.entries.values().filter(|entry| entry.running).count()
+    }
+
+    /// A pass ended.
+    pub fn ended(&mut self, key: &K, ended: Ended, now_ms: u64) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        entry.running = false;
+        let mut due = match ended {
+            Ended::After(wait_ms) => {
+                entry.failures = 0;
+                now_ms + wait_ms
+            }
+            Ended::Failed => {
+                entry.failures = entry.failures.saturating_add(1);
+                let doublings = (entry.failures - 1).min(16);
+                now_ms + (BACKOFF_MS << doublings).min(BACKOFF_MAX_MS)
+            }
+            Ended::Gone if !entry.triggered => {
+                self.entries.remove(key);
+                return;
+            }
+            Ended::Gone => now_ms,
+        };
+        if entry.triggered {
+            due = due.min(now_ms + DEBOUNCE_MS);
+        }
+        entry.due_ms = Some(due);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triggers_coalesce_and_a_trigger_during_a_pass_causes_one_more() {
+        let mut queue = Queue::new();
+        queue.trigger("a", 0);
+        queue.trigger("a", 10);
+        assert_eq!(queue.take(29), None);
+        assert_eq!(queue.take(30), Some("a"));
+        queue.trigger("a", 40);
+        queue.trigger("a", 41);
+        assert_eq!(queue.take(1000), None, "one pass at a time");
+        queue.ended(&"a", Ended::After(60_000), 1000);
+        assert_eq!(queue.next_due(), Some(1030));
+        assert_eq!(queue.take(1030), Some("a"));
+        queue.ended(&"a", Ended::After(60_000), 1031);
+        assert_eq!(queue.next_due(), Some(61_031));
+    }
+
+    #[test]
+    fn failures_wait_longer_and_do_not_hold_up_the_others() {
+        let mut queue = Queue::new();
+        queue.trigger("bad", 0);
+        queue.trigger("good", 1);
+        let mut now = 100;
+        let mut waits = vec![];
+        for round in 0..8 {
+            assert_eq!(queue.take(now), Some("bad"));
+            queue.ended(&"bad", Ended::Failed, now);
+            if round == 0 {
+                assert_eq!(queue.take(now), Some("good"));
+                queue.ended(&"good", Ended::After(1 << 40), now);
+            }
+            let due = queue.next_due().expect("due again");
+            waits.push(due - now);
+            now = due;
+        }
+        assert_eq!(
+            waits,
+            [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+        );
+        assert_eq!(queue.take(now), Some("bad"));
+        queue.ended(&"bad", Ended::After(5), now);
+        assert_eq!(queue.take(now + 5), Some("bad"));
+        queue.ended(&"bad", Ended::Failed, now + 5);
+        assert_eq!(
+            queue.next_due(),
+            Some(now + 5 + 1_000),
+            "a success resets the wait"
+        );
+    }
+
+    #[test]
+    fn a_gone_cluster_is_forgotten_unless_it_came_back() {
+        let mut queue = Queue::new();
+        queue.trigger("a", 0);
+        assert_eq!(queue.take(50), Some("a"));
+        queue.ended(&"a", Ended::Gone, 60);
+        assert_eq!((queue.next_due(), queue.running()), (None, 0));
+        queue.trigger("a", 100);
+        assert_eq!(queue.take(150), Some("a"));
+        queue.trigger("a", 151);
+        queue.ended(&"a", Ended::Gone, 160);
+        assert!(queue.take(300).is_some());
+    }
+}
