@@ -1,5 +1,6 @@
 //! The operator's platform on Kubernetes: caches and live reads, server-side apply, the Lease,
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
+pub mod cache;
 pub mod lease;
 pub mod probes;
