@@ -1,11 +1,72 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
+/// Exit code of wrong usage.
+const USAGE: u8 = 2;
+
+/// One line a subcommand: its name, what it does, what runs it. Hidden ones have no description.
+type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
+
+/// Every subcommand, in the order of the help text.
+const SUBCOMMANDS: &[Subcommand] = &[];
+
 /// Runs the binary with these arguments (the first is the program's name).
+///
+/// Each subcommand gets its own arguments, led by a name for its messages.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let _ = arguments.into_iter().count();
-    eprintln!("quorate: no subcommand is built yet");
-    ExitCode::from(2)
+    let mut arguments = arguments.into_iter();
+    let program = arguments.next().unwrap_or_default();
+    // Called as `etcd`, it is a drop-in server: all arguments are the server's.
+    if Path::new(&program).file_name() == Some(OsStr::new("etcd")) {
+        return dispatch(
+            "server",
+            std::iter::once(program).chain(arguments).collect(),
+        );
+    }
+    let Some(name) = arguments.next() else {
+        eprint!("{}", help());
+        return ExitCode::from(USAGE);
+    };
+    match name.to_str() {
+        Some("help" | "--help" | "-h") => {
+            print!("{}", help());
+            ExitCode::SUCCESS
+        }
+        Some("version" | "--version" | "-V") => {
+            println!("quorate {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        name => {
+            let name = name.unwrap_or("?").to_owned();
+            let own = OsString::from(format!("quorate {name}"));
+            dispatch(&name, std::iter::once(own).chain(arguments).collect())
+        }
+    }
+}
+
+fn dispatch(name: &str, arguments: Vec<OsString>) -> ExitCode {
+    match SUBCOMMANDS.iter().find(|(known, _, _)| *known == name) {
+        Some((_, _, run)) => run(arguments),
+        None => {
+            eprintln!(
+                "quorate: there is no subcommand {name:?} in this build\n\n{}",
+                help()
+            );
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn help() -> String {
+    let mut text = String::from(
+        "Replicated etcd-style clusters: the server, the operator, and the same operator without Kubernetes.\n\nUsage: quorate <subcommand> [arguments]\n\n",
+    );
+    for (name, what, _) in SUBCOMMANDS.iter().filter(|(_, what, _)| !what.is_empty()) {
+        text += &format!("  {name:<10} {what}\n");
+    }
+    text += "  help       this text\n  version    the version\n\n`quorate <subcommand> --help` tells more.\n";
+    text
 }
