@@ -1,4 +1,9 @@
 //! The shell that carries out the node's effects: listeners, services, peer links, threads.
 
 pub mod config;
+mod config_flags;
+pub mod flag_table;
+pub mod flags;
 pub mod url;
+
+pub use config_flags::{ConfigError, Machine};

@@ -1,0 +1,550 @@
+//! From flags to a [`Config`]: defaults, conflicts and limits, each refusal with its remedy.
+//!
+//! Reads nothing but what it is given: what the machine offers comes in as [`Machine`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::config::{
+    ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles, TlsPolicy,
+};
+use super::flags::Flags;
+use super::url::{Endpoint, UrlError};
+
+/// What start-up found out about the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Machine {
+    /// Memory that the process may use before it is killed, in bytes.
+    pub memory_limit: Option<u64>,
+}
+
+/// Why the settings are refused. Each text names the flag and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A URL that does not parse.
+    #[error("--{flag}: {source}")]
+    Url {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong.
+        #[source]
+        source: UrlError,
+    },
+    /// Any other refusal.
+    #[error("{0}")]
+    Refused(String),
+}
+
+const GIB: u64 = 1 << 30;
+/// etcd's default quota.
+const DEFAULT_QUOTA: u64 = 2 * GIB;
+/// etcd's longest election, in milliseconds.
+const MAX_ELECTION_MS: u64 = 50_000;
+/// Larger requests work and slow everyone down.
+const LARGE_REQUEST: u64 = 10 << 20;
+
+impl Config {
+    /// Judges the flags as a whole.
+    pub fn from_flags(flags: &Flags, machine: Machine) -> Result<Config, ConfigError> {
+        let mut warnings = flags.warnings.clone();
+        let advertise_peer_urls = advertised(flags, "initial-advertise-peer-urls")?;
+        let formation = formation(flags, &advertise_peer_urls)?;
+        let (heartbeat, election) = times(flags)?;
+        let listen_peer_urls = listened(flags, "listen-peer-urls")?;
+        let listen_client_urls = listened(flags, "listen-client-urls")?;
+        let listen_metrics_urls = listened(flags, "listen-metrics-urls")?;
+        let peer_tls = tls_files(flags, "peer-", &[("listen-peer-urls", &listen_peer_urls)])?;
+        let client_tls = tls_files(
+            flags,
+            "",
+            &[
+                ("listen-client-urls", &listen_client_urls),
+                ("listen-metrics-urls", &listen_metrics_urls),
+            ],
+        )?;
+        warn_about_schemes(flags, &mut warnings, &listen_peer_urls, &listen_client_urls);
+        let awaits = matches!(formation, Formation::AwaitMembership { .. });
+        let config = Config {
+            name: name(flags, awaits, &mut warnings)?,
+            data_dir: data_dir(flags),
+            advertise_client_urls: advertised_to_clients(flags)?,
+            operated: operated(flags, awaits)?,
+            pre_vote: flags.bool("pre-vote"),
+            strict_reconfig_check: flags.bool("strict-reconfig-check"),
+            snapshot_count: flags.number("snapshot-count").max(1),
+            unsafe_no_fsync: flags.bool("unsafe-no-fsync"),
+            limits: limits(flags, machine, awaits, &mut warnings)?,
+            tls_policy: tls_policy(flags)?,
+            client: client_port(flags),
+            log: log(flags)?,
+            termination_message_file: path(flags, "termination-message-file"),
+            expected_hostname: flags.optional("expected-hostname").map(str::to_owned),
+            listen_peer_urls,
+            listen_client_urls,
+            listen_metrics_urls,
+            advertise_peer_urls,
+            formation,
+            heartbeat,
+            election,
+            client_tls,
+            peer_tls,
+            warnings,
+        };
+        Ok(config)
+    }
+
+    /// What only an empty disk asks of `--initial-cluster`: it names this member, with exactly
+    /// the peer URLs that it advertises. A member that has a disk no longer reads the flag.
+    pub fn check_initial_cluster(&self) -> Result<(), ConfigError> {
+        let Formation::InitialCluster { members, .. } = &self.formation else {
+            return Ok(());
+        };
+        let Some(urls) = members.get(&self.name) else {
+            let names: Vec<&str> = members.keys().map(String::as_str).collect();
+            return refused(format!(
+                "--initial-cluster does not name this member: --name is {:?} and it has {}; add {}={}",
+                self.name,
+                names.join(", "),
+                self.name,
+                self.advertise_peer_urls.join(",")
+            ));
+        };
+        if *urls != self.advertise_peer_urls {
+            return refused(format!(
+                "--initial-cluster has {} for {:?} and --initial-advertise-peer-urls has {}: they must be the same",
+                urls.join(","),
+                self.name,
+                self.advertise_peer_urls.join(",")
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn refused<T>(text: String) -> Result<T, ConfigError> {
+    Err(ConfigError::Refused(text))
+}
+
+fn path(flags: &Flags, name: &str) -> Option<PathBuf> {
+    flags.optional(name).map(PathBuf::from)
+}
+
+fn name(flags: &Flags, awaits: bool, warnings: &mut Vec<String>) -> Result<String, ConfigError> {
+    let name = flags.text("name");
+    if name.is_empty() {
+        return refused("--name must not be empty: give the member a name".to_owned());
+    }
+    if name.contains([',', '=']) {
+        return refused(format!("--name {name:?} must not contain ',' or '='"));
+    }
+    if awaits && !flags.is_given("name") {
+        return refused(
+            "--await-membership needs --name: the name by which the cluster will know this member"
+                .to_owned(),
+        );
+    }
+    if name == "default" {
+        warnings.push(
+            "the member has the name \"default\": give each member its own with --name".to_owned(),
+        );
+    }
+    Ok(name.to_owned())
+}
+
+fn data_dir(flags: &Flags) -> PathBuf {
+    path(flags, "data-dir").unwrap_or_else(|| PathBuf::from(format!("{}.etcd", flags.text("name"))))
+}
+
+fn urls(flags: &Flags, flag: &'static str) -> Result<BTreeSet<Endpoint>, ConfigError> {
+    flags
+        .list(flag)
+        .into_iter()
+        .map(|text| Endpoint::parse(text).map_err(|source| ConfigError::Url { flag, source }))
+        .collect()
+}
+
+/// URLs to bind: addresses, or `localhost`. A name could lead to another machine.
+fn listened(flags: &Flags, flag: &'static str) -> Result<Vec<Endpoint>, ConfigError> {
+    let urls = urls(flags, flag)?;
+    for url in &urls {
+        let address = url.host.parse::<std::net::IpAddr>().is_ok();
+        if !address && url.host != "localhost" && !url.host.is_empty() {
+            return refused(format!(
+                "--{flag}: {url} names a host; give an IP address to listen on (0.0.0.0 for all)"
+            ));
+        }
+    }
+    if urls.is_empty() && flag != "listen-metrics-urls" {
+        return refused(format!("--{flag} must not be empty: give at least one URL"));
+    }
+    Ok(urls.into_iter().collect())
+}
+
+fn advertised(flags: &Flags, flag: &'static str) -> Result<Vec<String>, ConfigError> {
+    let urls = urls(flags, flag)?;
+    if let Some(url) = urls.iter().find(|url| url.host.is_empty()) {
+        return refused(format!(
+            "--{flag}: {url} has no host; give the one that others dial"
+        ));
+    }
+    if urls.is_empty() {
+        return refused(format!("--{flag} must not be empty: give at least one URL"));
+    }
+    Ok(urls.iter().map(Endpoint::to_string).collect())
+}
+
+fn advertised_to_clients(flags: &Flags) -> Result<Vec<String>, ConfigError> {
+    if flags.is_given("listen-client-urls") && !flags.is_given("advertise-client-urls") {
+        return refused(
+            "--advertise-client-urls is required when --listen-client-urls is set: give the URLs that clients dial"
+                .to_owned(),
+        );
+    }
+    advertised(flags, "advertise-client-urls")
+}
+
+fn formation(flags: &Flags, advertised: &[String]) -> Result<Formation, ConfigError> {
+    if flags.bool("await-membership") {
+        for flag in [
+            "initial-cluster",
+            "initial-cluster-state",
+            "initial-cluster-token",
+        ] {
+            if flags.is_given(flag) {
+                return refused(format!(
+                    "--{flag} and --await-membership exclude each other: a standby learns its cluster by being added; leave one out"
+                ));
+            }
+        }
+        let join_from = flags
+            .list("join-from")
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        return Ok(Formation::AwaitMembership { join_from });
+    }
+    if flags.is_given("join-from") {
+        return refused(
+            "--join-from needs --await-membership: without it, --initial-cluster names the members"
+                .to_owned(),
+        );
+    }
+    let state = match flags.text("initial-cluster-state") {
+        "existing" => ClusterState::Existing,
+        _ => ClusterState::New,
+    };
+    let members = match flags.optional("initial-cluster") {
+        Some(text) => initial_cluster(text)?,
+        None => BTreeMap::from([(flags.text("name").to_owned(), advertised.to_vec())]),
+    };
+    let token = flags.text("initial-cluster-token").to_owned();
+    Ok(Formation::InitialCluster {
+        members,
+        state,
+        token,
+    })
+}
+
+/// `a=http://1,a=http://2,b=http://3`.
+fn initial_cluster(text: &str) -> Result<BTreeMap<String, Vec<String>>, ConfigError> {
+    let flag = "initial-cluster";
+    let mut members: BTreeMap<String, BTreeSet<Endpoint>> = BTreeMap::new();
+    let mut seen: BTreeMap<Endpoint, String> = BTreeMap::new();
+    for part in text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let Some((name, url)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return refused(format!(
+                "--{flag}: {part:?} must have the form name=http://host:port"
+            ));
+        };
+        let url = Endpoint::parse(url).map_err(|source| ConfigError::Url { flag, source })?;
+        if let Some(other) = seen.insert(url.clone(), name.to_owned()) {
+            return refused(format!(
+                "--{flag} has {url} for {other:?} and for {name:?}: each member needs URLs of its own"
+            ));
+        }
+        members.entry(name.to_owned()).or_default().insert(url);
+    }
+    if members.is_empty() {
+        return refused(format!(
+            "--{flag} names no member: give name=http://host:port"
+        ));
+    }
+    let texts = |urls: BTreeSet<Endpoint>| urls.iter().map(Endpoint::to_string).collect();
+    Ok(members
+        .into_iter()
+        .map(|(name, urls)| (name, texts(urls)))
+        .collect())
+}
+
+fn times(flags: &Flags) -> Result<(Duration, Duration), ConfigError> {
+    let heartbeat = flags.number("heartbeat-interval");
+    let election = flags.number("election-timeout");
+    if heartbeat == 0 || election == 0 {
+        return refused(
+            "--heartbeat-interval and --election-timeout must be greater than 0 milliseconds"
+                .to_owned(),
+        );
+    }
+    if election < heartbeat.saturating_mul(5) {
+        return refused(format!(
+            "--election-timeout is {election} ms: it must be at least five times --heartbeat-interval, which is {heartbeat} ms"
+        ));
+    }
+    if election > MAX_ELECTION_MS {
+        return refused(format!(
+            "--election-timeout is {election} ms: the longest is {MAX_ELECTION_MS} ms"
+        ));
+    }
+    Ok((
+        Duration::from_millis(heartbeat),
+        Duration::from_millis(election),
+    ))
+}
+
+fn operated(flags: &Flags, awaits: bool) -> Result<Operated, ConfigError> {
+    let operated = Operated {
+        secret_file: path(flags, "operator-secret-file"),
+        cluster_uid: flags.optional("cluster-uid").map(str::to_owned),
+        pod_uid: flags.optional("pod-uid").map(str::to_owned),
+    };
+    if !awaits && operated.cluster_uid.is_some() {
+        return refused(
+            "--cluster-uid needs --await-membership: a cluster of --initial-cluster belongs to no resource"
+                .to_owned(),
+        );
+    }
+    Ok(operated)
+}
+
+fn limits(
+    flags: &Flags,
+    machine: Machine,
+    awaits: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Limits, ConfigError> {
+    let max_request_bytes = flags.number("max-request-bytes");
+    if max_request_bytes == 0 || max_request_bytes > u64::from(u32::MAX) / 2 {
+        return refused(format!(
+            "--max-request-bytes is {max_request_bytes}: give 1 to {}",
+            u32::MAX / 2
+        ));
+    }
+    if max_request_bytes > LARGE_REQUEST {
+        warnings.push(format!(
+            "--max-request-bytes is {max_request_bytes}: requests above {LARGE_REQUEST} bytes slow every client down"
+        ));
+    }
+    let max_txn_ops = flags.number("max-txn-ops");
+    if max_txn_ops == 0 {
+        return refused("--max-txn-ops is 0: give at least 1".to_owned());
+    }
+    let max_learners = match flags.number("max-learners") {
+        0 => return refused("--max-learners is 0: give at least 1".to_owned()),
+        _ if awaits && !flags.is_given("max-learners") => 3,
+        learners => learners,
+    };
+    let quota_bytes = quota(flags.signed("quota-backend-bytes"), machine, warnings)?;
+    Ok(Limits {
+        max_request_bytes,
+        max_txn_ops,
+        max_learners,
+        quota_bytes,
+    })
+}
+
+/// The store is in memory and a member needs about 2.5 times its size at worst, so the quota
+/// follows the memory limit: members hold equal data and must not be killed together.
+fn quota(
+    asked: i64,
+    machine: Machine,
+    warnings: &mut Vec<String>,
+) -> Result<Option<u64>, ConfigError> {
+    let fits = machine.memory_limit.map(|limit| limit / 5 * 2);
+    let Ok(asked) = u64::try_from(asked) else {
+        if let Some(limit) = machine.memory_limit {
+            warnings.push(format!(
+                "--quota-backend-bytes turns the quota off, but the memory limit is {limit} bytes: a full store would stop every member"
+            ));
+        }
+        return Ok(None);
+    };
+    if asked == 0 {
+        return Ok(Some(
+            fits.map_or(DEFAULT_QUOTA, |fits| fits.min(DEFAULT_QUOTA)),
+        ));
+    }
+    match (fits, machine.memory_limit) {
+        (Some(fits), Some(limit)) if asked > fits => refused(format!(
+            "--quota-backend-bytes is {asked}, but the memory limit is {limit} bytes and a member needs 2.5 times its data: give at most {fits}, or raise the memory limit to {}",
+            asked.saturating_mul(5) / 2
+        )),
+        _ => Ok(Some(asked)),
+    }
+}
+
+fn tls_files(
+    flags: &Flags,
+    prefix: &str,
+    listens: &[(&str, &Vec<Endpoint>)],
+) -> Result<Option<TlsFiles>, ConfigError> {
+    let client = if prefix.is_empty() { "client" } else { "peer" };
+    let file = |name: &str| path(flags, &format!("{prefix}{name}"));
+    let auth_flag = format!("{prefix}client-cert-auth");
+    let (certificate, key) = match (file("cert-file"), file("key-file")) {
+        (Some(certificate), Some(key)) => (certificate, key),
+        (None, None) => {
+            let secure = listens
+                .iter()
+                .find(|(_, urls)| urls.iter().any(|url| url.tls));
+            if let Some((flag, _)) = secure {
+                return refused(format!(
+                    "--{flag} has an https URL: give --{prefix}cert-file and --{prefix}key-file"
+                ));
+            }
+            if flags.bool(&auth_flag) {
+                return refused(format!(
+                    "--{auth_flag} needs TLS: give --{prefix}cert-file, --{prefix}key-file and --{prefix}trusted-ca-file"
+                ));
+            }
+            return Ok(None);
+        }
+        (Some(_), None) => {
+            return refused(format!(
+                "--{prefix}cert-file is given without --{prefix}key-file"
+            ));
+        }
+        (None, Some(_)) => {
+            return refused(format!(
+                "--{prefix}key-file is given without --{prefix}cert-file"
+            ));
+        }
+    };
+    let trusted_ca = file("trusted-ca-file");
+    if flags.bool(&auth_flag) && trusted_ca.is_none() {
+        return refused(format!(
+            "--{auth_flag} needs --{prefix}trusted-ca-file: the roots that certificates must lead to"
+        ));
+    }
+    let (client_certificate, client_key) = match client {
+        "peer" => (file("client-cert-file"), file("client-key-file")),
+        _ => (None, None),
+    };
+    if client_certificate.is_some() != client_key.is_some() {
+        return refused(
+            "--peer-client-cert-file and --peer-client-key-file must be given together".to_owned(),
+        );
+    }
+    Ok(Some(TlsFiles {
+        certificate,
+        key,
+        // As in etcd, roots alone already make a certificate required.
+        client_auth: trusted_ca.is_some(),
+        trusted_ca,
+        revoked: path(
+            flags,
+            if client == "peer" {
+                "peer-crl-file"
+            } else {
+                "client-crl-file"
+            },
+        ),
+        client_certificate,
+        client_key,
+    }))
+}
+
+fn warn_about_schemes(
+    flags: &Flags,
+    warnings: &mut Vec<String>,
+    peer: &[Endpoint],
+    client: &[Endpoint],
+) {
+    for (flag, prefix, urls) in [
+        ("listen-peer-urls", "peer-", peer),
+        ("listen-client-urls", "", client),
+    ] {
+        let given = flags.is_given(&format!("{prefix}cert-file"));
+        if let Some(url) = urls.iter().find(|url| given && !url.tls) {
+            warnings.push(format!(
+                "--{flag}: {url} is plain text although --{prefix}cert-file is given; write https:// to use it"
+            ));
+        }
+    }
+}
+
+fn tls_policy(flags: &Flags) -> Result<TlsPolicy, ConfigError> {
+    let only_tls13 = flags.text("tls-min-version") == "TLS1.3";
+    let only_tls12 = flags.text("tls-max-version") == "TLS1.2";
+    if only_tls13 && only_tls12 {
+        return refused(
+            "--tls-min-version is TLS1.3 and --tls-max-version is TLS1.2: no version is left"
+                .to_owned(),
+        );
+    }
+    let cipher_suites: Vec<String> = flags
+        .list("cipher-suites")
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    if only_tls13 && !cipher_suites.is_empty() {
+        return refused(
+            "--cipher-suites names suites of TLS 1.2 and --tls-min-version is TLS1.3: leave one out"
+                .to_owned(),
+        );
+    }
+    Ok(TlsPolicy {
+        cipher_suites,
+        only_tls13,
+        only_tls12,
+    })
+}
+
+fn client_port(flags: &Flags) -> ClientPort {
+    let some = |duration: Duration| Some(duration).filter(|duration| !duration.is_zero());
+    ClientPort {
+        max_concurrent_streams: u32::try_from(flags.number("max-concurrent-streams"))
+            .ok()
+            .filter(|streams| *streams != u32::MAX && *streams != 0),
+        keepalive_interval: some(flags.duration("grpc-keepalive-interval")),
+        keepalive_timeout: some(flags.duration("grpc-keepalive-timeout"))
+            .unwrap_or(Duration::from_secs(20)),
+        watch_progress_interval: flags
+            .duration("watch-progress-notify-interval")
+            .max(Duration::from_millis(100)),
+        warn_unary: some(flags.duration("warning-unary-request-duration")),
+        extensive_metrics: flags.text("metrics") == "extensive",
+    }
+}
+
+fn log(flags: &Flags) -> Result<Log, ConfigError> {
+    let stdout = match flags.list("log-outputs").as_slice() {
+        ["default" | "stderr"] => false,
+        ["stdout"] => true,
+        _ => {
+            return refused(format!(
+                "--log-outputs {:?} is not supported: give stderr or stdout and redirect it",
+                flags.text("log-outputs")
+            ));
+        }
+    };
+    let level = match flags.text("log-level") {
+        "debug" => tracing::Level::DEBUG,
+        "warn" => tracing::Level::WARN,
+        "error" | "panic" | "fatal" => tracing::Level::ERROR,
+        _ => tracing::Level::INFO,
+    };
+    Ok(Log {
+        level,
+        json: flags.text("log-format") == "json",
+        stdout,
+    })
+}
+
+#[cfg(test)]
+#[path = "config_test.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! Defaults, conflicts and limits of the settings as a whole.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Config, ConfigError, Machine};
+use crate::server::config::{ClusterState, Formation};
+use crate::server::flags::Flags;
+
+fn config_on(machine: Machine, arguments: &[&str]) -> Result<Config, ConfigError> {
+    let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+    let flags = Flags::parse(&arguments, &BTreeMap::new()).expect("flags parse");
+    Config::from_flags(&flags, machine)
+}
+
+fn config(arguments: &[&str]) -> Result<Config, ConfigError> {
+    config_on(Machine::default(), arguments)
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    config(arguments)
+        .and_then(|config| config.check_initial_cluster())
+        .expect_err("must be refused")
+        .to_string()
+}
+
+#[test]
+fn no_flags_make_etcd_s_single_member() {
+    let config = config(&[]).expect("valid");
+    config.check_initial_cluster().expect("names itself");
+    assert_eq!(config.name, "default");
+    assert_eq!(config.data_dir, Path::new("default.etcd"));
+    assert_eq!(
+        config.listen_client_urls[0].to_string(),
+        "http://localhost:2379"
+    );
+    assert_eq!(config.advertise_peer_urls, ["http://localhost:2380"]);
+    assert_eq!(
+        (config.heartbeat, config.election_ticks()),
+        (Duration::from_millis(100), 10)
+    );
+    assert_eq!(config.request_timeout(), Duration::from_secs(7));
+    assert_eq!(config.limits.quota_bytes, Some(2 << 30));
+    assert_eq!(config.limits.max_learners, 1);
+    assert_eq!(config.client.max_concurrent_streams, None);
+    let members = BTreeMap::from([(
+        "default".to_owned(),
+        vec!["http://localhost:2380".to_owned()],
+    )]);
+    let token = "etcd-cluster".to_owned();
+    assert_eq!(
+        config.formation,
+        Formation::InitialCluster {
+            members,
+            state: ClusterState::New,
+            token
+        }
+    );
+}
+
+#[test]
+fn three_members_by_hand() {
+    let config = config(&[
+        "--name=b",
+        "--initial-advertise-peer-urls=http://h2:2380",
+        "--initial-cluster=a=http://h1:2380,b=http://h2:2380,c=http://h3:2380,c=http://h3:2382",
+        "--initial-cluster-state=existing",
+    ])
+    .expect("valid");
+    config.check_initial_cluster().expect("agrees");
+    let Formation::InitialCluster { members, state, .. } = config.formation else {
+        panic!("by hand")
+    };
+    assert_eq!(state, ClusterState::Existing);
+    assert_eq!(members["c"], ["http://h3:2380", "http://h3:2382"]);
+}
+
+#[test]
+fn a_standby() {
+    let config =
+        config(&["--await-membership", "--name=a", "--join-from=x:1, y:2"]).expect("valid");
+    assert_eq!(
+        config.formation,
+        Formation::AwaitMembership {
+            join_from: vec!["x:1".to_owned(), "y:2".to_owned()]
+        }
+    );
+    assert_eq!(config.limits.max_learners, 3);
+}
+
+#[test]
+fn each_refusal_says_what_to_do() {
+    for (arguments, text) in [
+        (
+            &[
+                "--listen-client-urls=http://example.com:1",
+                "--advertise-client-urls=http://h:1",
+            ][..],
+            "names a host; give an IP address",
+        ),
+        (
+            &["--listen-client-urls=http://127.0.0.1:1"],
+            "--advertise-client-urls is required",
+        ),
+        (
+            &["--listen-peer-urls=127.0.0.1:1"],
+            "--listen-peer-urls: \"127.0.0.1:1\" must begin with http://",
+        ),
+        (
+            &["--initial-advertise-peer-urls=http://:2380"],
+            "has no host",
+        ),
+        (
+            &["--election-timeout=400"],
+            "at least five times --heartbeat-interval",
+        ),
+        (
+            &["--election-timeout=60000", "--heartbeat-interval=1000"],
+            "the longest is 50000 ms",
+        ),
+        (&["--heartbeat-interval=0"], "must be greater than 0"),
+        (
+            &["--name=a", "--initial-cluster=b=http://localhost:2380"],
+            "does not name this member",
+        ),
+        (
+            &["--name=a", "--initial-cluster=a=http://localhost:1"],
+            "they must be the same",
+        ),
+        (
+            &["--initial-cluster=a=http://h:1,b=http://h:1"],
+            "URLs of its own",
+        ),
+        (
+            &["--initial-cluster=http://h:1"],
+            "must have the form name=http://host:port",
+        ),
+        (&["--await-membership"], "--await-membership needs --name"),
+        (
+            &[
+                "--await-membership",
+                "--name=a",
+                "--initial-cluster=a=http://h:1",
+            ],
+            "exclude each other",
+        ),
+        (&["--join-from=x:1"], "--join-from needs --await-membership"),
+        (
+            &["--cluster-uid=x"],
+            "--cluster-uid needs --await-membership",
+        ),
+        (
+            &["--listen-peer-urls=https://127.0.0.1:1"],
+            "give --peer-cert-file and --peer-key-file",
+        ),
+        (
+            &["--cert-file=/c"],
+            "--cert-file is given without --key-file",
+        ),
+        (&["--client-cert-auth"], "--client-cert-auth needs TLS"),
+        (
+            &["--cert-file=/c", "--key-file=/k", "--client-cert-auth"],
+            "needs --trusted-ca-file",
+        ),
+        (
+            &["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"],
+            "no version is left",
+        ),
+        (&["--max-txn-ops=0"], "--max-txn-ops is 0"),
+        (&["--max-request-bytes=0"], "--max-request-bytes is 0"),
+        (&["--log-outputs=/var/log/x"], "give stderr or stdout"),
+        (&["--name="], "--name must not be empty"),
+    ] {
+        let refusal = refusal(arguments);
+        assert!(refusal.contains(text), "{arguments:?}: {refusal}");
+    }
+}
+
+#[test]
+fn the_quota_follows_the_memory_limit() {
+    let machine = Machine {
+        memory_limit: Some(1 << 30),
+    };
+    let quota = |arguments: &[&str]| config_on(machine, arguments).map(|c| c.limits.quota_bytes);
+    let fits = (1 << 30) / 5 * 2;
+    assert_eq!(quota(&[]), Ok(Some(fits)));
+    assert_eq!(quota(&["--quota-backend-bytes=1000"]), Ok(Some(1000)));
+    assert_eq!(quota(&["--quota-backend-bytes=-1"]), Ok(None));
+    let text = quota(&["--quota-backend-bytes=1073741824"])
+        .expect_err("too large")
+        .to_string();
+    assert!(
+        text.contains("give at most 429496728, or raise the memory limit to 2684354560"),
+        "{text}"
+    );
+}
+
+#[test]
+fn roots_alone_require_a_certificate() {
+    let config =
+        config(&["--cert-file=/c", "--key-file=/k", "--trusted-ca-file=/r"]).expect("valid");
+    assert!(config.client_tls.expect("files").client_auth);
+    assert!(
+        config
+            .warnings
+            .iter()
+            .any(|text| text.contains("is plain text although"))
+    );
+}

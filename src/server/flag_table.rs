@@ -1,0 +1,331 @@
+//! Every flag of the server: etcd's and our own, with its class, in one table.
+//!
+//! The parser, `--help` and the documentation read this table and nothing else. A flag is in
+//! the class [`Class::Effect`] only if giving it changes what the server does.
+
+/// One flag.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Name without dashes.
+    pub name: &'static str,
+    /// Heading in the help.
+    pub group: Group,
+    /// How its value is read.
+    pub kind: Kind,
+    /// Value when it is not given.
+    pub default: &'static str,
+    /// What giving it does.
+    pub class: Class,
+    /// One line for the help.
+    pub help: &'static str,
+}
+
+/// Headings of the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// The member itself.
+    Member,
+    /// How it comes to belong to a cluster.
+    Clustering,
+    /// Run by an operator.
+    Operator,
+    /// Certificates and users.
+    Security,
+    /// Logs, metrics and traces.
+    Observation,
+    /// Upkeep in the background.
+    Upkeep,
+    /// Flags that may lose data.
+    Unsafe,
+    /// Names that etcd has removed.
+    Removed,
+}
+
+/// How a value is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Go's booleans; bare means true.
+    Bool,
+    /// Anything.
+    Text,
+    /// A whole number from 0.
+    Number,
+    /// A whole number.
+    Signed,
+    /// Go's durations: `100ms`, `1h30m`, `0`.
+    Duration,
+    /// One of these.
+    Choice(&'static [&'static str]),
+}
+
+/// What giving a flag does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It changes what the server does.
+    Effect,
+    /// It is taken with a warning that says why nothing changes.
+    Accepted(&'static str),
+    /// It is refused, unless it asks for what is the case anyway; the text is what to do.
+    Refused(&'static str),
+}
+
+use Class::{Accepted, Effect, Refused};
+use Group::{Clustering, Member, Observation, Operator, Removed, Security, Unsafe, Upkeep};
+use Kind::{Bool, Choice, Duration, Number, Signed, Text};
+
+const BBOLT: &str = "there is no bbolt file to tune";
+const DISCOVERY: &str = "give --initial-cluster with every member";
+const TRACING: &str = "traces are not exported; leave the flag out";
+const GENERATED: &str = "certificates are not generated; give certificate and key files";
+const LOCKSTEP: &str = "members are not compared in the background by this version";
+
+const fn flag(
+    name: &'static str,
+    group: Group,
+    kind: Kind,
+    default: &'static str,
+    class: Class,
+    help: &'static str,
+) -> Flag {
+    Flag {
+        name,
+        group,
+        kind,
+        default,
+        class,
+        help,
+    }
+}
+
+/// The table, by group and then in etcd's order.
+#[rustfmt::skip]
+pub const FLAGS: &[Flag] = &[
+    flag("name", Member, Text, "default", Effect, "Name of this member, unique in its cluster."),
+    flag("data-dir", Member, Text, "", Effect, "Directory for log, checkpoints and identity; '<name>.etcd' if not given."),
+    flag("wal-dir", Member, Text, "", Refused("the log lives in --data-dir: put that directory on the fast volume"), "Directory for the log alone."),
+    flag("snapshot-count", Member, Number, "10000", Effect, "Fewest entries between two checkpoints; the size of the log decides above that."),
+    flag("snapshot-catchup-entries", Member, Number, "5000", Accepted("the log is kept by size, for as long as an active member needs it"), "Entries kept for a slow member."),
+    flag("heartbeat-interval", Member, Number, "100", Effect, "Milliseconds between heartbeats."),
+    flag("election-timeout", Member, Number, "1000", Effect, "Milliseconds without a leader before an election; at least five heartbeats."),
+    flag("initial-election-tick-advance", Member, Bool, "true", Accepted("elections at start need no advance"), "Fast-forward the first election."),
+    flag("listen-peer-urls", Member, Text, "http://localhost:2380", Effect, "URLs to listen on for other members."),
+    flag("listen-client-urls", Member, Text, "http://localhost:2379", Effect, "URLs to listen on for clients: gRPC and HTTP on one port."),
+    flag("listen-client-http-urls", Member, Text, "", Refused("HTTP shares --listen-client-urls; for probes give --listen-metrics-urls"), "URLs for HTTP alone."),
+    flag("max-snapshots", Member, Number, "5", Accepted("two checkpoints are kept"), "Checkpoints to keep."),
+    flag("max-wals", Member, Number, "5", Accepted("the log from the older checkpoint on is kept"), "Log segments to keep."),
+    flag("memory-mlock", Member, Bool, "false", Accepted("pages are not locked; turn swap off instead"), "Keep memory from being swapped."),
+    flag("quota-backend-bytes", Member, Signed, "0", Effect, "Largest store in bytes; 0 is 2 GiB or less where the memory limit is small; negative is unlimited."),
+    flag("backend-bbolt-freelist-type", Member, Choice(&["map", "array"]), "map", Accepted(BBOLT), "Kind of bbolt's freelist."),
+    flag("backend-batch-interval", Member, Duration, "0", Accepted(BBOLT), "Longest time between bbolt's commits."),
+    flag("backend-batch-limit", Member, Number, "0", Accepted(BBOLT), "Most operations between bbolt's commits."),
+    flag("max-txn-ops", Member, Number, "128", Effect, "Most operations in one list of a transaction."),
+    flag("max-request-bytes", Member, Number, "1572864", Effect, "Largest request in bytes."),
+    flag("max-concurrent-streams", Member, Number, "4294967295", Effect, "Most streams that one client connection has open."),
+    flag("grpc-keepalive-min-time", Member, Duration, "5s", Accepted("clients that ping more often are not sent away"), "Shortest time between a client's pings."),
+    flag("grpc-keepalive-interval", Member, Duration, "2h", Effect, "Time between the server's pings of a client; 0 turns them off."),
+    flag("grpc-keepalive-timeout", Member, Duration, "20s", Effect, "Time to wait for the answer to a ping."),
+    flag("socket-reuse-port", Member, Bool, "false", Refused("two servers must not share a port: give another port"), "Share the port with another process."),
+    flag("socket-reuse-address", Member, Bool, "false", Accepted("a port that waits to be freed is always reused"), "Bind to a port that waits to be freed."),
+    flag("enable-grpc-gateway", Member, Bool, "true", Accepted("this version has no JSON gateway under /v3/: use gRPC"), "Serve JSON under /v3/."),
+    flag("raft-read-timeout", Member, Duration, "5s", Accepted("links to peers have time-outs of their own"), "Time to wait for a peer's bytes."),
+    flag("raft-write-timeout", Member, Duration, "5s", Accepted("links to peers have time-outs of their own"), "Time to wait for a peer to take bytes."),
+    flag("feature-gates", Member, Text, "", Accepted("of etcd's gates none changes this server"), "Comma-separated name=true|false."),
+    flag("config-file", Member, Text, "", Refused("give the settings as flags or as ETCD_ variables"), "YAML file with settings."),
+    flag("version", Member, Bool, "false", Effect, "Print the version and leave."),
+
+    flag("initial-advertise-peer-urls", Clustering, Text, "http://localhost:2380", Effect, "Peer URLs of this member as the others see them."),
+    flag("initial-cluster", Clustering, Text, "", Effect, "name=URL of every first member, comma-separated; this member alone if not given."),
+    flag("initial-cluster-state", Clustering, Choice(&["new", "existing"]), "new", Effect, "'new' to found a cluster, 'existing' to join one that has added this member."),
+    flag("initial-cluster-token", Clustering, Text, "etcd-cluster", Effect, "Part of the cluster's identity: tells apart clusters with the same URLs."),
+    flag("advertise-client-urls", Clustering, Text, "http://localhost:2379", Effect, "Client URLs of this member as clients see them."),
+    flag("discovery", Clustering, Text, "", Refused(DISCOVERY), "Address of a v2 discovery service."),
+    flag("discovery-token", Clustering, Text, "", Refused(DISCOVERY), "Token of a v3 discovery."),
+    flag("discovery-endpoints", Clustering, Text, "", Refused(DISCOVERY), "Addresses of a v3 discovery service."),
+    flag("discovery-dial-timeout", Clustering, Duration, "2s", Accepted("there is no discovery"), "Time to connect to discovery."),
+    flag("discovery-request-timeout", Clustering, Duration, "5s", Accepted("there is no discovery"), "Time for a discovery request."),
+    flag("discovery-keepalive-time", Clustering, Duration, "2s", Accepted("there is no discovery"), "Time between discovery pings."),
+    flag("discovery-keepalive-timeout", Clustering, Duration, "6s", Accepted("there is no discovery"), "Time to wait for a discovery ping."),
+    flag("discovery-insecure-transport", Clustering, Bool, "true", Accepted("there is no discovery"), "No TLS for discovery."),
+    flag("discovery-insecure-skip-tls-verify", Clustering, Bool, "false", Accepted("there is no discovery"), "Trust any discovery service."),
+    flag("discovery-cert", Clustering, Text, "", Accepted("there is no discovery"), "Certificate for discovery."),
+    flag("discovery-key", Clustering, Text, "", Accepted("there is no discovery"), "Key for discovery."),
+    flag("discovery-cacert", Clustering, Text, "", Accepted("there is no discovery"), "Roots for discovery."),
+    flag("discovery-user", Clustering, Text, "", Accepted("there is no discovery"), "User for discovery."),
+    flag("discovery-password", Clustering, Text, "", Accepted("there is no discovery"), "Password for discovery."),
+    flag("discovery-fallback", Clustering, Choice(&["exit", "proxy"]), "exit", Refused(DISCOVERY), "What to do when discovery fails."),
+    flag("discovery-proxy", Clustering, Text, "", Refused(DISCOVERY), "HTTP proxy for discovery."),
+    flag("discovery-srv", Clustering, Text, "", Refused(DISCOVERY), "DNS domain with SRV records of the members."),
+    flag("discovery-srv-name", Clustering, Text, "", Refused(DISCOVERY), "Suffix of the SRV records' name."),
+    flag("strict-reconfig-check", Clustering, Bool, "true", Effect, "Refuse membership changes that would endanger the quorum."),
+    flag("pre-vote", Clustering, Bool, "true", Effect, "Ask before an election, so that a returning member disturbs no leader."),
+    flag("max-learners", Clustering, Number, "1", Effect, "Most learners at a time; 3 with --await-membership."),
+    flag("v2-deprecation", Clustering, Text, "write-only", Accepted("there is no v2 store"), "Phase of the v2 store's end."),
+
+    flag("await-membership", Operator, Bool, "false", Effect, "An empty disk waits as a standby: it founds a cluster by an explicit call only and else joins once it has been added."),
+    flag("join-from", Operator, Text, "", Effect, "Comma-separated host:port, resolved anew at each try, whose members know the cluster; needs --await-membership."),
+    flag("operator-secret-file", Operator, Text, "", Effect, "File with the key that authorises membership calls on the peer port; without it they are refused."),
+    flag("cluster-uid", Operator, Text, "", Effect, "UID of the cluster's resource; a disk of another one is refused."),
+    flag("pod-uid", Operator, Text, "", Effect, "UID of this pod, shown in the member's description."),
+    flag("expected-hostname", Operator, Text, "", Effect, "Refuse to start under another hostname: two pods must never share a disk."),
+    flag("termination-message-file", Operator, Text, "", Effect, "File for one JSON line that says why the server stopped."),
+
+    flag("cert-file", Security, Text, "", Effect, "Certificate chain of the client port, PEM."),
+    flag("key-file", Security, Text, "", Effect, "Key of --cert-file, PEM."),
+    flag("client-cert-file", Security, Text, "", Accepted("the server never dials its own client port"), "Certificate for dialling the client port."),
+    flag("client-key-file", Security, Text, "", Accepted("the server never dials its own client port"), "Key of --client-cert-file."),
+    flag("client-cert-auth", Security, Bool, "false", Effect, "Refuse clients that show no certificate of --trusted-ca-file."),
+    flag("client-crl-file", Security, Text, "", Effect, "Revoked client certificates, PEM."),
+    flag("client-cert-allowed-hostname", Security, Text, "", Refused("issue client certificates from a CA of their own"), "Names that a client's certificate may carry."),
+    flag("trusted-ca-file", Security, Text, "", Effect, "Roots for client certificates, PEM."),
+    flag("auto-tls", Security, Bool, "false", Refused(GENERATED), "Generate the client port's certificate."),
+    flag("peer-cert-file", Security, Text, "", Effect, "Certificate chain of the peer port, PEM."),
+    flag("peer-key-file", Security, Text, "", Effect, "Key of --peer-cert-file, PEM."),
+    flag("peer-client-cert-file", Security, Text, "", Effect, "Chain to show to peers, where it differs from --peer-cert-file."),
+    flag("peer-client-key-file", Security, Text, "", Effect, "Key of --peer-client-cert-file."),
+    flag("peer-client-cert-auth", Security, Bool, "false", Effect, "Refuse peers that show no certificate of --peer-trusted-ca-file."),
+    flag("peer-crl-file", Security, Text, "", Effect, "Revoked peer certificates, PEM."),
+    flag("peer-trusted-ca-file", Security, Text, "", Effect, "Roots for peer certificates, PEM."),
+    flag("peer-cert-allowed-cn", Security, Text, "", Refused("issue peer certificates from a CA of their own"), "Common names that a peer's certificate may carry."),
+    flag("peer-cert-allowed-hostname", Security, Text, "", Refused("issue peer certificates from a CA of their own"), "Names that a peer's certificate may carry."),
+    flag("peer-skip-client-san-verification", Security, Bool, "false", Accepted("the address of a dialling peer is never held against its certificate"), "Do not compare a peer's address with its certificate."),
+    flag("peer-auto-tls", Security, Bool, "false", Refused(GENERATED), "Generate the peer port's certificate."),
+    flag("self-signed-cert-validity", Security, Number, "1", Accepted("certificates are not generated"), "Years that generated certificates last."),
+    flag("cipher-suites", Security, Text, "", Effect, "Comma-separated IANA names of the TLS 1.2 suites to offer."),
+    flag("tls-min-version", Security, Choice(&["TLS1.2", "TLS1.3"]), "TLS1.2", Effect, "Oldest TLS version."),
+    flag("tls-max-version", Security, Choice(&["", "TLS1.2", "TLS1.3"]), "", Effect, "Newest TLS version."),
+    flag("cors", Security, Text, "*", Accepted("there is no JSON gateway that a browser could call"), "Origins that browsers may call from."),
+    flag("host-whitelist", Security, Text, "*", Refused("use TLS, or a network policy in front of the port"), "Hostnames that plain HTTP requests may name."),
+    flag("auth-token", Security, Text, "simple", Refused("this version does not offer users and roles"), "Kind of token for users."),
+    flag("auth-token-ttl", Security, Number, "300", Accepted("this version does not offer users and roles"), "Seconds that a token lasts."),
+    flag("bcrypt-cost", Security, Number, "10", Accepted("this version does not offer users and roles"), "Cost of hashing a password."),
+
+    flag("listen-metrics-urls", Observation, Text, "", Effect, "More URLs for /metrics, /health, /livez, /readyz and /version."),
+    flag("metrics", Observation, Choice(&["basic", "extensive"]), "basic", Effect, "'extensive' also measures how long each kind of request takes."),
+    flag("enable-pprof", Observation, Bool, "false", Refused("profile the process from outside, with perf"), "Serve Go profiles."),
+    flag("logger", Observation, Choice(&["zap"]), "zap", Accepted("there is one logger"), "Kind of logger."),
+    flag("log-outputs", Observation, Text, "default", Effect, "'stderr' or 'stdout'."),
+    flag("log-level", Observation, Choice(&["debug", "info", "warn", "error", "panic", "fatal"]), "info", Effect, "Least important level that is logged."),
+    flag("log-format", Observation, Choice(&["json", "console"]), "json", Effect, "One JSON object a line, or text."),
+    flag("enable-log-rotation", Observation, Bool, "false", Refused("log to stderr and rotate there"), "Rotate the log file."),
+    flag("log-rotation-config-json", Observation, Text, "", Accepted("no file is logged to"), "How to rotate the log file."),
+    flag("warning-unary-request-duration", Observation, Duration, "300ms", Effect, "Requests that take longer are logged."),
+    flag("warning-apply-duration", Observation, Duration, "100ms", Accepted("applying is not timed one by one; see --warning-unary-request-duration"), "Applied requests that take longer are logged."),
+    flag("enable-distributed-tracing", Observation, Bool, "false", Refused(TRACING), "Export traces."),
+    flag("distributed-tracing-address", Observation, Text, "localhost:4317", Accepted(TRACING), "Collector of traces."),
+    flag("distributed-tracing-service-name", Observation, Text, "etcd", Accepted(TRACING), "Service name in traces."),
+    flag("distributed-tracing-instance-id", Observation, Text, "", Accepted(TRACING), "Instance in traces."),
+    flag("distributed-tracing-sampling-rate", Observation, Number, "0", Accepted(TRACING), "Traces a million requests."),
+
+    flag("watch-progress-notify-interval", Upkeep, Duration, "10m", Effect, "Idle time after which a watcher that asked for it gets a sign of life."),
+    flag("auto-compaction-retention", Upkeep, Text, "0", Refused("this version does not compact by itself: run 'etcdctl compact' on a schedule (kube-apiserver does so by itself)"), "History to keep."),
+    flag("auto-compaction-mode", Upkeep, Choice(&["periodic", "revision"]), "periodic", Accepted("there is no automatic compaction"), "What --auto-compaction-retention counts."),
+    flag("corrupt-check-time", Upkeep, Duration, "0s", Accepted(LOCKSTEP), "Time between comparisons of the members."),
+    flag("compact-hash-check-time", Upkeep, Duration, "1m", Accepted(LOCKSTEP), "Time between comparisons of the members' compactions."),
+    flag("compaction-batch-limit", Upkeep, Number, "1000", Accepted("space is reclaimed in slices of fixed size"), "Revisions that one step of a compaction deletes."),
+    flag("compaction-sleep-interval", Upkeep, Duration, "10ms", Accepted("space is reclaimed in slices of fixed size"), "Pause between the steps of a compaction."),
+    flag("downgrade-check-time", Upkeep, Duration, "5s", Accepted("there is no downgrade"), "Time between looks at a downgrade."),
+    flag("bootstrap-defrag-threshold-megabytes", Upkeep, Number, "0", Accepted("there is nothing to defragment"), "Defragment at start."),
+
+    flag("force-new-cluster", Unsafe, Bool, "false", Refused("start a new cluster from a copy of the data instead"), "Forget every other member."),
+    flag("unsafe-no-fsync", Unsafe, Bool, "false", Effect, "Never sync the disk: loses data when the machine stops."),
+
+    flag("experimental-initial-corrupt-check", Removed, Bool, "", Accepted(LOCKSTEP), ""),
+    flag("experimental-corrupt-check-time", Removed, Text, "", Accepted(LOCKSTEP), ""),
+    flag("experimental-compact-hash-check-enabled", Removed, Bool, "", Accepted(LOCKSTEP), ""),
+    flag("experimental-compact-hash-check-time", Removed, Text, "", Accepted(LOCKSTEP), ""),
+    flag("experimental-enable-lease-checkpoint", Removed, Bool, "", Accepted("a new leader grants each lease its whole time again"), ""),
+    flag("experimental-enable-lease-checkpoint-persist", Removed, Bool, "", Accepted("a new leader grants each lease its whole time again"), ""),
+    flag("experimental-compaction-batch-limit", Removed, Text, "", Accepted("space is reclaimed in slices of fixed size"), ""),
+    flag("experimental-compaction-sleep-interval", Removed, Text, "", Accepted("space is reclaimed in slices of fixed size"), ""),
+    flag("experimental-peer-skip-client-san-verification", Removed, Bool, "", Accepted("the address of a dialling peer is never held against its certificate"), ""),
+    flag("experimental-watch-progress-notify-interval", Removed, Text, "", Accepted("etcd removed the name: give --watch-progress-notify-interval"), ""),
+    flag("experimental-warning-apply-duration", Removed, Text, "", Accepted("etcd removed the name: give --warning-unary-request-duration"), ""),
+    flag("experimental-warning-unary-request-duration", Removed, Text, "", Accepted("etcd removed the name: give --warning-unary-request-duration"), ""),
+    flag("experimental-memory-mlock", Removed, Bool, "", Accepted("pages are not locked; turn swap off instead"), ""),
+    flag("experimental-txn-mode-write-with-shared-buffer", Removed, Bool, "", Accepted("transactions need no such mode"), ""),
+    flag("experimental-bootstrap-defrag-threshold-megabytes", Removed, Text, "", Accepted("there is nothing to defragment"), ""),
+    flag("experimental-stop-grpc-service-on-defrag", Removed, Bool, "", Accepted("defragmentation stops nothing here"), ""),
+    flag("experimental-max-learners", Removed, Text, "", Accepted("etcd removed the name: give --max-learners"), ""),
+    flag("experimental-wait-cluster-ready-timeout", Removed, Text, "", Accepted("clients are served as soon as they can be"), ""),
+    flag("experimental-snapshot-catchup-entries", Removed, Text, "", Accepted("the log is kept by size, for as long as an active member needs it"), ""),
+    flag("experimental-enable-distributed-tracing", Removed, Bool, "", Accepted(TRACING), ""),
+    flag("experimental-distributed-tracing-address", Removed, Text, "", Accepted(TRACING), ""),
+    flag("experimental-distributed-tracing-service-name", Removed, Text, "", Accepted(TRACING), ""),
+    flag("experimental-distributed-tracing-instance-id", Removed, Text, "", Accepted(TRACING), ""),
+    flag("experimental-distributed-tracing-sampling-rate", Removed, Text, "", Accepted(TRACING), ""),
+    flag("experimental-downgrade-check-time", Removed, Text, "", Accepted("there is no downgrade"), ""),
+    flag("experimental-backend-bbolt-freelist-type", Removed, Text, "", Accepted(BBOLT), ""),
+    flag("experimental-set-member-localaddr", Removed, Bool, "", Accepted("the system chooses the address to dial from"), ""),
+    flag("experimental-enable-v2v3", Removed, Text, "", Accepted("there is no v2 API"), ""),
+];
+
+/// The flag of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.name == name)
+}
+
+/// The known name nearest to a mistyped one, if one is near.
+#[must_use]
+pub fn nearest(name: &str) -> Option<&'static str> {
+    FLAGS
+        .iter()
+        .filter(|flag| flag.group != Removed)
+        .map(|flag| (distance(name, flag.name), flag.name))
+        .min()
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
+        .map(|(_, known)| known)
+}
+
+/// Edits (insert, delete, replace) between two names.
+fn distance(left: &str, right: &str) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.bytes().enumerate() {
+        let mut corner = i;
+        row[0] = i + 1;
+        for (j, b) in right.bytes().enumerate() {
+            let replaced = corner + usize::from(a != b);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[right.len()]
+}
+
+/// The text of `--help`.
+#[must_use]
+pub fn help() -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from(
+        "Usage:\n\n  quorate server [flags]\n  etcd [flags]\n    Start a server. Flags are etcd's: one dash or two, '=' or a space before the value.\n    Each is also read from the environment, as ETCD_ and its name in capitals.\n",
+    );
+    let groups = [
+        (Member, "Member"),
+        (Clustering, "Clustering"),
+        (Operator, "Run by an operator"),
+        (Security, "Security"),
+        (Observation, "Observation"),
+        (Upkeep, "Upkeep"),
+        (Unsafe, "Unsafe"),
+    ];
+    for (group, title) in groups {
+        let _ = write!(text, "\n{title}:\n");
+        for flag in FLAGS.iter().filter(|flag| flag.group == group) {
+            let _ = writeln!(
+                text,
+                "  --{} '{}'\n    {}",
+                flag.name, flag.default, flag.help
+            );
+            match flag.class {
+                Effect => {}
+                Accepted(why) => {
+                    let _ = writeln!(text, "    Accepted without effect: {why}.");
+                }
+                Refused(instead) => {
+                    let _ = writeln!(text, "    Refused: {instead}.");
+                }
+            }
+        }
+    }
+    text
+}

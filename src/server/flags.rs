@@ -1,0 +1,319 @@
+//! Go's flag syntax and etcd's rules about the environment.
+//!
+//! One dash or two, `=` or a space before the value, booleans bare or with `=`. A setting given
+//! both as a flag and in the environment is an error; unknown `ETCD_` variables only warn.
+//! Never judges a value beyond its kind: `config` does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::flag_table::{self, Class, Flag, Kind};
+
+/// What was given, checked against the table.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    given: BTreeMap<&'static str, String>,
+    /// Things to tell the user once a log exists.
+    pub warnings: Vec<String>,
+    /// `--help` was asked for.
+    pub help: bool,
+}
+
+/// Why the arguments are refused. Each text names the flag and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// No flag of that name.
+    #[error("flag --{name} is not known{}; see 'quorate server --help'", hint(.nearest))]
+    Unknown {
+        /// As it was given.
+        name: String,
+        /// A known name that is near.
+        nearest: Option<&'static str>,
+    },
+    /// An argument that is no flag.
+    #[error("{0:?} is not a flag: flags begin with '--', and the server takes no other arguments")]
+    Stray(String),
+    /// The last argument needs a value.
+    #[error("flag --{0} needs a value: --{0}=VALUE")]
+    NoValue(&'static str),
+    /// The value is not of the flag's kind.
+    #[error("{origin} has the value {value:?}: {expected}")]
+    Value {
+        /// The flag or the variable.
+        origin: String,
+        /// As it was given.
+        value: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The same setting in two places.
+    #[error(
+        "environment variable {variable} and flag --{name} are both set: unset the variable or leave the flag out"
+    )]
+    Twice {
+        /// The variable.
+        variable: String,
+        /// The flag.
+        name: &'static str,
+    },
+    /// A flag that this server does not carry out.
+    #[error("{origin} is not supported: {instead}")]
+    Refused {
+        /// The flag or the variable.
+        origin: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+}
+
+fn hint(nearest: &Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(" (did you mean --{name}?)"))
+}
+
+impl Flags {
+    /// Reads arguments (without the program's name) and the environment.
+    pub fn parse(
+        arguments: &[String],
+        environment: &BTreeMap<String, String>,
+    ) -> Result<Flags, FlagError> {
+        let mut flags = Flags::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let Some(text) = argument
+                .strip_prefix("--")
+                .or_else(|| argument.strip_prefix('-'))
+            else {
+                return Err(FlagError::Stray(argument.clone()));
+            };
+            if matches!(text, "h" | "help") {
+                flags.help = true;
+                return Ok(flags);
+            }
+            if text.is_empty() || text.starts_with(['-', '=']) {
+                return Err(FlagError::Stray(argument.clone()));
+            }
+            let (name, value) = match text.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (text, None),
+            };
+            let flag = flag_table::find(name).ok_or_else(|| FlagError::Unknown {
+                name: name.to_owned(),
+                nearest: flag_table::nearest(name),
+            })?;
+            let value = match (value, flag.kind) {
+                (Some(value), _) => value,
+                (None, Kind::Bool) => "true".to_owned(),
+                (None, _) => rest.next().ok_or(FlagError::NoValue(flag.name))?.clone(),
+            };
+            flags.take(flag, value, format!("flag --{}", flag.name))?;
+        }
+        flags.take_environment(environment)?;
+        Ok(flags)
+    }
+
+    fn take_environment(
+        &mut self,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<(), FlagError> {
+        for (variable, value) in environment {
+            let Some(upper) = variable.strip_prefix("ETCD_") else {
+                continue;
+            };
+            if value.is_empty() {
+                continue;
+            }
+            let name = upper.to_ascii_lowercase().replace('_', "-");
+            let known = flag_table::find(&name)
+                .filter(|flag| flag.name != "version" && variable_of(flag.name) == *variable);
+            let Some(flag) = known else {
+                self.warnings.push(format!(
+                    "environment variable {variable} is no setting of this server; it is ignored"
+                ));
+                continue;
+            };
+            if self.given.contains_key(flag.name) {
+                return Err(FlagError::Twice {
+                    variable: variable.clone(),
+                    name: flag.name,
+                });
+            }
+            self.take(
+                flag,
+                value.clone(),
+                format!("environment variable {variable}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        flag: &'static Flag,
+        value: String,
+        origin: String,
+    ) -> Result<(), FlagError> {
+        if let Err(expected) = check(flag.kind, &value) {
+            return Err(FlagError::Value {
+                origin,
+                value,
+                expected,
+            });
+        }
+        let asks = !same(flag.kind, &value, flag.default);
+        match flag.class {
+            Class::Accepted(why) if asks => {
+                self.warnings
+                    .push(format!("{origin} is accepted without effect: {why}"));
+            }
+            Class::Refused(instead) if asks => return Err(FlagError::Refused { origin, instead }),
+            _ => {}
+        }
+        self.given.insert(flag.name, value);
+        Ok(())
+    }
+
+    /// The flag was given, with whatever value.
+    #[must_use]
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.contains_key(name)
+    }
+
+    /// The value given, or the default.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        match self.given.get(name) {
+            Some(value) => value,
+            None => flag_table::find(name).map_or("", |flag| flag.default),
+        }
+    }
+
+    /// The value, or nothing where it is empty.
+    #[must_use]
+    pub fn optional(&self, name: &str) -> Option<&str> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    /// The comma-separated parts, without blanks and empty ones.
+    #[must_use]
+    pub fn list(&self, name: &str) -> Vec<&str> {
+        self.text(name)
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .collect()
+    }
+
+    /// A boolean.
+    #[must_use]
+    pub fn bool(&self, name: &str) -> bool {
+        parse_bool(self.text(name)).unwrap_or(false)
+    }
+
+    /// A whole number from 0.
+    #[must_use]
+    pub fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+
+    /// A whole number.
+    #[must_use]
+    pub fn signed(&self, name: &str) -> i64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+
+    /// A duration.
+    #[must_use]
+    pub fn duration(&self, name: &str) -> Duration {
+        parse_duration(self.text(name)).unwrap_or_default()
+    }
+}
+
+/// The variable of a flag: ETCD_ and its name in capitals.
+#[must_use]
+pub fn variable_of(name: &str) -> String {
+    format!("ETCD_{}", name.to_ascii_uppercase().replace('-', "_"))
+}
+
+fn check(kind: Kind, value: &str) -> Result<(), String> {
+    let fits = match kind {
+        Kind::Text => true,
+        Kind::Bool => parse_bool(value).is_some(),
+        Kind::Number => value.parse::<u64>().is_ok(),
+        Kind::Signed => value.parse::<i64>().is_ok(),
+        Kind::Duration => parse_duration(value).is_some(),
+        Kind::Choice(choices) => choices.contains(&value),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(match kind {
+        Kind::Text => String::new(),
+        Kind::Bool => "give true or false".to_owned(),
+        Kind::Number => "give a whole number from 0".to_owned(),
+        Kind::Signed => "give a whole number".to_owned(),
+        Kind::Duration => "give a duration with its unit, such as 100ms, 30s or 1h30m".to_owned(),
+        Kind::Choice(choices) => {
+            let choices: Vec<String> = choices
+                .iter()
+                .filter(|choice| !choice.is_empty())
+                .map(|choice| format!("{choice:?}"))
+                .collect();
+            format!("give {}", choices.join(" or "))
+        }
+    })
+}
+
+/// Two values mean the same.
+fn same(kind: Kind, left: &str, right: &str) -> bool {
+    match kind {
+        Kind::Bool => parse_bool(left) == parse_bool(right),
+        Kind::Duration => parse_duration(left) == parse_duration(right),
+        _ => left == right,
+    }
+}
+
+/// Go's spellings of a boolean.
+fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Go's durations without a sign: numbers with units, `0` alone.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut seconds = 0.0_f64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(rest.len());
+        let unit = match &rest[..end] {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        seconds += number * unit;
+        rest = &rest[end..];
+    }
+    if text.is_empty() {
+        None
+    } else {
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+}
+
+#[cfg(test)]
+#[path = "flags_test.rs"]
+mod tests;
