@@ -4,6 +4,8 @@ pub mod config;
 mod config_flags;
 pub mod flag_table;
 pub mod flags;
+pub mod handle;
+pub mod pending;
 pub mod url;
 
 pub use config_flags::{ConfigError, Machine};

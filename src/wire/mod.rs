@@ -28,3 +28,15 @@ pub mod health {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
     tonic::include_proto!("grpc.health.v1");
 }
+
+/// `quorate.v1`: what an operator may ask of one member, on the peer port.
+pub mod member {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        clippy::large_futures
+    )]
+    tonic::include_proto!("quorate.v1");
+}
