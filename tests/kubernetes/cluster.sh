@@ -1,0 +1,282 @@
+#!/usr/bin/env bash
+# A real Kubernetes on this machine, each node in a network namespace of its own.
+#
+#   cluster.sh up [NODES]   control plane, NODES nodes (2), cluster DNS, storage classes shared and local
+#   cluster.sh node N       one more node, N from 1 to 9
+#   cluster.sh lose N       node N loses power: kubelet, containerd and every container die at once
+#   cluster.sh forget N     what is left of a lost node goes: its Node object, namespace, files
+#   cluster.sh down         everything goes: processes, mounts, namespaces, bridge, cgroups, files
+#
+# State is in $QUORATE_E2E_DIR; the kubeconfig is there. Needs root and the packages that
+# packages.sh installs; the binaries come from build.sh. One cluster at a time on one machine,
+# because its address ranges are fixed: a lock says so instead of letting two runs mix.
+# All nodes share one kernel and one file system: see docs/operations.md for what that cannot show.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+bin=$top/target/kubernetes/bin
+dir=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
+images=$dir/images
+bridge=qrt0
+gateway=10.99.0.1
+pods=10.244
+services=10.96.0.0/16
+dns=10.96.0.10
+prefix=qrt-node
+export PATH=$bin:$PATH KUBECONFIG=$dir/kubeconfig
+
+fail() { echo "cluster.sh: $*" >&2; exit 1; }
+
+# Every process that this script starts is recorded by its id, and only those are ever ended.
+start() {
+  local name=$1; shift
+  mkdir -p "$dir/log" "$dir/pids"
+  setsid "$@" >"$dir/log/$name.log" 2>&1 </dev/null 7>&- &
+  echo $! >"$dir/pids/$name"
+}
+
+stop() {
+  local file
+  for file in "$@"; do
+    [ -f "$file" ] && kill "$(cat "$file")" 2>/dev/null || true
+  done
+}
+
+wait_for() { # wait_for SECONDS WHAT COMMAND...
+  local seconds=$1 what=$2 until=$((SECONDS + $1)); shift 2
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $until ] || fail "$what was not there after $seconds s; logs are in $dir/log"
+    sleep 0.2
+  done
+}
+
+preflight() {
+  [ "$(id -u)" = 0 ] || fail "needs root (network namespaces, cgroups, containerd)"
+  local tool
+  for tool in containerd runc ip iptables nsenter openssl conntrack ctr; do
+    command -v $tool >/dev/null || fail "$tool is missing: tests/kubernetes/packages.sh installs what is needed"
+  done
+  [ -x /usr/lib/cni/bridge ] || fail "/usr/lib/cni/bridge is missing: tests/kubernetes/packages.sh installs it"
+  [ -x "$bin/kube-apiserver" ] || fail "$bin/kube-apiserver is missing: run tests/kubernetes/build.sh"
+  ! ip link show $bridge >/dev/null 2>&1 || fail "a test cluster is up already (bridge $bridge): run cluster.sh down"
+}
+
+certificates() {
+  mkdir -p "$dir/pki"; cd "$dir/pki"
+  openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 30 -subj /CN=quorate-test 2>/dev/null
+  openssl req -newkey rsa:2048 -nodes -keyout api.key -out api.csr -subj /CN=kube-apiserver 2>/dev/null
+  openssl x509 -req -in api.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out api.crt -days 30 2>/dev/null \
+    -extfile <(printf 'subjectAltName=IP:%s,IP:10.96.0.1,IP:127.0.0.1,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local' $gateway)
+  openssl genrsa -out sa.key 2048 2>/dev/null
+  openssl rsa -in sa.key -pubout -out sa.pub 2>/dev/null
+  printf '%s,admin,admin,system:masters\n' "$(openssl rand -hex 16)" >tokens.csv
+  chmod 600 ./*.key tokens.csv
+  cd - >/dev/null
+}
+
+kubeconfig() {
+  cat >"$KUBECONFIG" <<EOF
+apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: "https://$gateway:6443", certificate-authority: $dir/pki/ca.crt}}]
+users: [{name: admin, user: {token: $(cut -d, -f1 "$dir/pki/tokens.csv")}}]
+contexts: [{name: test, context: {cluster: test, user: admin}}]
+current-context: test
+EOF
+}
+
+control_plane() {
+  ip link add $bridge type bridge
+  ip addr add $gateway/24 dev $bridge
+  ip link set $bridge up
+  cat /proc/sys/net/ipv4/ip_forward >"$dir/ip_forward"
+  sysctl -qw net.ipv4.ip_forward=1
+  start etcd "$top/target/peers/bin/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:23790 \
+    --advertise-client-urls http://127.0.0.1:23790 --listen-peer-urls http://127.0.0.1:23800 \
+    --initial-advertise-peer-urls http://127.0.0.1:23800 --initial-cluster default=http://127.0.0.1:23800 --log-level error
+  start apiserver kube-apiserver --etcd-servers=http://127.0.0.1:23790 --bind-address=$gateway --advertise-address=$gateway \
+    --secure-port=6443 --tls-cert-file="$dir/pki/api.crt" --tls-private-key-file="$dir/pki/api.key" --client-ca-file="$dir/pki/ca.crt" \
+    --service-cluster-ip-range=$services --service-account-issuer=https://kubernetes.default.svc \
+    --service-account-key-file="$dir/pki/sa.pub" --service-account-signing-key-file="$dir/pki/sa.key" \
+    --token-auth-file="$dir/pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
+    --kubelet-preferred-address-types=InternalIP
+  wait_for 60 "the API server" kubectl get --raw /readyz
+  start controllers kube-controller-manager --kubeconfig="$KUBECONFIG" --service-account-private-key-file="$dir/pki/sa.key" \
+    --root-ca-file="$dir/pki/ca.crt" --use-service-account-credentials=true --leader-elect=false --node-monitor-grace-period=16s
+  start scheduler kube-scheduler --kubeconfig="$KUBECONFIG" --leader-elect=false
+  start disks test-disks "$KUBECONFIG" "$dir/disks"
+  kubectl apply -f "$here/manifests/storage.yaml" >/dev/null
+}
+
+cgroup_hierarchies() { for h in cpu cpuacct cpuset memory devices freezer blkio pids systemd; do [ -d /sys/fs/cgroup/$h ] && echo /sys/fs/cgroup/$h; done; }
+
+node_network() {
+  local n=$1 ns=$2 ip=$3 m
+  ip netns add "$ns"
+  ip link add "qrtv$n" type veth peer name eth0 netns "$ns"
+  ip link set "qrtv$n" master $bridge up
+  ip -n "$ns" addr add "$ip/24" dev eth0
+  ip -n "$ns" link set eth0 up
+  ip -n "$ns" link set lo up
+  ip -n "$ns" route add default via $gateway
+  ip route replace "$pods.$n.0/24" via "$ip"
+  for m in 1 2 3 4 5 6 7 8 9; do
+    [ "$m" = "$n" ] || ip -n "$ns" route replace "$pods.$m.0/24" via "10.99.0.1$m"
+  done
+}
+
+# Kubelets that share a cgroup root delete one another's pods, so each has a root of its own.
+node_cgroups() {
+  local ns=$1 h
+  for h in $(cgroup_hierarchies); do mkdir -p "$h/$ns"; done
+  if [ -d /sys/fs/cgroup/cpuset ]; then
+    cat /sys/fs/cgroup/cpuset/cpuset.mems >"/sys/fs/cgroup/cpuset/$ns/cpuset.mems"
+    cat /sys/fs/cgroup/cpuset/cpuset.cpus >"/sys/fs/cgroup/cpuset/$ns/cpuset.cpus"
+  fi
+}
+
+node_files() {
+  local n=$1 ns=$2 d=$3
+  mkdir -p "$d/cni" "$d/kubelet"
+  cat >"$d/containerd.toml" <<EOF
+version = 2
+root = "$d/containerd"
+state = "$d/run"
+[grpc]
+  address = "$d/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:1"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "$d/cni"
+EOF
+  cat >"$d/cni/10-pods.conflist" <<EOF
+{"cniVersion": "0.4.0", "name": "pods", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "dataDir": "$d/ipam", "ranges": [[{"subnet": "$pods.$n.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+EOF
+  cat >"$d/kubelet.yaml" <<EOF
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+cgroupDriver: cgroupfs
+cgroupRoot: /$ns
+clusterDNS: [$dns]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: unix://$d/containerd.sock
+failSwapOn: false
+nodeStatusUpdateFrequency: 4s
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 100Mi, nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
+EOF
+}
+
+node() {
+  local n=$1 ns=$prefix$1 ip=10.99.0.1$1 d=$dir/node$1 archive
+  [[ $n =~ ^[1-9]$ ]] || fail "a node's number is 1 to 9, not \"$n\""
+  [ ! -d "$d" ] || fail "node $n is there already"
+  node_network "$n" "$ns" "$ip"
+  node_cgroups "$ns"
+  node_files "$n" "$ns" "$d"
+  local enter=(nsenter --net=/var/run/netns/$ns) # not ip netns exec: that would hide the cgroups
+  start "node$n-containerd" "${enter[@]}" containerd -c "$d/containerd.toml"
+  wait_for 30 "containerd of node $n" ctr -a "$d/containerd.sock" version
+  for archive in "$images"/*.tar; do
+    ctr -a "$d/containerd.sock" -n k8s.io images import "$archive" >>"$dir/log/node$n-images.log" 2>&1 || fail "cannot import $archive: see $dir/log/node$n-images.log"
+  done
+  start "node$n-kubelet" "${enter[@]}" kubelet --config="$d/kubelet.yaml" --kubeconfig="$KUBECONFIG" --root-dir="$d/kubelet" \
+    --hostname-override="$ns" --node-ip="$ip"
+  start "node$n-proxy" "${enter[@]}" kube-proxy --kubeconfig="$KUBECONFIG" --hostname-override="$ns" \
+    --cluster-cidr=$pods.0.0/16 --conntrack-max-per-core=0
+  wait_for 60 "node $n" kubectl wait --for=condition=Ready "node/$ns" --timeout=1s
+}
+
+# Every process in the node's cgroups and its container shims, and none outside of them.
+kill_containers() {
+  local ns=$1 d=$2 p
+  for p in $(find "/sys/fs/cgroup/pids/$ns" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u); do kill -9 "$p" 2>/dev/null || true; done
+  for p in $(ps -eo pid,args | awk -v d="$d/" '/containerd-shim/ && index($0, d) {print $1}'); do kill -9 "$p" 2>/dev/null || true; done
+}
+
+lose() {
+  local f
+  for f in "$dir/pids/node$1"-*; do
+    [ -f "$f" ] && kill -9 "$(cat "$f")" 2>/dev/null || true
+    rm -f "$f"
+  done
+  kill_containers "$prefix$1" "$dir/node$1"
+}
+
+release_node() { # what the kernel holds for node N
+  local n=$1 ns=$prefix$1 mount h cni
+  for mount in $(awk -v d="$dir/node$n/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$mount" || true; done
+  for cni in $(ls /var/run/netns 2>/dev/null | grep '^cni-' || true); do
+    # a pod's namespace is this cluster's when its peer link lives in the node's namespace; all are gone with it
+    grep -rqs "$cni" "$dir/node$n/containerd" "$dir/node$n/run" && { umount -l "/var/run/netns/$cni" 2>/dev/null || true; rm -f "/var/run/netns/$cni"; }
+  done
+  ip netns del "$ns" 2>/dev/null || true
+  ip link del "qrtv$n" 2>/dev/null || true
+  for h in $(cgroup_hierarchies); do
+    [ -d "$h/$ns" ] && find "$h/$ns" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+  done
+}
+
+forget() {
+  lose "$1"; sleep 0.3
+  kubectl delete node "$prefix$1" --ignore-not-found >/dev/null
+  release_node "$1"
+  rm -rf "${dir:?}/node$1"
+}
+
+down() {
+  local n f until=$((SECONDS + 10))
+  stop "$dir"/pids/*-kubelet "$dir"/pids/*-proxy "$dir"/pids/disks
+  for n in 1 2 3 4 5 6 7 8 9; do [ -d "$dir/node$n" ] && lose "$n"; done
+  stop "$dir"/pids/*
+  for f in "$dir"/pids/*; do
+    while [ -f "$f" ] && kill -0 "$(cat "$f")" 2>/dev/null; do
+      [ $SECONDS -lt $until ] || { kill -9 "$(cat "$f")" 2>/dev/null || true; break; }
+      sleep 0.1
+    done
+  done
+  for n in 1 2 3 4 5 6 7 8 9; do
+    if [ -d "$dir/node$n" ] || ip netns list 2>/dev/null | grep -q "^$prefix$n\b"; then release_node "$n"; fi
+  done
+  for n in 1 2 3 4 5 6 7 8 9; do ip route del "$pods.$n.0/24" 2>/dev/null || true; done
+  ip link del $bridge 2>/dev/null || true
+  [ -f "$dir/ip_forward" ] && sysctl -qw "net.ipv4.ip_forward=$(cat "$dir/ip_forward")" || true
+  # kept on request, because logs tell why a run failed
+  if [ -n "${QUORATE_E2E_KEEP_LOGS:-}" ]; then rm -rf "$QUORATE_E2E_KEEP_LOGS"; cp -r "$dir/log" "$QUORATE_E2E_KEEP_LOGS" 2>/dev/null || true; fi
+  rm -rf "$dir"
+}
+
+up() {
+  local nodes=${1:-2} n
+  preflight
+  mkdir -p "$dir" "$images" "$dir/disks"
+  chmod 711 "$dir"
+  exec 7>"$dir/lock"; flock -n 7 || fail "another run holds $dir/lock"
+  certificates
+  kubeconfig
+  "$here/image.sh" localhost/pause:1 "$bin/pause" "$images/pause.tar"
+  "$here/image.sh" localhost/coredns:1 "$bin/coredns" "$images/coredns.tar"
+  "$here/image.sh" localhost/etcdctl:1 "$top/target/peers/bin/etcdctl" "$images/etcdctl.tar"
+  control_plane
+  for n in $(seq "$nodes"); do node "$n"; done
+  kubectl apply -f "$here/manifests/dns.yaml" >/dev/null
+  wait_for 90 "cluster DNS" kubectl -n kube-system rollout status deployment/coredns --timeout=1s
+  echo "Kubernetes is up: $nodes nodes; export KUBECONFIG=$KUBECONFIG"
+}
+
+case ${1:-} in
+  up) up "${2:-2}" ;;
+  node) node "${2:?number of the node}" ;;
+  lose) lose "${2:?number of the node}" ;;
+  forget) forget "${2:?number of the node}" ;;
+  down) down ;;
+  *) sed -n '2,15p' "$0"; exit 2 ;;
+esac

@@ -1,0 +1,56 @@
+// One binary for every Kubernetes command that the end-to-end tests need, and for their
+// storage provisioner: the name it is called
+// by picks the command. Linking them together costs one link and shares what they have in common.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+func main() {
+	name := filepath.Base(os.Args[0])
+	var command *cobra.Command
+	switch name {
+	case "kube-apiserver":
+		command = apiserver.NewAPIServerCommand()
+	case "kube-controller-manager":
+		command = controllermanager.NewControllerManagerCommand()
+	case "kube-scheduler":
+		command = scheduler.NewSchedulerCommand()
+	case "kube-proxy":
+		command = proxy.NewProxyCommand()
+	case "kubelet":
+		command = kubelet.NewKubeletCommand(genericapiserver.SetupSignalContext())
+	case "kubectl":
+		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	case "test-disks":
+		if err := disks(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	default:
+		fmt.Fprintf(os.Stderr, "%s: call this binary by the name of a Kubernetes command\n", name)
+		os.Exit(2)
+	}
+	os.Exit(cli.Run(command))
+}
