@@ -1,0 +1,47 @@
+# One list of every habit. `make check` never writes; `make fix` and `make generate` do.
+
+SEEDS ?= 200
+SEED_BASE ?= 1
+SCENARIO ?=
+musl := x86_64-unknown-linux-musl
+
+.PHONY: help demo test check fix generate sim e2e peers kubernetes image bench clean-e2e
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: ## the life of a cluster on this machine, without Kubernetes, in a minute; KEEP=1 leaves it running
+	cargo build --locked --bin quorate
+	target/debug/quorate demo
+
+test: ## everything that needs only the Rust toolchain; says by name what it could not run
+	cargo test --locked
+
+check: ## formatting, lints, layering, generated files, supply chain: writes nothing
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	cargo test --locked --test layering
+	tests/generated.sh
+	tests/supply-chain.sh
+
+fix: ## formats and applies the lints' suggestions
+	cargo fmt
+	cargo clippy --fix --allow-dirty --allow-staged --all-targets
+
+generate: ## CRD, RBAC and flag reference, from the code
+	cargo run --locked --quiet --bin quorate -- generate --write
+
+sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays one with its trace
+	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile sim --test sim -- --nocapture
+
+peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin
+	tests/peers/build.sh
+
+kubernetes: ## Kubernetes, CoreDNS and helm, built from Go modules into target/kubernetes/bin
+	tests/kubernetes/build.sh
+
+image: ## the container image as target/image/quorate.tar (needs the musl target and buildah)
+	tests/kubernetes/quorate-image.sh
+
+e2e: ## on a real Kubernetes, as root on Linux, with Go; SCENARIO=name runs one, E2E_EXISTING=1 uses KUBECONFIG
+	tests/e2e/run.sh $(SCENARIO)

@@ -1,0 +1,218 @@
+//! The layers of the crate, as a test: pure rooms know no runtime, no Kubernetes client, no file,
+//! socket, clock, thread or thread-local randomness, and rooms use only the rooms below them.
+//!
+//! Reads the sources as text. It cannot see through macros or re-exports, so `clippy.toml` bans
+//! the methods that matter a second time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What no pure room may name.
+const IMPURE: &[&str] = &[
+    "tokio::",
+    "tonic::",
+    "kube::",
+    "hyper::",
+    "axum::",
+    "reqwest::",
+    "std::fs",
+    "std::net",
+    "std::thread",
+    "std::process",
+    "std::env",
+    "std::os",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "Instant::now",
+    "SystemTime::now",
+    "rand::rng",
+    "rand::random",
+    "thread_rng",
+    "OsRng",
+    "getrandom",
+    "jiff::Timestamp::now",
+    "Timestamp::now",
+    "Uuid::new_v4",
+];
+
+/// Each pure room and the rooms of this crate that it may use.
+const PURE: &[(&str, &[&str])] = &[
+    ("raft", &[]),
+    ("store", &["raft"]),
+    ("node", &["raft", "store"]),
+    ("crd", &[]),
+    ("plan", &["crd"]),
+    ("build", &["crd", "plan"]),
+];
+
+/// The other rooms and what they may use; rooms not named here may use every room.
+const SHELLS: &[(&str, &[&str])] = &[
+    ("disk", &["raft"]),
+    ("wire", &[]),
+    ("server", &["raft", "store", "node", "disk", "wire"]),
+    ("sim", &["raft", "store", "node", "disk"]),
+];
+
+/// Which rooms exist at all: a new folder must be given its place above.
+const FREE: &[&str] = &["operator", "cli"];
+
+#[test]
+fn pure_rooms_name_nothing_impure() {
+    let mut found = Vec::new();
+    for (room, _) in PURE {
+        for (place, line) in code_of(room) {
+            for word in IMPURE {
+                if line.contains(word) {
+                    found.push(format!("{place}: `{word}` in a pure room"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn rooms_use_only_the_rooms_below_them() {
+    let mut found = Vec::new();
+    for (room, allowed) in PURE.iter().chain(SHELLS) {
+        for (place, line) in code_of(room) {
+            for used in rooms_named_in(&line) {
+                if used != *room && !allowed.contains(&used.as_str()) {
+                    found.push(format!("{place}: `{room}` uses `{used}`"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn every_room_has_its_place_and_its_head() {
+    let known: Vec<&str> = PURE.iter().chain(SHELLS).map(|(room, _)| *room).chain(FREE.iter().copied()).collect();
+    for room in rooms() {
+        assert!(known.contains(&room.as_str()), "src/{room} has no place in tests/layering.rs");
+        let head = fs::read_to_string(source().join(&room).join("mod.rs")).expect("every room has a mod.rs");
+        assert!(head.starts_with("//! "), "src/{room}/mod.rs does not say what the room is for");
+    }
+}
+
+#[test]
+fn files_have_heads_and_stay_small() {
+    const MOST_LINES: usize = 900;
+    let mut found = Vec::new();
+    for file in files_below(&source()) {
+        let text = fs::read_to_string(&file).expect("a source file is readable");
+        if !text.starts_with("//!") {
+            found.push(format!("{}: no `//!` head", file.display()));
+        }
+        let lines = text.lines().count();
+        if lines > MOST_LINES {
+            found.push(format!("{}: {lines} lines, {MOST_LINES} at most", file.display()));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The checker must see what it is there to see: planted lines are found.
+#[test]
+fn the_checks_can_fail() {
+    assert_eq!(rooms_named_in("use crate::server::handle;"), vec!["server"]);
+    assert_eq!(rooms_named_in("use crate::{raft, store::View};"), vec!["raft", "store"]);
+    assert_eq!(strip_comment("let a = 1; // tokio::spawn"), "let a = 1; ");
+    assert!(code_lines("fn a() {}\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\nfn b() {}\n").iter().all(|(_, line)| !line.contains("std::fs")));
+}
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn rooms() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(source())
+        .expect("src is readable")
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Every line of code of a room, with its place; comments and test code left out.
+fn code_of(room: &str) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for file in files_below(&source().join(room)) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let in_tests = file.components().any(|part| part.as_os_str() == "tests");
+        if in_tests || name == "tests.rs" || name.ends_with("_test.rs") || name.ends_with("_tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a source file is readable");
+        for (number, line) in code_lines(&text) {
+            lines.push((format!("{}:{number}", file.display()), line));
+        }
+    }
+    lines
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        if path.is_dir() {
+            for file in files_below(&path) {
+                files.insert(file.clone(), file);
+            }
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.insert(path.clone(), path);
+        }
+    }
+    files.into_values().collect()
+}
+
+/// Lines of code with their numbers: no comments, and no item under `#[cfg(test)]`.
+fn code_lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    let mut skipping: Option<i64> = None;
+    for (number, line) in text.lines().enumerate() {
+        let code = strip_comment(line);
+        if let Some(depth) = skipping.as_mut() {
+            *depth += braces(&code);
+            let ends = *depth <= 0 && (code.contains('}') || code.trim_end().ends_with(';'));
+            if ends {
+                skipping = None;
+            }
+        } else if code.trim() == "#[cfg(test)]" {
+            skipping = Some(0);
+        } else {
+            lines.push((number + 1, code));
+        }
+    }
+    lines
+}
+
+fn braces(code: &str) -> i64 {
+    code.chars().map(|c| match c { '{' => 1, '}' => -1, _ => 0 }).sum()
+}
+
+fn strip_comment(line: &str) -> String {
+    line.split("//").next().unwrap_or_default().to_owned()
+}
+
+/// The rooms of this crate that a line names after `crate::`, also inside braces.
+fn rooms_named_in(line: &str) -> Vec<String> {
+    let mut named = Vec::new();
+    for part in line.split("crate::").skip(1) {
+        let list: Vec<&str> = match part.strip_prefix('{') {
+            Some(inner) => inner.split(',').map(str::trim).collect(),
+            None => vec![part],
+        };
+        for item in list {
+            let word: String = item.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if rooms().contains(&word) {
+                named.push(word);
+            }
+        }
+    }
+    named
+}

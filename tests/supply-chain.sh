@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Licences, bans and sources of every dependency, by cargo-deny (deny.toml); needs no network beyond
+# what cargo has fetched. Advisories too, where their database can be reached: if it cannot, that is
+# said, and the rest still counts.
+#   supply-chain.sh --install   installs cargo-deny when it is missing
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=0.20.2
+if [ "${1:-}" = --install ]; then
+  cargo deny --version 2>/dev/null | grep -q "$version" || cargo install --quiet --locked "cargo-deny@$version"
+  exit
+fi
+if ! cargo deny --version >/dev/null 2>&1; then
+  echo "supply chain: cargo-deny is missing: tests/supply-chain.sh --install" >&2
+  exit 1
+fi
+cargo deny --locked --offline check --hide-inclusion-graph licenses bans sources
+if output=$(timeout 120 cargo deny --locked check advisories 2>&1); then
+  echo "advisories: none"
+elif grep -qiE 'failed to fetch|failed to open advisory database|unable to (fetch|clone)|network|IO error|could not connect' <<<"$output"; then
+  echo "advisories: NOT CHECKED, their database cannot be reached from here"
+else
+  printf '%s\n' "$output"; exit 1
+fi
