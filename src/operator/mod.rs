@@ -5,4 +5,5 @@
 pub mod kubernetes;
 pub mod local;
 pub mod metrics;
+pub mod platform;
 pub mod queue;

@@ -3,4 +3,5 @@
 
 pub mod cache;
 pub mod lease;
+pub mod objects;
 pub mod probes;
