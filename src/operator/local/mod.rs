@@ -3,5 +3,6 @@
 //! plan and the loop are those of Kubernetes; nothing is decided here.
 
 pub mod home;
+pub mod pods;
 pub mod supervisor;
 pub mod writer;

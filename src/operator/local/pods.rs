@@ -1,0 +1,236 @@
+//! What the StatefulSet controller and the kubelet do on Kubernetes: for each wanted process (a
+//! set) one pod with a UID of its own, running only while its claim is there. Decides nothing
+//! about membership.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::home::{self, Home};
+use super::supervisor::{ProcessState, Program, Supervisor};
+
+/// A server that has not stopped by then after SIGTERM is killed.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// One pod.
+#[derive(Debug)]
+struct Pod {
+    uid: String,
+    created_ms: u64,
+    arguments: Vec<String>,
+    deleting: bool,
+    /// None while its claim is missing.
+    supervisor: Option<Supervisor>,
+}
+
+/// A pod as it can be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// The member, which is also the set.
+    pub member: String,
+    /// This pod's own identity: a fresh one for each pod.
+    pub uid: String,
+    /// When it was made, in milliseconds of the platform's clock.
+    pub created_ms: u64,
+    /// Deleted, and still stopping.
+    pub deleting: bool,
+    /// Its process; none while its claim is missing.
+    pub process: Option<ProcessState>,
+}
+
+/// All pods of one cluster.
+#[derive(Debug)]
+pub struct Pods {
+    program: PathBuf,
+    pods: BTreeMap<String, Pod>,
+    changed: Arc<Notify>,
+}
+
+impl Pods {
+    /// Runs this executable for each member; `changed` is notified when a process starts or ends.
+    pub fn new(program: PathBuf, changed: Arc<Notify>) -> Self {
+        Self {
+            program,
+            pods: BTreeMap::new(),
+            changed,
+        }
+    }
+
+    /// Brings the pods to what the sets say. Cheap; to be called often. Returns what it did.
+    pub fn reconcile(&mut self, home: &Home, now_ms: u64) -> Result<Vec<String>, home::Error> {
+        let mut did = Vec::new();
+        let claims = home.claims()?;
+        self.pods.retain(|_, pod| {
+            !(pod.deleting
+                && pod
+                    .supervisor
+                    .as_ref()
+                    .is_none_or(|child| child.state().stopped))
+        });
+        for (member, pod) in self.pods.iter_mut().filter(|(_, pod)| !pod.deleting) {
+            let set = home.state().sets.get(member);
+            let claim_lost = set.is_some_and(|set| !claims.contains_key(&set.claim));
+            let Some(child) = &pod.supervisor else {
+                pod.deleting = set.is_none();
+                continue;
+            };
+            if set.is_none() || claim_lost {
+                // A pod whose claim went is over; the next one waits for a claim.
+                child.request_stop();
+                pod.deleting = true;
+            }
+            if claim_lost {
+                did.push(format!(
+                    "{member}: its disk is gone, its process is stopped"
+                ));
+            }
+        }
+        for (member, set) in &home.state().sets {
+            let pod = self.pods.entry(member.clone()).or_insert_with(|| Pod {
+                uid: uuid::Uuid::new_v4().to_string(),
+                created_ms: now_ms,
+                arguments: set.arguments.clone(),
+                deleting: false,
+                supervisor: None,
+            });
+            if !pod.deleting && pod.supervisor.is_none() && claims.contains_key(&set.claim) {
+                let program = Program {
+                    path: self.program.clone(),
+                    arguments: pod.arguments.clone(),
+                    environment: vec![("POD_UID".into(), pod.uid.clone())],
+                    log: home.log(member),
+                    grace: GRACE,
+                };
+                pod.supervisor = Some(Supervisor::start(program, self.changed.clone()));
+            }
+        }
+        Ok(did)
+    }
+
+    /// All pods, by member.
+    pub fn view(&self) -> Vec<PodView> {
+        let view = |(member, pod): (&String, &Pod)| PodView {
+            member: member.clone(),
+            uid: pod.uid.clone(),
+            created_ms: pod.created_ms,
+            deleting: pod.deleting,
+            process: pod.supervisor.as_ref().map(Supervisor::state),
+        };
+        self.pods.iter().map(view).collect()
+    }
+
+    /// Deletes the pod with this UID: its process is stopped gracefully, and the next
+    /// [`Pods::reconcile`] after its end makes a new one if its set is still there.
+    pub fn delete(&mut self, member: &str, uid: &str) -> bool {
+        match self.pods.get_mut(member) {
+            Some(pod) if pod.uid == uid && !pod.deleting => {
+                pod.deleting = true;
+                if let Some(child) = &pod.supervisor {
+                    child.request_stop();
+                }
+                self.changed.notify_one();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Kills a member's process at once, as a power loss would. It starts again by itself.
+    pub fn kill(&self, member: &str) -> bool {
+        let pod = self.pods.get(member);
+        pod.and_then(|pod| pod.supervisor.as_ref())
+            .is_some_and(Supervisor::kill)
+    }
+
+    /// Stops every process gracefully, one after the other in this order, the rest at the end.
+    pub async fn stop_all(&mut self, order: &[String]) {
+        for member in order {
+            if let Some(child) = self.pods.remove(member).and_then(|pod| pod.supervisor) {
+                child.request_stop();
+                child.stopped().await;
+            }
+        }
+        let rest: Vec<Supervisor> = std::mem::take(&mut self.pods)
+            .into_values()
+            .filter_map(|pod| pod.supervisor)
+            .collect();
+        for child in &rest {
+            child.request_stop();
+        }
+        for child in rest {
+            child.stopped().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::home::SetRecord;
+    use super::*;
+
+    async fn until(pods: &mut Pods, home: &Home, done: impl Fn(&[PodView]) -> bool) -> Vec<String> {
+        let mut did = vec![];
+        for _ in 0..400 {
+            did.extend(pods.reconcile(home, 5).expect("reconciled"));
+            if done(&pods.view()) {
+                return did;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not reached in time: {:?}", pods.view());
+    }
+
+    fn running(view: &[PodView]) -> bool {
+        let pid = |pod: &PodView| pod.process.as_ref().and_then(|process| process.pid);
+        view.len() == 1 && !view[0].deleting && pid(&view[0]).is_some()
+    }
+
+    #[tokio::test]
+    async fn pods_follow_sets_and_claims() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut home = Home::open(directory.path(), "demo", 43_000).expect("a home");
+        let set = SetRecord {
+            uid: "s1".into(),
+            claim: "data-demo-1".into(),
+            input_hash: String::new(),
+            builder: 1,
+            arguments: vec!["60".into()],
+        };
+        home.update(|state| state.sets.insert("demo-1".into(), set))
+            .expect("written");
+        let mut pods = Pods::new("/bin/sleep".into(), Arc::new(Notify::new()));
+
+        // Without its claim the pod waits.
+        pods.reconcile(&home, 5).expect("reconciled");
+        assert_eq!(pods.view()[0].process, None);
+        home.create_claim("data-demo-1", "demo-1").expect("a claim");
+        until(&mut pods, &home, running).await;
+        let first = pods.view()[0].uid.clone();
+
+        // A deletion with another pod's UID does nothing; with its own, a fresh pod comes.
+        assert!(!pods.delete("demo-1", "another"));
+        assert!(pods.delete("demo-1", &first));
+        until(&mut pods, &home, |view| {
+            running(view) && view[0].uid != first
+        })
+        .await;
+
+        // A lost disk stops the process, and the new pod waits for a claim.
+        std::fs::remove_dir_all(home.root().join("claims/data-demo-1")).expect("removed");
+        let did = until(&mut pods, &home, |view| {
+            !view[0].deleting && view[0].process.is_none()
+        });
+        assert_eq!(
+            did.await,
+            ["demo-1: its disk is gone, its process is stopped"]
+        );
+
+        // Without its set it goes.
+        home.update(|state| state.sets.clear()).expect("written");
+        until(&mut pods, &home, <[PodView]>::is_empty).await;
+        pods.stop_all(&[]).await;
+    }
+}
