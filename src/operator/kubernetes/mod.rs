@@ -4,4 +4,5 @@
 pub mod cache;
 pub mod lease;
 pub mod objects;
+pub mod passes;
 pub mod probes;
