@@ -5,6 +5,8 @@ mod config_flags;
 pub mod flag_table;
 pub mod flags;
 pub mod handle;
+pub mod member_client;
+pub mod operator_auth;
 pub mod pending;
 pub mod url;
 

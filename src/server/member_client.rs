@@ -1,0 +1,102 @@
+//! A client of `quorate.v1`, used by the operator: dials one address and signs every call.
+//!
+//! Never retries: the operator's loop decides that on a fresh look.
+
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+
+use super::operator_auth::{Key, Signed};
+use crate::wire::member as proto;
+
+/// Calls to one member's peer port.
+#[derive(Clone, Debug)]
+pub struct MemberClient {
+    inner: proto::member_client::MemberClient<Signed<Channel>>,
+}
+
+/// Why an address cannot be dialled at all.
+#[derive(Debug, thiserror::Error)]
+#[error("{address:?} is no host:port to dial: {source}")]
+pub struct AddressError {
+    address: String,
+    source: tonic::transport::Error,
+}
+
+impl MemberClient {
+    /// A client of the member at `host:port`. Connects at the first call; each call, and the
+    /// connecting within it, takes at most `timeout`.
+    pub fn new(address: &str, key: Key, timeout: Duration) -> Result<MemberClient, AddressError> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|source| AddressError {
+                address: address.to_owned(),
+                source,
+            })?
+            .connect_timeout(timeout)
+            .timeout(timeout)
+            .tcp_nodelay(true);
+        let channel = Signed::new(endpoint.connect_lazy(), key);
+        Ok(MemberClient {
+            inner: proto::member_client::MemberClient::new(channel),
+        })
+    }
+
+    /// The member's own view; with `linearizable` confirmed by a quorum, else an error.
+    pub async fn describe(
+        &mut self,
+        linearizable: bool,
+    ) -> Result<proto::DescribeResponse, tonic::Status> {
+        let request = proto::DescribeRequest { linearizable };
+        Ok(self.inner.describe(request).await?.into_inner())
+    }
+
+    /// Makes a standby the first member of a new cluster. Idempotent for one disk.
+    pub async fn bootstrap(
+        &mut self,
+        request: proto::BootstrapRequest,
+    ) -> Result<proto::BootstrapResponse, tonic::Status> {
+        Ok(self.inner.bootstrap(request).await?.into_inner())
+    }
+
+    /// Adds a standby's disk as a learner.
+    pub async fn add_learner(
+        &mut self,
+        request: proto::AddLearnerRequest,
+    ) -> Result<proto::ChangeResponse, tonic::Status> {
+        Ok(self.inner.add_learner(request).await?.into_inner())
+    }
+
+    /// Makes a learner a voter.
+    pub async fn promote(
+        &mut self,
+        fence: proto::Fence,
+        id: u64,
+    ) -> Result<proto::ChangeResponse, tonic::Status> {
+        let fence = Some(fence);
+        let request = proto::PromoteRequest { fence, id };
+        Ok(self.inner.promote(request).await?.into_inner())
+    }
+
+    /// Removes a member for good.
+    pub async fn remove(
+        &mut self,
+        fence: proto::Fence,
+        id: u64,
+    ) -> Result<proto::ChangeResponse, tonic::Status> {
+        let fence = Some(fence);
+        let request = proto::RemoveRequest { fence, id };
+        Ok(self.inner.remove(request).await?.into_inner())
+    }
+
+    /// Hands leadership to another voter; 0 lets the leader choose.
+    pub async fn transfer(&mut self, to: u64) -> Result<proto::TransferResponse, tonic::Status> {
+        let request = proto::TransferRequest { to };
+        Ok(self.inner.transfer(request).await?.into_inner())
+    }
+
+    /// Makes the member unready and hands its leadership over.
+    pub async fn retire(&mut self) -> Result<proto::RetireResponse, tonic::Status> {
+        let response = self.inner.retire(proto::RetireRequest {}).await?;
+        Ok(response.into_inner())
+    }
+}
