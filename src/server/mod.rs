@@ -2,12 +2,14 @@
 
 pub mod config;
 mod config_flags;
+pub mod exit;
 pub mod flag_table;
 pub mod flags;
 pub mod handle;
 pub mod member_client;
 pub mod operator_auth;
 pub mod pending;
+pub mod tls;
 pub mod url;
 
 pub use config_flags::{ConfigError, Machine};

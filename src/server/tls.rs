@@ -1,0 +1,323 @@
+//! TLS of both ports: rustls with the aws-lc-rs provider, certificates read again when their
+//! files change.
+//!
+//! A change is noticed on the next connection, at most once a second. A pair that does not fit
+//! (files change one after the other) keeps the old certificate and is tried again. Never holds
+//! a socket.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+
+use super::config::{TlsFiles, TlsPolicy};
+
+/// How often changed files are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a client of the port may choose: gRPC, or HTTP/1 for probes.
+pub const CLIENT_ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// Why certificates cannot be used. Each text names the file or the setting.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file that cannot be read as PEM.
+    #[error("cannot read {} {}: {reason}; give a PEM file that this user may read", what, path.display())]
+    File {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Certificate and key do not fit, or the library refuses them.
+    #[error("certificate {} with key {}: {reason}", certificate.display(), key.display())]
+    Pair {
+        /// The chain.
+        certificate: PathBuf,
+        /// The key.
+        key: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A suite of `--cipher-suites` that is not offered.
+    #[error("--cipher-suites has {name:?}, which is not offered; known: {known}")]
+    Suite {
+        /// The name.
+        name: String,
+        /// Names that could be given.
+        known: String,
+    },
+    /// The roots are missing or of no use.
+    #[error("{0}")]
+    Roots(String),
+}
+
+/// A value made from files, made again when they change.
+pub struct Reloaded<T> {
+    files: TlsFiles,
+    make: Box<dyn Fn(&TlsFiles) -> Result<T, TlsError> + Send + Sync>,
+    current: ArcSwap<T>,
+    seen: Mutex<(Instant, Vec<Option<(SystemTime, u64)>>)>,
+}
+
+impl<T> Reloaded<T> {
+    fn new(
+        files: &TlsFiles,
+        make: impl Fn(&TlsFiles) -> Result<T, TlsError> + Send + Sync + 'static,
+    ) -> Result<Self, TlsError> {
+        let stamps = stamps(files);
+        let current = ArcSwap::from_pointee(make(files)?);
+        let seen = Mutex::new((Instant::now(), stamps));
+        Ok(Reloaded {
+            files: files.clone(),
+            make: Box::new(make),
+            current,
+            seen,
+        })
+    }
+
+    /// The newest value that the files gave.
+    pub fn current(&self) -> Arc<T> {
+        self.look(LOOK_EVERY);
+        self.current.load_full()
+    }
+
+    fn look(&self, every: Duration) {
+        // Another connection is looking: its result is as good as ours.
+        let Ok(mut seen) = self.seen.try_lock() else {
+            return;
+        };
+        if seen.0.elapsed() < every {
+            return;
+        }
+        seen.0 = Instant::now();
+        let stamps = stamps(&self.files);
+        if stamps == seen.1 {
+            return;
+        }
+        match (self.make)(&self.files) {
+            Ok(value) => {
+                self.current.store(Arc::new(value));
+                seen.1 = stamps;
+                tracing::info!(certificate = %self.files.certificate.display(), "certificates were read again");
+            }
+            Err(error) => tracing::warn!(%error, "changed certificates are not usable yet"),
+        }
+    }
+}
+
+/// Time and size of every file: what tells a change.
+fn stamps(files: &TlsFiles) -> Vec<Option<(SystemTime, u64)>> {
+    [
+        Some(&files.certificate),
+        Some(&files.key),
+        files.trusted_ca.as_ref(),
+        files.revoked.as_ref(),
+        files.client_certificate.as_ref(),
+        files.client_key.as_ref(),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    })
+    .collect()
+}
+
+/// What a port shows and asks for.
+pub fn server(
+    files: &TlsFiles,
+    policy: &TlsPolicy,
+    alpn: &'static [&'static [u8]],
+) -> Result<Reloaded<ServerConfig>, TlsError> {
+    let provider = provider(policy)?;
+    let versions = versions(policy);
+    Reloaded::new(files, move |files| {
+        server_config(files, &provider, &versions, alpn)
+    })
+}
+
+/// What a member shows when it dials a peer, and whom it trusts.
+pub fn client(
+    files: &TlsFiles,
+    policy: &TlsPolicy,
+    alpn: &'static [&'static [u8]],
+) -> Result<Reloaded<ClientConfig>, TlsError> {
+    let provider = provider(policy)?;
+    let versions = versions(policy);
+    Reloaded::new(files, move |files| {
+        client_config(files, &provider, &versions, alpn)
+    })
+}
+
+fn server_config(
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+    alpn: &[&[u8]],
+) -> Result<ServerConfig, TlsError> {
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Roots(format!("TLS versions: {error}")))?;
+    let builder = match &files.trusted_ca {
+        Some(path) if files.client_auth => {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(roots(path)?, provider.clone())
+                    .with_crls(revoked(files)?)
+                    .allow_unknown_revocation_status()
+                    .build()
+                    .map_err(|error| {
+                        TlsError::Roots(format!("roots in {}: {error}", path.display()))
+                    })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    let mut config = builder
+        .with_single_cert(chain(&files.certificate)?, key(&files.key)?)
+        .map_err(|error| pair(&files.certificate, &files.key, &error))?;
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
+fn client_config(
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+    alpn: &[&[u8]],
+) -> Result<ClientConfig, TlsError> {
+    let Some(trusted) = &files.trusted_ca else {
+        return Err(TlsError::Roots(
+            "dialling with TLS needs roots: give --peer-trusted-ca-file".to_owned(),
+        ));
+    };
+    let (certificate, private) = match (&files.client_certificate, &files.client_key) {
+        (Some(certificate), Some(key)) => (certificate, key),
+        _ => (&files.certificate, &files.key),
+    };
+    let mut config = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Roots(format!("TLS versions: {error}")))?
+        .with_root_certificates(roots(trusted)?)
+        .with_client_auth_cert(chain(certificate)?, key(private)?)
+        .map_err(|error| pair(certificate, private, &error))?;
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
+fn versions(policy: &TlsPolicy) -> Vec<&'static SupportedProtocolVersion> {
+    match (policy.only_tls12, policy.only_tls13) {
+        (true, _) => vec![&TLS12],
+        (_, true) => vec![&TLS13],
+        _ => vec![&TLS13, &TLS12],
+    }
+}
+
+/// The provider with the suites of `--cipher-suites`; those of TLS 1.3 always stay, as in etcd.
+fn provider(policy: &TlsPolicy) -> Result<Arc<CryptoProvider>, TlsError> {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    if policy.cipher_suites.is_empty() {
+        return Ok(Arc::new(provider));
+    }
+    let name = |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite());
+    let optional = |suite: &rustls::SupportedCipherSuite| suite.tls13().is_none();
+    let known: Vec<String> = provider
+        .cipher_suites
+        .iter()
+        .filter(|suite| optional(suite))
+        .map(name)
+        .collect();
+    // Go writes the two ChaCha suites with and without their hash.
+    let wanted: Vec<String> = policy
+        .cipher_suites
+        .iter()
+        .map(|name| {
+            if name.ends_with("_CHACHA20_POLY1305") {
+                format!("{name}_SHA256")
+            } else {
+                name.clone()
+            }
+        })
+        .collect();
+    if let Some(name) = wanted.iter().find(|name| !known.contains(name)) {
+        return Err(TlsError::Suite {
+            name: name.clone(),
+            known: known.join(", "),
+        });
+    }
+    provider
+        .cipher_suites
+        .retain(|suite| !optional(suite) || wanted.contains(&name(suite)));
+    Ok(Arc::new(provider))
+}
+
+fn file_error(what: &'static str, path: &Path, reason: impl ToString) -> TlsError {
+    TlsError::File {
+        what,
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
+}
+
+fn pair(certificate: &Path, key: &Path, error: &rustls::Error) -> TlsError {
+    TlsError::Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let what = "the certificate";
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
+        .map_err(|error| file_error(what, path, error))?
+        .collect();
+    let chain = chain.map_err(|error| file_error(what, path, error))?;
+    if chain.is_empty() {
+        return Err(file_error(what, path, "it holds no certificate"));
+    }
+    Ok(chain)
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| file_error("the key", path, error))
+}
+
+fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut store = RootCertStore::empty();
+    for certificate in chain(path)? {
+        store
+            .add(certificate)
+            .map_err(|error| file_error("the roots", path, error))?;
+    }
+    Ok(Arc::new(store))
+}
+
+fn revoked(files: &TlsFiles) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let Some(path) = &files.revoked else {
+        return Ok(Vec::new());
+    };
+    let what = "the list of revoked certificates";
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_file_iter(path)
+        .map_err(|error| file_error(what, path, error))?
+        .collect();
+    let lists = lists.map_err(|error| file_error(what, path, error))?;
+    if lists.is_empty() {
+        return Err(file_error(what, path, "it holds no list"));
+    }
+    Ok(lists)
+}
+
+#[cfg(test)]
+#[path = "tls_test.rs"]
+mod tests;
