@@ -89,11 +89,23 @@ fn rooms_use_only_the_rooms_below_them() {
 
 #[test]
 fn every_room_has_its_place_and_its_head() {
-    let known: Vec<&str> = PURE.iter().chain(SHELLS).map(|(room, _)| *room).chain(FREE.iter().copied()).collect();
+    let known: Vec<&str> = PURE
+        .iter()
+        .chain(SHELLS)
+        .map(|(room, _)| *room)
+        .chain(FREE.iter().copied())
+        .collect();
     for room in rooms() {
-        assert!(known.contains(&room.as_str()), "src/{room} has no place in tests/layering.rs");
-        let head = fs::read_to_string(source().join(&room).join("mod.rs")).expect("every room has a mod.rs");
-        assert!(head.starts_with("//! "), "src/{room}/mod.rs does not say what the room is for");
+        assert!(
+            known.contains(&room.as_str()),
+            "src/{room} has no place in tests/layering.rs"
+        );
+        let head = fs::read_to_string(source().join(&room).join("mod.rs"))
+            .expect("every room has a mod.rs");
+        assert!(
+            head.starts_with("//! "),
+            "src/{room}/mod.rs does not say what the room is for"
+        );
     }
 }
 
@@ -108,7 +120,10 @@ fn files_have_heads_and_stay_small() {
         }
         let lines = text.lines().count();
         if lines > MOST_LINES {
-            found.push(format!("{}: {lines} lines, {MOST_LINES} at most", file.display()));
+            found.push(format!(
+                "{}: {lines} lines, {MOST_LINES} at most",
+                file.display()
+            ));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
@@ -118,9 +133,16 @@ fn files_have_heads_and_stay_small() {
 #[test]
 fn the_checks_can_fail() {
     assert_eq!(rooms_named_in("use crate::server::handle;"), vec!["server"]);
-    assert_eq!(rooms_named_in("use crate::{raft, store::View};"), vec!["raft", "store"]);
+    assert_eq!(
+        rooms_named_in("use crate::{raft, store::View};"),
+        vec!["raft", "store"]
+    );
     assert_eq!(strip_comment("let a = 1; // tokio::spawn"), "let a = 1; ");
-    assert!(code_lines("fn a() {}\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\nfn b() {}\n").iter().all(|(_, line)| !line.contains("std::fs")));
+    assert!(
+        code_lines("fn a() {}\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\nfn b() {}\n")
+            .iter()
+            .all(|(_, line)| !line.contains("std::fs"))
+    );
 }
 
 fn source() -> PathBuf {
@@ -142,9 +164,17 @@ fn rooms() -> Vec<String> {
 fn code_of(room: &str) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for file in files_below(&source().join(room)) {
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let in_tests = file.components().any(|part| part.as_os_str() == "tests");
-        if in_tests || name == "tests.rs" || name.ends_with("_test.rs") || name.ends_with("_tests.rs") {
+        if in_tests
+            || name == "tests.rs"
+            || name.ends_with("_test.rs")
+            || name.ends_with("_tests.rs")
+        {
             continue;
         }
         let text = fs::read_to_string(&file).expect("a source file is readable");
@@ -157,7 +187,11 @@ fn code_of(room: &str) -> Vec<(String, String)> {
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+    for entry in fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+    {
         let path = entry.path();
         if path.is_dir() {
             for file in files_below(&path) {
@@ -192,7 +226,13 @@ fn code_lines(text: &str) -> Vec<(usize, String)> {
 }
 
 fn braces(code: &str) -> i64 {
-    code.chars().map(|c| match c { '{' => 1, '}' => -1, _ => 0 }).sum()
+    code.chars()
+        .map(|c| match c {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        })
+        .sum()
 }
 
 fn strip_comment(line: &str) -> String {
@@ -208,7 +248,10 @@ fn rooms_named_in(line: &str) -> Vec<String> {
             None => vec![part],
         };
         for item in list {
-            let word: String = item.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let word: String = item
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
             if rooms().contains(&word) {
                 named.push(word);
             }

@@ -5,19 +5,14 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub use crate::store::{Command, Error as StoreError, Response};
+
 use super::handle::{Fence, Health, MembershipRequest, Proposed, Published, RequestError, Status};
 
-#[derive(Debug, Clone)]
-pub struct Command;
-#[derive(Debug, Clone)]
-pub struct Response;
 #[derive(Debug, Clone)]
 pub struct View;
 #[derive(Debug, Clone)]
 pub struct Membership;
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("store")]
-pub struct StoreError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("membership")]
 pub struct MembershipError;
