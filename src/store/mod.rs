@@ -6,11 +6,28 @@
 //! random number, a configuration or a file, and never blocks. Views never change once
 //! published.
 
+mod check;
 mod command;
 mod error;
+mod hash;
+mod lease;
+mod log;
+mod range;
+mod record;
+mod span;
+mod state;
+mod store;
+mod tree;
+mod txn;
+mod view;
 
+pub use check::{Limits, check, check_range, check_txn};
 pub use command::*;
 pub use error::Error;
+pub use hash::KeyHash;
+pub use lease::LeaseInfo;
+pub use store::Store;
+pub use view::View;
 
 /// A revision of the store. 1 is the empty store; the first write makes 2.
 pub type Revision = i64;

@@ -1,0 +1,142 @@
+//! Leases as replicated state: which exist, what they were granted, and which keys are attached.
+//! Never knows when one ends: expiry is a command of the leader.
+
+use std::ops::ControlFlow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::span::Span;
+use super::tree::{Item, Tree};
+use super::{LeaseId, Revision};
+
+/// Bytes that a lease is taken to need in the logical size of the store.
+const LEASE_SIZE: u64 = 64;
+
+/// A lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseInfo {
+    /// Its ID.
+    pub id: LeaseId,
+    /// Seconds granted.
+    pub ttl: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Granted {
+    key: Bytes,
+    info: LeaseInfo,
+}
+
+/// An attachment, found under the lease's ID followed by the key.
+#[derive(Clone, Debug)]
+struct Attached(Bytes);
+
+impl Item for Granted {
+    fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    fn live(&self) -> bool {
+        true
+    }
+
+    fn modified(&self) -> Revision {
+        0
+    }
+}
+
+impl Item for Attached {
+    fn key(&self) -> &Bytes {
+        &self.0
+    }
+
+    fn live(&self) -> bool {
+        true
+    }
+
+    fn modified(&self) -> Revision {
+        0
+    }
+}
+
+/// All leases. Cloning is O(1).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leases {
+    granted: Tree<Granted>,
+    attached: Tree<Attached>,
+}
+
+/// The bytes that sort leases by ID.
+fn id_bytes(id: LeaseId) -> [u8; 8] {
+    id.cast_unsigned().to_be_bytes()
+}
+
+fn attachment(id: LeaseId, key: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(8 + key.len());
+    bytes.put_slice(&id_bytes(id));
+    bytes.put_slice(key);
+    bytes.freeze()
+}
+
+impl Leases {
+    pub(super) fn get(&self, id: LeaseId) -> Option<LeaseInfo> {
+        self.granted.get(&id_bytes(id)).map(|granted| granted.info)
+    }
+
+    pub(super) fn grant(&mut self, info: LeaseInfo) {
+        self.granted.insert(Granted {
+            key: Bytes::copy_from_slice(&id_bytes(info.id)),
+            info,
+        });
+    }
+
+    /// Forgets a lease whose keys have been detached.
+    pub(super) fn forget(&mut self, id: LeaseId) {
+        self.granted.remove(&id_bytes(id));
+    }
+
+    pub(super) fn attach(&mut self, id: LeaseId, key: &[u8]) {
+        self.attached.insert(Attached(attachment(id, key)));
+    }
+
+    pub(super) fn detach(&mut self, id: LeaseId, key: &[u8]) {
+        self.attached.remove(&attachment(id, key));
+    }
+
+    /// The keys of a lease, in key order.
+    pub(super) fn keys(&self, id: LeaseId) -> Vec<Bytes> {
+        let from = id_bytes(id);
+        let before = id_bytes(id.wrapping_add(1));
+        // The largest unsigned ID has no successor.
+        let open = Span {
+            from: &from,
+            end: super::span::End::Open,
+        };
+        let span = if id == -1 {
+            open
+        } else {
+            Span::between(&from, &before)
+        };
+        let mut keys = Vec::new();
+        self.attached.visit(span, &mut |attached| {
+            keys.push(attached.0.slice(8..));
+            ControlFlow::Continue(())
+        });
+        keys
+    }
+
+    /// All leases, by ID.
+    pub(super) fn all(&self) -> Vec<LeaseInfo> {
+        let mut all = Vec::with_capacity(self.granted.len() as usize);
+        self.granted.visit(Span::ALL, &mut |granted| {
+            all.push(granted.info);
+            ControlFlow::Continue(())
+        });
+        all
+    }
+
+    /// Share of the logical size of the store.
+    pub(super) fn size(&self) -> u64 {
+        self.granted.len() * LEASE_SIZE
+    }
+}

@@ -1,0 +1,241 @@
+//! The state behind the store and its views, and the steps that change it. Never checks a
+//! request: its callers have.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::lease::Leases;
+use super::log::{LogEntry, RevisionLog};
+use super::record::{KeyEntry, Record};
+use super::span::{End, Span};
+use super::tree::{Item, Tree};
+use super::{Error, Event, KeyValue, LeaseId, Revision};
+
+/// Everything that is replicated. Cloning is O(1).
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) keys: Tree<KeyEntry>,
+    pub(super) leases: Leases,
+    /// Every record from the last compaction on, and those before it that wait for reclaim.
+    pub(super) log: RevisionLog,
+    pub(super) revision: Revision,
+    /// -1 before the first compaction, as in etcd.
+    pub(super) compacted: Revision,
+    /// Logical bytes of all records ever added.
+    pub(super) added: u64,
+    /// How many of those compactions have freed.
+    pub(super) freed: u64,
+    /// How many a compaction of everything would have freed.
+    pub(super) frees: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            keys: Tree::default(),
+            leases: Leases::default(),
+            log: RevisionLog::default(),
+            revision: 1,
+            compacted: -1,
+            added: 0,
+            freed: 0,
+            frees: 0,
+        }
+    }
+}
+
+impl State {
+    /// Logical bytes: what compaction has not freed, whether reclaimed yet or not.
+    pub(super) fn db_size(&self) -> u64 {
+        self.added - self.freed + self.leases.size()
+    }
+
+    /// The key as it is now, changes of a transaction under way included.
+    pub(super) fn current(&self, key: &[u8]) -> Option<&Arc<Record>> {
+        self.keys
+            .get(key)
+            .map(KeyEntry::newest)
+            .filter(|record| !record.tombstone)
+    }
+
+    /// The key as a reader at a revision sees it; the revision must not lie below the
+    /// compacted one.
+    pub(super) fn at(&self, key: &[u8], revision: Revision) -> Option<&Arc<Record>> {
+        self.keys.get(key).and_then(|entry| entry.live_at(revision))
+    }
+
+    /// Whether a revision can be read while `current` is the newest; 0 and below stand for it.
+    pub(super) fn readable(
+        &self,
+        revision: Revision,
+        current: Revision,
+    ) -> Result<Revision, Error> {
+        if revision > current {
+            return Err(Error::FutureRevision { current });
+        }
+        let revision = if revision <= 0 { current } else { revision };
+        if revision < self.compacted {
+            return Err(Error::Compacted {
+                compacted: self.compacted,
+            });
+        }
+        Ok(revision)
+    }
+
+    /// Number of keys of a span at a readable revision.
+    pub(super) fn count(&self, span: Span<'_>, revision: Revision) -> u64 {
+        if span.end == End::Single {
+            return u64::from(self.at(span.from, revision).is_some());
+        }
+        self.keys.count(span, revision, &|entry, revision| {
+            entry.live_at(revision).is_some()
+        })
+    }
+
+    /// Shows the records of a span at a readable revision until told to stop.
+    pub(super) fn visit(
+        &self,
+        span: Span<'_>,
+        revision: Revision,
+        visit: &mut impl FnMut(&Arc<Record>) -> ControlFlow<()>,
+    ) {
+        if span.end == End::Single {
+            if let Some(record) = self.at(span.from, revision) {
+                let _ = visit(record);
+            }
+            return;
+        }
+        self.keys
+            .visit(span, &mut |entry| match entry.live_at(revision) {
+                Some(record) => visit(record),
+                None => ControlFlow::Continue(()),
+            });
+    }
+
+    /// The keys of a span as they are now.
+    pub(super) fn collect(&self, span: Span<'_>) -> Vec<KeyValue> {
+        let mut kvs = Vec::new();
+        self.visit(span, Revision::MAX, &mut |record| {
+            kvs.push(record.to_kv());
+            ControlFlow::Continue(())
+        });
+        kvs
+    }
+
+    /// Writes a key at a place above all others. `value` must be of exact size.
+    pub(super) fn put(&mut self, key: &[u8], value: Bytes, lease: LeaseId, place: (Revision, u32)) {
+        let entry = self.keys.get(key);
+        let known = entry.map(|entry| entry.key().clone());
+        let old = self.current(key).cloned();
+        let old_lease = old.as_ref().map_or(0, |old| old.lease);
+        let record = Arc::new(Record {
+            key: known.clone().unwrap_or_else(|| Bytes::copy_from_slice(key)),
+            value,
+            create: old.as_ref().map_or(place.0, |old| old.create),
+            main: place.0,
+            version: old.as_ref().map_or(0, |old| old.version) + 1,
+            lease,
+            sub: place.1,
+            tombstone: false,
+        });
+        self.append(&record, old.map_or(0, |old| old.size()));
+        if known.is_some() {
+            self.keys.modify(key, |entry| entry.push(record));
+        } else {
+            self.keys.insert(KeyEntry::new(record));
+        }
+        if old_lease != lease {
+            if old_lease != 0 {
+                self.leases.detach(old_lease, key);
+            }
+            if lease != 0 {
+                self.leases.attach(lease, key);
+            }
+        }
+    }
+
+    /// Deletes a key at a place above all others; false if it does not exist.
+    pub(super) fn delete(&mut self, key: &[u8], place: (Revision, u32)) -> bool {
+        let Some(old) = self.current(key).cloned() else {
+            return false;
+        };
+        let tombstone = Arc::new(Record {
+            key: old.key.clone(),
+            value: Bytes::new(),
+            create: 0,
+            main: place.0,
+            version: 0,
+            lease: 0,
+            sub: place.1,
+            tombstone: true,
+        });
+        self.append(&tombstone, old.size() + tombstone.size());
+        self.keys.modify(key, |entry| entry.push(tombstone));
+        if old.lease != 0 {
+            self.leases.detach(old.lease, key);
+        }
+        true
+    }
+
+    /// Adds a record to the log; `frees` is what compaction past it gives back.
+    pub(super) fn append(&mut self, record: &Arc<Record>, frees: u64) {
+        self.added += record.size();
+        self.frees += frees;
+        self.log.push(LogEntry {
+            record: Arc::clone(record),
+            frees: self.frees,
+        });
+    }
+
+    /// Forgets, logically, what was superseded before a revision.
+    pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Error> {
+        if revision <= self.compacted {
+            return Err(Error::Compacted {
+                compacted: self.compacted,
+            });
+        }
+        if revision > self.revision {
+            return Err(Error::FutureRevision {
+                current: self.revision,
+            });
+        }
+        self.compacted = revision;
+        let kept = self.log.position(revision);
+        if let Some(last) = kept.checked_sub(1).and_then(|at| self.log.get(at)) {
+            self.freed = last.frees;
+        }
+        Ok(())
+    }
+
+    /// A record of the log as an event. `prev_kv` is the key just before its revision, as long
+    /// as that revision can be read.
+    pub(super) fn event(&self, record: &Record, prev_kv: bool) -> Event {
+        let mut event = record.to_event();
+        if prev_kv && record.main > self.compacted {
+            let before = self.at(&record.key, record.main - 1);
+            event.prev_kv = before.map(|before| before.to_kv());
+        }
+        event
+    }
+
+    /// Gives back the memory of what compaction has forgotten, at most `budget` records' worth
+    /// of work. Changes nothing that can be seen. Returns what is left to do.
+    pub(super) fn reclaim(&mut self, budget: usize) -> usize {
+        let waiting = self.log.position(self.compacted);
+        for _ in 0..waiting.min(budget) {
+            let Some(entry) = self.log.first() else { break };
+            let record = Arc::clone(&entry.record);
+            self.log.pop_front();
+            let gone = self.keys.modify(&record.key, |entry| {
+                entry.drop_below(record.place(), record.tombstone);
+                record.tombstone && entry.newest().place() == record.place()
+            });
+            if gone == Some(true) {
+                self.keys.remove(&record.key);
+            }
+        }
+        waiting.saturating_sub(budget)
+    }
+}

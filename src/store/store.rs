@@ -1,0 +1,142 @@
+//! The owner of the state: applies commands one after another and publishes views. Never
+//! refuses anything for a reason that is not in the replicated state, never waits for a reader.
+
+use std::sync::Arc;
+
+use super::lease::LeaseInfo;
+use super::state::State;
+use super::txn::Change;
+use super::view::View;
+use super::{
+    Command, CompactResponse, Error, LeaseExpire, LeaseExpireResponse, LeaseGrant,
+    LeaseGrantResponse, LeaseId, LeaseRevokeResponse, MAX_LEASE_TTL, Operation, Position, Response,
+    Revision,
+};
+
+/// The store of a member.
+#[derive(Debug, Default)]
+pub struct Store {
+    pub(super) state: State,
+}
+
+impl Store {
+    /// An empty store, at revision 1.
+    #[must_use]
+    pub fn new() -> Self {
+        Store::default()
+    }
+
+    /// The current revision.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.state.revision
+    }
+
+    /// Freezes the present state. O(1).
+    #[must_use]
+    pub fn publish(&self) -> Arc<View> {
+        Arc::new(View {
+            state: self.state.clone(),
+        })
+    }
+
+    /// Carries out a command of the log. A refused command changes nothing; that it was refused
+    /// is the same on every member.
+    ///
+    /// # Errors
+    /// Why it was refused. [`Error::UnknownCommand`] must stop the member.
+    pub fn apply(&mut self, command: &Command, position: Position) -> Result<Response, Error> {
+        let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
+        let state = &mut self.state;
+        match operation {
+            Operation::Put(put) => {
+                state.check_put(put)?;
+                let mut change = Change::begin(state);
+                let response = change.put(put);
+                change.end();
+                Ok(Response::Put(response))
+            }
+            Operation::DeleteRange(delete) => {
+                let mut change = Change::begin(state);
+                let response = change.delete_range(delete);
+                change.end();
+                Ok(Response::DeleteRange(response))
+            }
+            Operation::Txn(txn) => state.txn(txn).map(Response::Txn),
+            Operation::Compact(compact) => {
+                state.compact(compact.revision)?;
+                Ok(Response::Compact(CompactResponse {
+                    revision: state.revision,
+                }))
+            }
+            Operation::LeaseGrant(grant) => self.grant(grant).map(Response::LeaseGrant),
+            Operation::LeaseRevoke(revoke) => {
+                if !self.end_lease(revoke.id) {
+                    return Err(Error::LeaseNotFound);
+                }
+                Ok(Response::LeaseRevoke(LeaseRevokeResponse {
+                    revision: self.state.revision,
+                }))
+            }
+            Operation::LeaseExpire(expire) => {
+                Ok(Response::LeaseExpire(self.expire(expire, position)))
+            }
+        }
+    }
+
+    /// Gives back memory that compactions have made free, for at most `budget` records. Changes
+    /// nothing that can be seen, so each member may do it when it likes. Returns how many
+    /// records are left to look at.
+    pub fn reclaim(&mut self, budget: usize) -> usize {
+        self.state.reclaim(budget)
+    }
+
+    fn grant(&mut self, grant: &LeaseGrant) -> Result<LeaseGrantResponse, Error> {
+        let LeaseGrant { id, ttl } = *grant;
+        if id == 0 {
+            return Err(Error::LeaseNotFound);
+        }
+        if ttl > MAX_LEASE_TTL {
+            return Err(Error::LeaseTtlTooLarge);
+        }
+        if self.state.leases.get(id).is_some() {
+            return Err(Error::LeaseExists);
+        }
+        self.state.leases.grant(LeaseInfo { id, ttl });
+        Ok(LeaseGrantResponse {
+            revision: self.state.revision,
+            id,
+            ttl,
+        })
+    }
+
+    fn expire(&mut self, expire: &LeaseExpire, position: Position) -> LeaseExpireResponse {
+        let mut expired = Vec::new();
+        if expire.term == position.term {
+            for id in &expire.ids {
+                if self.end_lease(*id) {
+                    expired.push(*id);
+                }
+            }
+        }
+        LeaseExpireResponse {
+            revision: self.state.revision,
+            expired,
+        }
+    }
+
+    /// Deletes the keys of a lease, in key order and one revision, and the lease.
+    fn end_lease(&mut self, id: LeaseId) -> bool {
+        if self.state.leases.get(id).is_none() {
+            return false;
+        }
+        let keys = self.state.leases.keys(id);
+        let mut change = Change::begin(&mut self.state);
+        for key in &keys {
+            change.delete(key);
+        }
+        change.end();
+        self.state.leases.forget(id);
+        true
+    }
+}

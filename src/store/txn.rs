@@ -1,0 +1,307 @@
+//! Transactions: which path the compares choose, whether it can be carried out, and doing so.
+//! All compares, nested ones included, and all checks see the state before the transaction; the
+//! operations see one another. Never leaves a transaction half done: everything that can fail
+//! is checked before the first write.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use super::span::Span;
+use super::state::State;
+use super::{
+    Compare, CompareResult, CompareTarget, DeleteRange, DeleteRangeResponse, Error, Op, Put,
+    PutResponse, RequestOp, ResponseOp, Revision, Txn, TxnResponse,
+};
+
+/// A change under way: all its writes share one main revision.
+pub(super) struct Change<'a> {
+    state: &'a mut State,
+    /// Writes so far, which is the next sub revision.
+    writes: u32,
+}
+
+impl<'a> Change<'a> {
+    pub(super) fn begin(state: &'a mut State) -> Self {
+        Change { state, writes: 0 }
+    }
+
+    /// The revision that the change is, or would be, written at.
+    fn main(&self) -> Revision {
+        self.state.revision + 1
+    }
+
+    /// The newest revision that an operation of the change sees.
+    fn current(&self) -> Revision {
+        self.state.revision + Revision::from(self.writes > 0)
+    }
+
+    fn next_place(&mut self) -> (Revision, u32) {
+        let place = (self.main(), self.writes);
+        self.writes += 1;
+        place
+    }
+
+    /// Makes the change count; returns the revision afterwards.
+    pub(super) fn end(self) -> Revision {
+        self.state.revision = self.current();
+        self.state.revision
+    }
+
+    pub(super) fn put(&mut self, put: &Put) -> PutResponse {
+        let old = self.state.current(&put.key).cloned();
+        let value = match &old {
+            Some(old) if put.ignore_value => old.value.clone(),
+            _ => Bytes::copy_from_slice(&put.value),
+        };
+        let lease = match &old {
+            Some(old) if put.ignore_lease => old.lease,
+            _ => put.lease,
+        };
+        let place = self.next_place();
+        self.state.put(&put.key, value, lease, place);
+        let prev_kv = old.filter(|_| put.prev_kv).map(|old| old.to_kv());
+        PutResponse {
+            revision: place.0,
+            prev_kv,
+        }
+    }
+
+    pub(super) fn delete_range(&mut self, delete: &DeleteRange) -> DeleteRangeResponse {
+        let span = Span::new(&delete.key, &delete.range_end);
+        let mut keys = Vec::new();
+        let prev_kvs = if delete.prev_kv {
+            self.state.collect(span)
+        } else {
+            Vec::new()
+        };
+        self.state.visit(span, Revision::MAX, &mut |record| {
+            keys.push(record.key.clone());
+            ControlFlow::Continue(())
+        });
+        for key in &keys {
+            self.delete(key);
+        }
+        DeleteRangeResponse {
+            revision: self.current(),
+            deleted: keys.len() as i64,
+            prev_kvs,
+        }
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) {
+        if self.state.current(key).is_some() {
+            let place = self.next_place();
+            self.state.delete(key, place);
+        }
+    }
+
+    fn txn(&mut self, txn: &Txn, path: &mut Path) -> Result<TxnResponse, Error> {
+        let succeeded = path.next();
+        let mut response = TxnResponse {
+            succeeded,
+            ..Default::default()
+        };
+        for op in operations(txn, succeeded) {
+            let answer = match &op.op {
+                Some(Op::Range(range)) => {
+                    ResponseOp::Range(self.state.range(range, self.current())?)
+                }
+                Some(Op::Put(put)) => ResponseOp::Put(self.put(put)),
+                Some(Op::DeleteRange(delete)) => ResponseOp::DeleteRange(self.delete_range(delete)),
+                Some(Op::Txn(txn)) => ResponseOp::Txn(self.txn(txn, path)?),
+                None => continue,
+            };
+            response.responses.push(answer);
+        }
+        Ok(response)
+    }
+}
+
+/// The outcomes of the compares along the path that is carried out, in its order.
+struct Path {
+    outcomes: Vec<bool>,
+    at: usize,
+}
+
+impl Path {
+    fn choose(state: &State, txn: &Txn) -> Path {
+        let mut path = Path {
+            outcomes: Vec::new(),
+            at: 0,
+        };
+        path.extend(state, txn);
+        path
+    }
+
+    fn extend(&mut self, state: &State, txn: &Txn) {
+        let succeeded = txn.compare.iter().all(|compare| holds(state, compare));
+        self.outcomes.push(succeeded);
+        for op in operations(txn, succeeded) {
+            if let Some(Op::Txn(nested)) = &op.op {
+                self.extend(state, nested);
+            }
+        }
+    }
+
+    /// The outcome of the next transaction in the order of execution, which is the order in
+    /// which they were chosen.
+    fn next(&mut self) -> bool {
+        let outcome = self.outcomes.get(self.at).copied().unwrap_or_default();
+        self.at += 1;
+        outcome
+    }
+
+    fn again(&mut self) -> &mut Path {
+        self.at = 0;
+        self
+    }
+}
+
+fn operations(txn: &Txn, succeeded: bool) -> &[RequestOp] {
+    if succeeded {
+        &txn.success
+    } else {
+        &txn.failure
+    }
+}
+
+impl State {
+    /// Carries out a transaction, or refuses it and changes nothing.
+    ///
+    /// # Errors
+    /// What [`State::check_txn`] refuses.
+    pub(super) fn txn(&mut self, txn: &Txn) -> Result<TxnResponse, Error> {
+        let mut path = Path::choose(self, txn);
+        self.check_txn(txn, &mut path)?;
+        let mut change = Change::begin(self);
+        let result = change.txn(txn, path.again());
+        let revision = change.end();
+        let mut response = result?;
+        response.revision = revision;
+        Ok(response)
+    }
+
+    /// Answers a transaction that only reads.
+    ///
+    /// # Errors
+    /// [`Error::NotReadOnly`], and what a range refuses.
+    pub(super) fn read_txn(&self, txn: &Txn) -> Result<TxnResponse, Error> {
+        if !txn.is_read_only() {
+            return Err(Error::NotReadOnly);
+        }
+        let mut path = Path::choose(self, txn);
+        self.check_txn(txn, &mut path)?;
+        let succeeded = path.again().next();
+        let mut response = TxnResponse {
+            revision: self.revision,
+            succeeded,
+            ..Default::default()
+        };
+        for op in operations(txn, succeeded) {
+            if let Some(Op::Range(range)) = &op.op {
+                let answer = self.range(range, self.revision)?;
+                response.responses.push(ResponseOp::Range(answer));
+            }
+        }
+        Ok(response)
+    }
+
+    /// Whether every operation on the chosen path can be carried out.
+    fn check_txn(&self, txn: &Txn, path: &mut Path) -> Result<(), Error> {
+        for op in operations(txn, path.next()) {
+            match &op.op {
+                Some(Op::Range(range)) => self.check_range_revision(range.revision)?,
+                Some(Op::Put(put)) => self.check_put(put)?,
+                Some(Op::Txn(nested)) => self.check_txn(nested, path)?,
+                Some(Op::DeleteRange(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_range_revision(&self, revision: Revision) -> Result<(), Error> {
+        if revision > self.revision {
+            return Err(Error::FutureRevision {
+                current: self.revision,
+            });
+        }
+        if revision != 0 && revision < self.compacted {
+            return Err(Error::Compacted {
+                compacted: self.compacted,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a put can be carried out on this state.
+    pub(super) fn check_put(&self, put: &Put) -> Result<(), Error> {
+        if put.lease != 0 && self.leases.get(put.lease).is_none() {
+            return Err(Error::LeaseNotFound);
+        }
+        if (put.ignore_value || put.ignore_lease) && self.current(&put.key).is_none() {
+            return Err(Error::KeyNotFound);
+        }
+        Ok(())
+    }
+}
+
+impl Txn {
+    /// Whether it neither writes nor contains a transaction, so that a view can answer it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        let mut ops = self.success.iter().chain(&self.failure);
+        ops.all(|op| matches!(op.op, Some(Op::Range(_))))
+    }
+}
+
+fn holds(state: &State, compare: &Compare) -> bool {
+    let span = Span::new(&compare.key, &compare.range_end);
+    let (mut any, mut all) = (false, true);
+    state.visit(span, Revision::MAX, &mut |record| {
+        any = true;
+        let number = match target(compare) {
+            Some(CompareTarget::Value) => {
+                all = relates(compare, record.value.cmp(&compare.value));
+                return if all {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                };
+            }
+            Some(CompareTarget::Version) => record.version,
+            Some(CompareTarget::Create) => record.create,
+            Some(CompareTarget::Mod) => record.main,
+            Some(CompareTarget::Lease) => record.lease,
+            None => compare.number,
+        };
+        all = relates(compare, number.cmp(&compare.number));
+        if all {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    match target(compare) {
+        _ if any => all,
+        // An empty value is a value; a missing key has none.
+        Some(CompareTarget::Value) => false,
+        Some(_) => relates(compare, 0.cmp(&compare.number)),
+        None => relates(compare, Ordering::Equal),
+    }
+}
+
+fn target(compare: &Compare) -> Option<CompareTarget> {
+    CompareTarget::try_from(compare.target).ok()
+}
+
+fn relates(compare: &Compare, ordering: Ordering) -> bool {
+    match CompareResult::try_from(compare.result) {
+        Ok(CompareResult::Equal) => ordering.is_eq(),
+        Ok(CompareResult::NotEqual) => ordering.is_ne(),
+        Ok(CompareResult::Greater) => ordering.is_gt(),
+        Ok(CompareResult::Less) => ordering.is_lt(),
+        Err(_) => true,
+    }
+}

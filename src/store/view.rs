@@ -1,0 +1,116 @@
+//! A frozen state of the store that any thread may read for as long as it likes. Never changes,
+//! and never makes the owner of the store wait.
+
+use bytes::Bytes;
+
+use super::lease::LeaseInfo;
+use super::span::Span;
+use super::state::State;
+use super::{
+    Error, Event, KeyHash, LeaseId, Range, RangeResponse, Revision, Txn, TxnResponse, hash,
+};
+
+/// A published state. Keep an `Arc` of it only while it is read: it pins its part of memory.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub(super) state: State,
+}
+
+impl View {
+    /// The current revision.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.state.revision
+    }
+
+    /// The revision of the last compaction; -1 if there was none (as etcd reports it).
+    #[must_use]
+    pub fn compacted(&self) -> Revision {
+        self.state.compacted
+    }
+
+    /// Logical size in bytes: equal on every member at one revision, and less right after a
+    /// compaction.
+    #[must_use]
+    pub fn db_size(&self) -> u64 {
+        self.state.db_size()
+    }
+
+    /// Number of keys.
+    #[must_use]
+    pub fn key_count(&self) -> u64 {
+        self.state.count(Span::ALL, self.state.revision)
+    }
+
+    /// Reads a range. Takes a checked request ([`check_range`](super::check_range)).
+    ///
+    /// # Errors
+    /// [`Error::Compacted`], [`Error::FutureRevision`], [`Error::InvalidSortOption`].
+    pub fn range(&self, range: &Range) -> Result<RangeResponse, Error> {
+        self.state.range(range, self.state.revision)
+    }
+
+    /// Answers a transaction that only reads. Takes a checked one
+    /// ([`check_txn`](super::check_txn)).
+    ///
+    /// # Errors
+    /// [`Error::NotReadOnly`], and what a range refuses.
+    pub fn txn(&self, txn: &Txn) -> Result<TxnResponse, Error> {
+        self.state.read_txn(txn)
+    }
+
+    /// The hash that etcd's `HashKV` gives for the same history, at a revision (0: the current
+    /// one). Takes time in proportion to the number of keys: not for a runtime's thread.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`], [`Error::FutureRevision`].
+    pub fn hash_kv(&self, revision: Revision) -> Result<KeyHash, Error> {
+        hash::hash_kv(&self.state, revision)
+    }
+
+    /// The events of `from..=to` that touch a span (`range_end` as in a range request), oldest
+    /// first, with the keys as they were before if `prev_kv`.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] if `from` lies below the compacted revision.
+    pub fn events(
+        &self,
+        from: Revision,
+        to: Revision,
+        key: &[u8],
+        range_end: &[u8],
+        prev_kv: bool,
+    ) -> Result<Vec<Event>, Error> {
+        if from < self.state.compacted {
+            return Err(Error::Compacted {
+                compacted: self.state.compacted,
+            });
+        }
+        let span = Span::new(key, range_end);
+        let entries = self.state.log.iter_from(self.state.log.position(from));
+        let inside = entries
+            .take_while(|entry| entry.record.main <= to)
+            .filter(|entry| span.contains(&entry.record.key));
+        Ok(inside
+            .map(|entry| self.state.event(&entry.record, prev_kv))
+            .collect())
+    }
+
+    /// A lease.
+    #[must_use]
+    pub fn lease(&self, id: LeaseId) -> Option<LeaseInfo> {
+        self.state.leases.get(id)
+    }
+
+    /// All leases, by ID.
+    #[must_use]
+    pub fn leases(&self) -> Vec<LeaseInfo> {
+        self.state.leases.all()
+    }
+
+    /// The keys attached to a lease, in key order.
+    #[must_use]
+    pub fn lease_keys(&self, id: LeaseId) -> Vec<Bytes> {
+        self.state.leases.keys(id)
+    }
+}
