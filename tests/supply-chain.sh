@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Licences, bans and sources of every dependency, by cargo-deny (deny.toml); needs no network beyond
-# what cargo has fetched. Advisories too, where their database can be reached: if it cannot, that is
+# Licences, bans and sources of every dependency, by cargo-deny (deny.toml), offline once the crates
+# are fetched. Advisories too, where their database can be reached: if it cannot, that is
 # said, and the rest still counts.
 #   supply-chain.sh --install   installs cargo-deny when it is missing
 set -euo pipefail
@@ -14,6 +14,8 @@ if ! cargo deny --version >/dev/null 2>&1; then
   echo "supply chain: cargo-deny is missing: tests/supply-chain.sh --install" >&2
   exit 1
 fi
+# the crates of every platform are looked at, also those that were not built here
+cargo fetch --locked --quiet
 cargo deny --locked --offline check --hide-inclusion-graph licenses bans sources
 if output=$(timeout 120 cargo deny --locked check advisories 2>&1); then
   echo "advisories: none"
