@@ -1,5 +1,7 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
+pub mod witness;
+
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +13,11 @@ const USAGE: u8 = 2;
 type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
 /// Every subcommand, in the order of the help text.
-const SUBCOMMANDS: &[Subcommand] = &[];
+const SUBCOMMANDS: &[Subcommand] = &[(
+    "witness",
+    "writes without pause, then proves that every acknowledged write is there",
+    witness::run,
+)];
 
 /// Runs the binary with these arguments (the first is the program's name).
 ///

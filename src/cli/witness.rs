@@ -1,0 +1,105 @@
+//! `quorate witness`: writes to a cluster without pause, and proves afterwards that every write
+//! that was acknowledged is there. For the end-to-end tests, and for anyone who wants to watch a
+//! cluster while they upgrade it. It never deletes or changes a key that it did not write.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use tokio::sync::watch;
+
+use crate::operator::local::writer::{Client, Writer};
+
+/// How often the stop key is looked for.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Writes without pause, then proves that every acknowledged write is there.
+#[derive(Debug, Parser)]
+#[command(name = "quorate witness")]
+struct Arguments {
+    /// Client endpoints of the cluster, with commas between them.
+    #[arg(long, required = true, value_delimiter = ',')]
+    endpoints: Vec<String>,
+    /// What the written keys begin with; run two witnesses under two prefixes.
+    #[arg(long, default_value = "witness/")]
+    prefix: String,
+    /// Writes for so many seconds; 0 writes until the key `<prefix>stop` exists.
+    #[arg(long, default_value_t = 0)]
+    seconds: u64,
+    /// How many failed writes are forgiven.
+    #[arg(long, default_value_t = 0)]
+    allow_failed: u64,
+}
+
+/// Runs the subcommand. Exit code 0 only if every acknowledged write was found and no more than
+/// the allowed number of writes failed.
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("quorate witness: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(watch_over(arguments))
+}
+
+async fn watch_over(arguments: Arguments) -> ExitCode {
+    let (_keep, endpoints) = watch::channel(arguments.endpoints.clone());
+    // The stop key is not under the written keys' prefix, so that reading back does not meet it.
+    let prefix = format!("{}writes/", arguments.prefix);
+    let writer = Writer::start(endpoints.clone(), &prefix);
+    println!("writing to {}", arguments.endpoints.join(", "));
+    if arguments.seconds > 0 {
+        tokio::time::sleep(Duration::from_secs(arguments.seconds)).await;
+    } else {
+        until_told(Client::new(endpoints), &format!("{}stop", arguments.prefix)).await;
+    }
+    match writer.stop_and_verify().await {
+        Err(error) => {
+            println!("reading back failed: {error}");
+            ExitCode::FAILURE
+        }
+        Ok((tally, verdict)) => {
+            println!(
+                "{} writes acknowledged, {} found, {} missing, {} failed, {} attempts repeated, longest {} ms",
+                tally.acknowledged,
+                verdict.found,
+                verdict.missing.len(),
+                tally.failed,
+                tally.repeated,
+                tally.longest.as_millis()
+            );
+            if let Some(error) = &tally.last_error {
+                println!("the last attempt without an answer: {error}");
+            }
+            for key in verdict.missing.iter().take(10) {
+                println!("missing: {key}");
+            }
+            let kept = verdict.missing.is_empty()
+                && tally.acknowledged > 0
+                && tally.failed <= arguments.allow_failed;
+            ExitCode::from(u8::from(!kept))
+        }
+    }
+}
+
+async fn until_told(mut client: Client, key: &str) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if client.list(key).await.is_ok_and(|found| !found.is_empty()) {
+            return;
+        }
+    }
+}
