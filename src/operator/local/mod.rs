@@ -2,6 +2,7 @@
 //! the record that a process is wanted, a pod is a child process, the node is this machine. The
 //! plan and the loop are those of Kubernetes; nothing is decided here.
 
+pub mod console;
 pub mod home;
 pub mod pods;
 pub mod supervisor;
