@@ -2,11 +2,14 @@
 
 pub mod config;
 mod config_flags;
+mod etcd;
 pub mod exit;
 pub mod flag_table;
 pub mod flags;
 pub mod handle;
+pub mod listen;
 pub mod member_client;
+pub mod metrics;
 pub mod operator_auth;
 pub mod pending;
 pub mod tls;

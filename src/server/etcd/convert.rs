@@ -1,0 +1,209 @@
+//! Between etcd's messages and the store's own types. Values are moved, not copied; nothing is
+//! checked here but what the store's types cannot express.
+
+use crate::store;
+use crate::wire::error::EtcdError;
+use crate::wire::{etcd, mvccpb};
+
+pub(super) fn put(request: etcd::PutRequest) -> store::Put {
+    store::Put {
+        key: request.key,
+        value: request.value,
+        lease: request.lease,
+        prev_kv: request.prev_kv,
+        ignore_value: request.ignore_value,
+        ignore_lease: request.ignore_lease,
+    }
+}
+
+pub(super) fn delete_range(request: etcd::DeleteRangeRequest) -> store::DeleteRange {
+    store::DeleteRange {
+        key: request.key,
+        range_end: request.range_end,
+        prev_kv: request.prev_kv,
+    }
+}
+
+pub(super) fn range(request: etcd::RangeRequest) -> store::Range {
+    store::Range {
+        key: request.key,
+        range_end: request.range_end,
+        limit: request.limit,
+        revision: request.revision,
+        sort_order: request.sort_order,
+        sort_target: request.sort_target,
+        keys_only: request.keys_only,
+        count_only: request.count_only,
+        min_mod_revision: request.min_mod_revision,
+        max_mod_revision: request.max_mod_revision,
+        min_create_revision: request.min_create_revision,
+        max_create_revision: request.max_create_revision,
+    }
+}
+
+pub(super) fn txn(request: etcd::TxnRequest) -> store::Txn {
+    store::Txn {
+        compare: request.compare.into_iter().map(compare).collect(),
+        success: request.success.into_iter().map(operation).collect(),
+        failure: request.failure.into_iter().map(operation).collect(),
+    }
+}
+
+fn operation(request: etcd::RequestOp) -> store::RequestOp {
+    use etcd::request_op::Request;
+    let op = request.request.map(|request| match request {
+        Request::RequestRange(request) => store::Op::Range(range(request)),
+        Request::RequestPut(request) => store::Op::Put(put(request)),
+        Request::RequestDeleteRange(request) => store::Op::DeleteRange(delete_range(request)),
+        Request::RequestTxn(request) => store::Op::Txn(txn(request)),
+    });
+    store::RequestOp { op }
+}
+
+/// A guard whose operand is of another kind than its target compares with that kind's zero, as
+/// in etcd.
+fn compare(request: etcd::Compare) -> store::Compare {
+    use etcd::compare::{CompareTarget, TargetUnion};
+    let mut number = 0;
+    let mut value = bytes::Bytes::new();
+    match (
+        CompareTarget::try_from(request.target),
+        request.target_union,
+    ) {
+        (Ok(CompareTarget::Version), Some(TargetUnion::Version(operand)))
+        | (Ok(CompareTarget::Create), Some(TargetUnion::CreateRevision(operand)))
+        | (Ok(CompareTarget::Mod), Some(TargetUnion::ModRevision(operand)))
+        | (Ok(CompareTarget::Lease), Some(TargetUnion::Lease(operand))) => number = operand,
+        (Ok(CompareTarget::Value), Some(TargetUnion::Value(operand))) => value = operand,
+        _ => {}
+    }
+    store::Compare {
+        result: request.result,
+        target: request.target,
+        key: request.key,
+        range_end: request.range_end,
+        value,
+        number,
+    }
+}
+
+pub(super) fn key_value(kv: store::KeyValue) -> mvccpb::KeyValue {
+    mvccpb::KeyValue {
+        key: kv.key,
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        version: kv.version,
+        value: kv.value,
+        lease: kv.lease,
+    }
+}
+
+pub(super) fn event(event: store::Event) -> mvccpb::Event {
+    let kind = match event.kind {
+        store::EventKind::Put => mvccpb::event::EventType::Put,
+        store::EventKind::Delete => mvccpb::event::EventType::Delete,
+    };
+    mvccpb::Event {
+        r#type: kind.into(),
+        kv: Some(key_value(event.kv)),
+        prev_kv: event.prev_kv.map(key_value),
+    }
+}
+
+pub(super) fn range_response(response: store::RangeResponse) -> etcd::RangeResponse {
+    etcd::RangeResponse {
+        header: None,
+        kvs: response.kvs.into_iter().map(key_value).collect(),
+        more: response.more,
+        count: response.count,
+    }
+}
+
+pub(super) fn put_response(response: store::PutResponse) -> etcd::PutResponse {
+    etcd::PutResponse {
+        header: None,
+        prev_kv: response.prev_kv.map(key_value),
+    }
+}
+
+pub(super) fn delete_response(response: store::DeleteRangeResponse) -> etcd::DeleteRangeResponse {
+    etcd::DeleteRangeResponse {
+        header: None,
+        deleted: response.deleted,
+        prev_kvs: response.prev_kvs.into_iter().map(key_value).collect(),
+    }
+}
+
+pub(super) fn txn_response(response: store::TxnResponse) -> etcd::TxnResponse {
+    etcd::TxnResponse {
+        header: None,
+        succeeded: response.succeeded,
+        responses: response.responses.into_iter().map(response_op).collect(),
+    }
+}
+
+/// Answers inside a transaction carry a header with a revision alone, as etcd's do.
+fn response_op(response: store::ResponseOp) -> etcd::ResponseOp {
+    use etcd::response_op::Response;
+    let header = |revision| {
+        Some(etcd::ResponseHeader {
+            revision,
+            ..Default::default()
+        })
+    };
+    let response = match response {
+        store::ResponseOp::Range(inner) => {
+            let header = header(inner.revision);
+            Response::ResponseRange(etcd::RangeResponse {
+                header,
+                ..range_response(inner)
+            })
+        }
+        store::ResponseOp::Put(inner) => {
+            let header = header(inner.revision);
+            Response::ResponsePut(etcd::PutResponse {
+                header,
+                ..put_response(inner)
+            })
+        }
+        store::ResponseOp::DeleteRange(inner) => {
+            let header = header(inner.revision);
+            Response::ResponseDeleteRange(etcd::DeleteRangeResponse {
+                header,
+                ..delete_response(inner)
+            })
+        }
+        store::ResponseOp::Txn(inner) => {
+            let header = header(inner.revision);
+            Response::ResponseTxn(etcd::TxnResponse {
+                header,
+                ..txn_response(inner)
+            })
+        }
+    };
+    etcd::ResponseOp {
+        response: Some(response),
+    }
+}
+
+/// The store's refusals as a client knows them. `None`: a fault of ours, not of the request.
+pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
+    Some(match error {
+        store::Error::EmptyKey => EtcdError::EmptyKey,
+        store::Error::ValueProvided => EtcdError::ValueProvided,
+        store::Error::LeaseProvided => EtcdError::LeaseProvided,
+        store::Error::KeyNotFound => EtcdError::KeyNotFound,
+        store::Error::TooManyOps => EtcdError::TooManyOps,
+        store::Error::DuplicateKey => EtcdError::DuplicateKey,
+        store::Error::InvalidSortOption => EtcdError::InvalidSortOption,
+        store::Error::Compacted { .. } => EtcdError::Compacted,
+        store::Error::FutureRevision { .. } => EtcdError::FutureRevision,
+        store::Error::NoSpace => EtcdError::NoSpace,
+        store::Error::LeaseNotFound => EtcdError::LeaseNotFound,
+        store::Error::LeaseExists => EtcdError::LeaseExists,
+        store::Error::LeaseTtlTooLarge => EtcdError::LeaseTtlTooLarge,
+        store::Error::NotReadOnly | store::Error::UnknownCommand | store::Error::Checkpoint(_) => {
+            return None;
+        }
+    })
+}

@@ -1,0 +1,381 @@
+//! Sockets of the client port and of the metrics port: bound before anything else happens, then
+//! dealt round-robin to one single-threaded runtime a core.
+//!
+//! gRPC and HTTP/1 share a socket; TLS is chosen by the URL's scheme. Never looks into a
+//! request: that is the service's.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::config::{ClientPort, Config};
+use super::metrics::ClientMetrics;
+use super::tls::{self, Reloaded};
+use super::url::Endpoint;
+
+/// Time for a TLS handshake, and for the head of an HTTP/1 request: without it, idle sockets
+/// would hold memory for ever.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Bytes a stream may be ahead of its reader.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// Bytes a connection may be ahead of its reader.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// How long to wait after a failed accept: the usual cause, no free descriptors, passes.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a URL cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The port is taken.
+    #[error("--{flag}: {url} is in use by another process: stop that process or give another port")]
+    InUse {
+        /// The flag.
+        flag: &'static str,
+        /// The URL.
+        url: String,
+    },
+    /// Any other reason.
+    #[error("--{flag}: cannot listen on {url}: {source}")]
+    Bind {
+        /// The flag.
+        flag: &'static str,
+        /// The URL.
+        url: String,
+        /// The system's words.
+        #[source]
+        source: io::Error,
+    },
+    /// Certificates that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+}
+
+/// A bound socket that accepts nothing yet.
+pub struct Bound {
+    /// Where it really listens, also when port 0 was asked for.
+    pub address: SocketAddr,
+    listener: StdListener,
+    tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
+}
+
+/// Binds every client URL and every metrics URL, in that order.
+pub fn bind(config: &Config) -> Result<(Vec<Bound>, Vec<Bound>), ListenError> {
+    let tls = match &config.client_tls {
+        Some(files) => Some(Arc::new(tls::server(
+            files,
+            &config.tls_policy,
+            tls::CLIENT_ALPN,
+        )?)),
+        None => None,
+    };
+    let all = |flag, urls: &[Endpoint]| -> Result<Vec<Bound>, ListenError> {
+        urls.iter()
+            .map(|url| bind_one(flag, url, tls.as_ref()))
+            .collect()
+    };
+    Ok((
+        all("listen-client-urls", &config.listen_client_urls)?,
+        all("listen-metrics-urls", &config.listen_metrics_urls)?,
+    ))
+}
+
+fn bind_one(
+    flag: &'static str,
+    url: &Endpoint,
+    tls: Option<&Arc<Reloaded<rustls::ServerConfig>>>,
+) -> Result<Bound, ListenError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::InUse {
+            flag,
+            url: url.to_string(),
+        },
+        _ => ListenError::Bind {
+            flag,
+            url: url.to_string(),
+            source,
+        },
+    };
+    let listener = listen(url).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok(Bound {
+        address,
+        listener,
+        tls: tls.filter(|_| url.tls).cloned(),
+    })
+}
+
+/// Binds one URL; an empty host is every address, `localhost` is its first one.
+pub fn listen(url: &Endpoint) -> io::Result<StdListener> {
+    let host = match url.host.as_str() {
+        "" => "0.0.0.0",
+        host => host,
+    };
+    let mut addresses: Vec<SocketAddr> = (host, url.port).to_socket_addrs()?.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    let listener = StdListener::bind(&addresses[..addresses.len().min(1)])?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Runtimes of one thread each, that connections are dealt to.
+pub struct ClientRuntimes {
+    handles: Vec<Handle>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl ClientRuntimes {
+    /// Starts this many threads.
+    pub fn start(count: usize) -> io::Result<ClientRuntimes> {
+        let (stop, stopped) = watch::channel(false);
+        let mut handles = Vec::new();
+        let mut threads = Vec::new();
+        for number in 0..count.max(1) {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            handles.push(runtime.handle().clone());
+            let mut stopped = stopped.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("client-{number}"))
+                .spawn(move || {
+                    runtime.block_on(async move {
+                        // An error means that the owner is gone: the same as a stop.
+                        let _ = stopped.wait_for(|stop| *stop).await;
+                    });
+                    runtime.shutdown_background();
+                })?;
+            threads.push(thread);
+        }
+        Ok(ClientRuntimes {
+            handles,
+            threads,
+            stop,
+        })
+    }
+
+    /// The runtimes, for tasks besides connections.
+    #[must_use]
+    pub fn handles(&self) -> &[Handle] {
+        &self.handles
+    }
+
+    /// Ends every task and every thread.
+    pub fn shutdown(self) {
+        let _ = self.stop.send(true);
+        for thread in self.threads {
+            // A panicked thread has said why already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How connections are served.
+#[derive(Clone)]
+pub struct Serve {
+    /// gRPC and HTTP behind one router.
+    pub router: axum::Router,
+    /// HTTP/2's manners.
+    pub port: ClientPort,
+    /// Counts bytes; absent on the metrics port, whose bytes are no client traffic.
+    pub metrics: Option<Arc<ClientMetrics>>,
+    /// Turns true when connections are to finish what is in flight and go.
+    pub draining: watch::Receiver<bool>,
+    /// Open connections.
+    pub open: Arc<AtomicU64>,
+}
+
+/// Accepts on one socket for ever, dealing connections to the runtimes.
+pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
+    let Some(first) = runtimes.first().cloned() else {
+        return;
+    };
+    let runtimes = runtimes.to_vec();
+    first.spawn(async move {
+        let listener = match TcpListener::from_std(bound.listener) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(%error, address = %bound.address, "cannot accept connections");
+                return;
+            }
+        };
+        let mut draining = serve.draining.clone();
+        for runtime in runtimes.iter().cycle() {
+            let accepted = tokio::select! {
+                biased;
+                () = until(&mut draining) => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted.and_then(|(stream, _)| stream.into_std()) {
+                Ok(stream) => {
+                    runtime.spawn(connection(stream, bound.tls.clone(), serve.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, address = %bound.address, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    });
+}
+
+async fn connection(
+    stream: StdStream,
+    tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
+    serve: Serve,
+) {
+    serve.open.fetch_add(1, Relaxed);
+    let open = serve.open.clone();
+    let result = match TcpStream::from_std(stream) {
+        Ok(stream) => {
+            // Without it, small answers wait for the client's acknowledgement.
+            let _ = stream.set_nodelay(true);
+            let stream = Counted {
+                stream,
+                metrics: serve.metrics.clone(),
+            };
+            match tls {
+                None => converse(stream, serve).await,
+                Some(tls) => secured(stream, &tls, serve).await,
+            }
+        }
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = result {
+        // Clients go away in many ways; none is ours to fix.
+        tracing::debug!(error = %error, "connection ended");
+    }
+    open.fetch_sub(1, Relaxed);
+}
+
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn secured(
+    stream: Counted,
+    tls: &Reloaded<rustls::ServerConfig>,
+    serve: Serve,
+) -> Result<(), ConnectionError> {
+    let acceptor = TlsAcceptor::from(tls.current());
+    let stream = timeout(HANDSHAKE, acceptor.accept(stream))
+        .await
+        .map_err(|_| "no TLS handshake within 10 s")??;
+    converse(stream, serve).await
+}
+
+async fn converse<S>(stream: S, serve: Serve) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(serve.port.max_concurrent_streams)
+        .keep_alive_interval(serve.port.keepalive_interval)
+        .keep_alive_timeout(serve.port.keepalive_timeout);
+    let service = TowerToHyperService::new(serve.router);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let mut draining = serve.draining;
+    tokio::select! {
+        result = connection.as_mut() => result,
+        () = until(&mut draining) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    }
+}
+
+/// Waits until the flag is raised, or its owner is gone: the same thing here.
+pub(super) async fn until(flag: &mut watch::Receiver<bool>) {
+    let _ = flag.wait_for(|raised| *raised).await;
+}
+
+/// A socket that counts its bytes.
+struct Counted {
+    stream: TcpStream,
+    metrics: Option<Arc<ClientMetrics>>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(metrics) = &self.metrics {
+            metrics
+                .received_bytes
+                .fetch_add((buffer.filled().len() - before) as u64, Relaxed);
+        }
+        polled
+    }
+}
+
+impl Counted {
+    fn sent(&self, polled: &Poll<io::Result<usize>>) {
+        if let (Some(metrics), Poll::Ready(Ok(bytes))) = (&self.metrics, polled) {
+            metrics.sent_bytes.fetch_add(*bytes as u64, Relaxed);
+        }
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.sent(&polled);
+        polled
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.sent(&polled);
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+#[path = "listen_test.rs"]
+mod tests;

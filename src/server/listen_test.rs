@@ -1,0 +1,96 @@
+//! Real sockets on loopback: who gets in, who is told why not, and that a drain ends.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{Bound, ClientRuntimes, ListenError, Serve, accept, bind_one};
+use crate::server::config::ClientPort;
+use crate::server::metrics::ClientMetrics;
+use crate::server::url::Endpoint;
+
+fn loopback() -> Bound {
+    let url = Endpoint::parse("http://127.0.0.1:0").expect("url");
+    bind_one("listen-client-urls", &url, None).expect("bound")
+}
+
+fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
+    let (drain, draining) = watch::channel(false);
+    let router = axum::Router::new().route("/hello", axum::routing::get(|| async { "hello" }));
+    let port = ClientPort {
+        max_concurrent_streams: None,
+        keepalive_interval: None,
+        keepalive_timeout: Duration::from_secs(1),
+        watch_progress_interval: Duration::from_secs(1),
+        warn_unary: None,
+        extensive_metrics: false,
+    };
+    let open = Arc::new(AtomicU64::new(0));
+    (
+        Serve {
+            router,
+            port,
+            metrics: Some(metrics.clone()),
+            draining,
+            open,
+        },
+        drain,
+    )
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let bound = loopback();
+    let url = Endpoint::parse(&format!("http://{}", bound.address)).expect("url");
+    let error = bind_one("listen-client-urls", &url, None)
+        .err()
+        .expect("taken");
+    assert!(matches!(error, ListenError::InUse { .. }));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "--listen-client-urls: {url} is in use by another process: stop that process or give another port"
+        )
+    );
+}
+
+#[test]
+fn connections_are_answered_counted_and_drained() {
+    let metrics = Arc::new(ClientMetrics::new(false));
+    let runtimes = ClientRuntimes::start(2).expect("threads");
+    let bound = loopback();
+    let address = bound.address;
+    let (serve, drain) = serve(&metrics);
+    let open = serve.open.clone();
+    accept(bound, runtimes.handles(), serve);
+    let ask = |stream: &mut TcpStream| {
+        stream
+            .write_all(b"GET /hello HTTP/1.1\r\nhost: h\r\n\r\n")
+            .expect("sent");
+        let mut answer = [0; 512];
+        let length = stream.read(&mut answer).expect("answered");
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    };
+    let mut streams: Vec<TcpStream> = (0..3)
+        .map(|_| TcpStream::connect(address).expect("connected"))
+        .collect();
+    for stream in &mut streams {
+        assert!(ask(stream).starts_with("HTTP/1.1 200 OK"));
+    }
+    assert_eq!(open.load(Relaxed), 3);
+    assert_eq!(metrics.received_bytes.load(Relaxed), 3 * 32);
+    assert!(metrics.sent_bytes.load(Relaxed) > 3 * 32);
+    drain.send(true).expect("listening");
+    for stream in &mut streams {
+        // An idle connection is closed: the end of the stream, not a time-out.
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("set");
+        assert_eq!(stream.read(&mut [0; 8]).expect("closed"), 0);
+    }
+    runtimes.shutdown();
+}
