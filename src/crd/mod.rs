@@ -1,1 +1,33 @@
-//! Custom resource types, defaults, CEL rules, printer columns, condition vocabulary.
+//! Custom resource types, defaults, CEL rules, printer columns and the condition vocabulary.
+//!
+//! A field is in the schema only when it has an effect. The API server refuses any other one
+//! (`kubectl apply` validates strictly), and [`parse`] refuses it for files that never meet an API
+//! server. Types and rules only: nothing here talks to Kubernetes.
+
+mod condition;
+mod labels;
+mod parse;
+mod pod;
+mod quantity;
+mod schema;
+mod spec;
+mod status;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+pub use condition::{ConditionStatus, ConditionType};
+pub use labels::*;
+pub use parse::{ParseError, crd_yaml, parse};
+pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
+pub use quantity::{Quantity, QuantityError, bytes_of};
+pub use spec::{
+    EtcdCluster, EtcdClusterSpec, Healing, Resources, Retention, RetentionPolicy, Scheduling,
+    ServiceOptions, ServiceType, Spread, Storage, StorageType,
+};
+pub use status::{
+    Endpoints, EtcdClusterStatus, JoinFailures, Leftover, MemberHealth, MemberRole, MemberStatus,
+    StepState, StepStatus,
+};
+pub use validate::{Invalid, ValidatedCluster, validate};

@@ -1,0 +1,74 @@
+//! The condition vocabulary: which conditions a cluster reports and what each one says.
+
+/// A condition type of an `EtcdCluster`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionType {
+    /// As many ready voters as wanted, and nothing left to do.
+    Ready,
+    /// At least one voter serves linearizable requests.
+    Available,
+    /// A leader is seen that holds a quorum of the voters.
+    Quorate,
+    /// The operator is changing the cluster, or waits for a change that it began.
+    Progressing,
+    /// A member is unhealthy or missing, or the size tolerates less than it could.
+    Degraded,
+    /// The operator cannot go on by itself: somebody has to change something.
+    Stalled,
+}
+
+impl ConditionType {
+    /// All condition types, in the order in which they are reported.
+    pub const ALL: [ConditionType; 6] = [
+        ConditionType::Ready,
+        ConditionType::Available,
+        ConditionType::Quorate,
+        ConditionType::Progressing,
+        ConditionType::Degraded,
+        ConditionType::Stalled,
+    ];
+
+    /// The name as written in `status.conditions[].type`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ConditionType::Ready => "Ready",
+            ConditionType::Available => "Available",
+            ConditionType::Quorate => "Quorate",
+            ConditionType::Progressing => "Progressing",
+            ConditionType::Degraded => "Degraded",
+            ConditionType::Stalled => "Stalled",
+        }
+    }
+}
+
+/// Whether a condition holds. `Unknown` rather than stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Nothing was seen within the freshness bound.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The text as written in `status.conditions[].status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ConditionStatus::True => "True",
+            ConditionStatus::False => "False",
+            ConditionStatus::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds {
+            ConditionStatus::True
+        } else {
+            ConditionStatus::False
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Names of labels, annotations and objects that more than one room must agree on.
+
+/// The API group of the resource.
+pub const GROUP: &str = "quorate.dev";
+/// Field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
+pub const MANAGER: &str = "quorate-operator";
+/// Value of `app.kubernetes.io/name`.
+pub const APP: &str = "quorate";
+/// UID of the resource that an object belongs to: part of every selector.
+pub const LABEL_CLUSTER_UID: &str = "quorate.dev/cluster-uid";
+/// Name of the resource that an object belongs to.
+pub const LABEL_CLUSTER: &str = "quorate.dev/cluster";
+/// Name of the member that a set, pod or claim belongs to.
+pub const LABEL_MEMBER: &str = "quorate.dev/member";
+/// What a claim has been: absent while new, then `joined` or `retired`.
+pub const LABEL_CLAIM_STATE: &str = "quorate.dev/claim-state";
+/// Hash of the inputs that an object was rendered from.
+pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
+/// Number of the builder that rendered an object.
+pub const ANNOTATION_BUILDER: &str = "quorate.dev/builder";
+
+/// Name of the identity latch of a cluster.
+pub fn latch_name(cluster: &str) -> String {
+    format!("{cluster}-identity")
+}
+
+/// Name of the Secret with the key that authorises the operator at the members.
+pub fn operator_secret_name(cluster: &str) -> String {
+    format!("{cluster}-operator")
+}
+
+/// Name of the headless Service that publishes every member, ready or not.
+pub fn peers_service_name(cluster: &str) -> String {
+    format!("{cluster}-peers")
+}
+
+/// Name of the Service for clients: ready voters only.
+pub fn client_service_name(cluster: &str) -> String {
+    format!("{cluster}-client")
+}
+
+/// Name of the PodDisruptionBudget of a cluster.
+pub fn pdb_name(cluster: &str) -> String {
+    cluster.to_owned()
+}
+
+/// Name of member `n` of a cluster, also the name of its StatefulSet.
+pub fn member_name(cluster: &str, n: u64) -> String {
+    format!("{cluster}-{n}")
+}
+
+/// Number of a member of this cluster by its name; `None` for a name that is not ours.
+pub fn member_number(cluster: &str, member: &str) -> Option<u64> {
+    let digits = member.strip_prefix(cluster)?.strip_prefix('-')?;
+    let plain = digits.bytes().all(|b| b.is_ascii_digit());
+    let canonical = digits == "0" || !digits.starts_with('0');
+    if plain && canonical {
+        digits.parse().ok()
+    } else {
+        None
+    }
+}
+
+/// Name of the volume claim of a member: the cluster's UID keeps lives of one name apart.
+pub fn claim_name(member: &str, cluster_uid: &str) -> String {
+    let uid: String = cluster_uid
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(5)
+        .collect();
+    format!("data-{member}-{}", uid.to_ascii_lowercase())
+}
+
+/// Name of the pod of a member: its set has exactly one.
+pub fn pod_name(member: &str) -> String {
+    format!("{member}-0")
+}

@@ -1,0 +1,193 @@
+//! Schemas of Kubernetes types that the resource embeds, written by hand: only what the field
+//! documents, structural, with list types and limits.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+/// `status.conditions`.
+pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+            "properties": {
+                "type": {"type": "string", "maxLength": 316},
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
+                "message": {"type": "string", "maxLength": 32768},
+            },
+        },
+    })
+}
+
+/// Tolerations of a pod.
+pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "type": "object",
+            "properties": {
+                "key": {"type": "string", "maxLength": 316},
+                "operator": {"type": "string", "enum": ["Exists", "Equal"]},
+                "value": {"type": "string", "maxLength": 63},
+                "effect": {"type": "string", "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+                "tolerationSeconds": {"type": "integer", "format": "int64"},
+            },
+        },
+    })
+}
+
+/// Secrets with the credentials of registries.
+pub(super) fn image_pull_secrets(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 253}},
+        },
+    })
+}
+
+/// Topology spread constraints in addition to the operator's own; the operator adds the selector.
+pub(super) fn spread_constraints(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["topologyKey", "whenUnsatisfiable"],
+        "items": {
+            "type": "object",
+            "required": ["topologyKey", "maxSkew", "whenUnsatisfiable"],
+            "properties": {
+                "topologyKey": {"type": "string", "minLength": 1, "maxLength": 316},
+                "maxSkew": {"type": "integer", "format": "int32", "minimum": 1},
+                "whenUnsatisfiable": {"type": "string", "enum": ["DoNotSchedule", "ScheduleAnyway"]},
+                "minDomains": {"type": "integer", "format": "int32", "minimum": 1},
+                "nodeAffinityPolicy": {"type": "string", "enum": ["Honor", "Ignore"]},
+                "nodeTaintsPolicy": {"type": "string", "enum": ["Honor", "Ignore"]},
+            },
+        },
+    })
+}
+
+/// Affinity of a pod.
+pub(super) fn affinity(_: &mut SchemaGenerator) -> Schema {
+    let weighted = |key: &str, term: Value| {
+        json!({
+            "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
+            "items": {
+                "type": "object", "required": ["weight", key],
+                "properties": {"weight": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100}, key: term},
+            },
+        })
+    };
+    let pods = || {
+        json!({
+            "type": "object",
+            "properties": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic", "items": pod_term(),
+                },
+                "preferredDuringSchedulingIgnoredDuringExecution": weighted("podAffinityTerm", pod_term()),
+            },
+        })
+    };
+    json_schema!({
+        "type": ["object", "null"],
+        "properties": {
+            "nodeAffinity": {
+                "type": "object",
+                "properties": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "type": "object", "required": ["nodeSelectorTerms"],
+                        "properties": {"nodeSelectorTerms": {
+                            "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic", "items": node_term(),
+                        }},
+                    },
+                    "preferredDuringSchedulingIgnoredDuringExecution": weighted("preference", node_term()),
+                },
+            },
+            "podAffinity": pods(),
+            "podAntiAffinity": pods(),
+        },
+    })
+}
+
+fn expressions(operators: &[&str]) -> Value {
+    json!({
+        "type": "array", "maxItems": 32, "x-kubernetes-list-type": "atomic",
+        "items": {
+            "type": "object", "required": ["key", "operator"],
+            "properties": {
+                "key": {"type": "string", "maxLength": 316},
+                "operator": {"type": "string", "enum": operators},
+                "values": {
+                    "type": "array", "maxItems": 64, "x-kubernetes-list-type": "atomic",
+                    "items": {"type": "string", "maxLength": 316},
+                },
+            },
+        },
+    })
+}
+
+fn node_term() -> Value {
+    let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
+    json!({
+        "type": "object",
+        "properties": {"matchExpressions": expressions(&operators), "matchFields": expressions(&operators)},
+    })
+}
+
+fn label_selector() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "matchLabels": {"type": "object", "maxProperties": 32, "additionalProperties": {"type": "string", "maxLength": 63}},
+            "matchExpressions": expressions(&["In", "NotIn", "Exists", "DoesNotExist"]),
+        },
+    })
+}
+
+fn pod_term() -> Value {
+    json!({
+        "type": "object", "required": ["topologyKey"],
+        "properties": {
+            "topologyKey": {"type": "string", "minLength": 1, "maxLength": 316},
+            "labelSelector": label_selector(),
+            "namespaceSelector": label_selector(),
+            "namespaces": {
+                "type": "array", "maxItems": 32, "x-kubernetes-list-type": "atomic",
+                "items": {"type": "string", "maxLength": 63},
+            },
+        },
+    })
+}
+
+/// A map of short strings.
+pub(super) fn string_map(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {"type": "string", "maxLength": 4096},
+    })
+}
+
+/// Validation rules of a field or a struct: expression and message.
+pub(super) fn rules(rules: &[(&str, &str)]) -> Value {
+    rules
+        .iter()
+        .map(|(rule, message)| json!({"rule": rule, "message": message}))
+        .collect()
+}

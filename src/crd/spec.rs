@@ -1,0 +1,267 @@
+//! What the user asks for: the `EtcdCluster` resource. Every field has an effect.
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::pod::PodTemplate;
+use super::quantity::Quantity;
+use super::schema;
+
+/// A replicated etcd-style cluster.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "quorate.dev",
+    version = "v1alpha1",
+    kind = "EtcdCluster",
+    plural = "etcdclusters",
+    shortname = "qec",
+    category = "quorate",
+    namespaced,
+    cel,
+    status = "super::status::EtcdClusterStatus",
+    derive = "PartialEq",
+    doc = "A replicated etcd-style cluster: any etcd v3 client can use it.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready", description = "Ready voters of wanted voters"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".status.version", description = "Lowest running version"),
+    printcolumn(name = "Leader", type_ = "string", json_path = ".status.leader", description = "The member that leads"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.summary", description = "What happens now and what comes next"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Updated", type_ = "string", json_path = ".status.updated", priority = "1", description = "Voters that run the current spec"),
+    printcolumn(name = "Cluster ID", type_ = "string", json_path = ".status.clusterID", priority = "1", description = "Cluster ID that clients see"),
+    validation = kube::core::Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("the name must start with a letter and hold only a-z, 0-9 and '-', because Services are named after it: choose another metadata.name"),
+    validation = kube::core::Rule::new("size(self.metadata.name) <= 40")
+        .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdClusterSpec {
+    /// Voting members, 1 to 9. Odd sizes are better: an even one needs one more member for its
+    /// quorum and tolerates no more failures than the odd size below it.
+    #[serde(default = "default_replicas")]
+    #[x_kube(
+        validation = kube::core::Rule::new("self != 0").message("replicas 0 (hibernation) is not supported by this version: use 1 to 9, or delete the resource and keep its volumes with storage.retention.whenDeleted: Retain"),
+        validation = kube::core::Rule::new("self >= 0 && self <= 9").message("replicas must be 1 to 9: more members make every write slower without making the cluster safer")
+    )]
+    pub replicas: i32,
+    /// Version of Quorate that the members run. Pinned when the resource is created.
+    #[serde(default = "default_version")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = kube::core::Rule::new("self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-][0-9A-Za-z.-]+)?$')").message("version must look like 0.1.0: it is the tag of the member image; for another image set spec.image"))]
+    pub version: String,
+    /// Full image reference for the members, instead of the operator's image with this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    #[x_kube(validation = kube::core::Rule::new("self.matches('^[^ ]+$')").message("image must be a reference such as registry.example/quorate:0.1.0; leave the field out for the operator's own"))]
+    pub image: Option<String>,
+    /// The operator only keeps the status and the disruption budget up to date while this is true.
+    #[serde(default)]
+    pub paused: bool,
+    /// The members' volumes.
+    #[serde(default)]
+    pub storage: Storage,
+    /// Compute resources of each member. New values reach a member when its pod is next made.
+    #[serde(default)]
+    pub resources: Resources,
+    /// Additions to the member pods. New values reach a member when its pod is next made.
+    #[serde(default)]
+    pub pod_template: PodTemplate,
+    /// The Service that clients use.
+    #[serde(default)]
+    pub service: ServiceOptions,
+    /// Where members may run.
+    #[serde(default)]
+    pub scheduling: Scheduling,
+    /// When sick or slow members are replaced.
+    #[serde(default)]
+    pub healing: Healing,
+}
+
+fn default_replicas() -> i32 {
+    3
+}
+
+fn default_version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+impl Default for EtcdClusterSpec {
+    fn default() -> Self {
+        EtcdClusterSpec {
+            replicas: default_replicas(),
+            version: default_version(),
+            image: None,
+            paused: false,
+            storage: Storage::default(),
+            resources: Resources::default(),
+            pod_template: PodTemplate::default(),
+            service: ServiceOptions::default(),
+            scheduling: Scheduling::default(),
+            healing: Healing::default(),
+        }
+    }
+}
+
+/// The members' volumes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("!isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0", "storage.size can only grow: set it back to the old size or above; a smaller volume needs a new cluster"), ("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)", "storage.storageClassName cannot change: a volume stays in its class; set it back, or make a new cluster with the other class")])))]
+pub struct Storage {
+    /// Kind of storage.
+    #[serde(rename = "type")]
+    pub type_: StorageType,
+    /// Size of each member's volume, such as 8Gi. Can grow, where the storage class allows it;
+    /// never shrinks.
+    #[schemars(length(max = 32))]
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("isQuantity(self) && quantity(self).isGreaterThan(quantity('16Mi'))", "storage.size must be a quantity of more than 16Mi, such as 8Gi")])))]
+    pub size: String,
+    /// Storage class of the volumes; left out, the default class of the Kubernetes cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self != ''", "storage.storageClassName must not be empty: leave the field out for the default class")])))]
+    pub storage_class_name: Option<String>,
+    /// What happens to volumes that are no longer used.
+    pub retention: Retention,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Storage {
+            type_: StorageType::PersistentVolume,
+            size: "8Gi".to_owned(),
+            storage_class_name: None,
+            retention: Retention::default(),
+        }
+    }
+}
+
+/// Kind of storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum StorageType {
+    /// A persistent volume claim a member.
+    #[default]
+    PersistentVolume,
+}
+
+/// What happens to volumes that are no longer used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Retention {
+    /// Volumes of the cluster when the resource is deleted.
+    pub when_deleted: RetentionPolicy,
+    /// The volume of a member that was removed from the cluster.
+    pub when_removed: RetentionPolicy,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention {
+            when_deleted: RetentionPolicy::Retain,
+            when_removed: RetentionPolicy::Delete,
+        }
+    }
+}
+
+/// Keep or delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RetentionPolicy {
+    /// The claim stays, with its data.
+    Retain,
+    /// The claim is deleted.
+    Delete,
+}
+
+/// Compute resources of each member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Resources {
+    /// At least this much, such as `cpu: 500m`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub requests: BTreeMap<String, Quantity>,
+    /// At most this much, such as `memory: 2Gi`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+/// The Service that clients use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceOptions {
+    /// Type of the client Service.
+    #[serde(rename = "type")]
+    pub type_: ServiceType,
+    /// Further labels of the client Service.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the client Service, for a load balancer's settings.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Type of a Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ServiceType {
+    /// An address inside the Kubernetes cluster.
+    #[default]
+    ClusterIP,
+    /// A port on every node as well.
+    NodePort,
+    /// A load balancer of the cloud as well.
+    LoadBalancer,
+}
+
+/// Where members may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Scheduling {
+    /// Whether two members may share a node.
+    pub spread: Spread,
+}
+
+/// Whether two members may share a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Spread {
+    /// Never: a member waits until there is a node for it.
+    #[default]
+    Required,
+    /// Only when there is no other node.
+    Preferred,
+}
+
+/// When sick or slow members are replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Healing {
+    /// Seconds without contact after which a voter is removed and replaced. Longer than a reboot
+    /// takes. 0: never by time alone, only on evidence that its disk is gone.
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 0 && self <= 604800", "healing.unhealthySeconds must be 0 (never by time alone) to 604800 (a week)")])))]
+    pub unhealthy_seconds: i32,
+    /// Seconds that a new member has to start and catch up before it is given up.
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 604800", "healing.learnerDeadlineSeconds must be 1 to 604800 (a week); large data needs longer")])))]
+    pub learner_deadline_seconds: i32,
+    /// Times that the pod of a voter without contact is replaced on a healthy node before the
+    /// voter is removed.
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 0 && self <= 100", "healing.maxRestarts must be 0 to 100")])))]
+    pub max_restarts: i32,
+}
+
+impl Default for Healing {
+    fn default() -> Self {
+        Healing {
+            unhealthy_seconds: 600,
+            learner_deadline_seconds: 900,
+            max_restarts: 3,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of the schema, its rules and its defaults.

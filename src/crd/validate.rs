@@ -1,0 +1,78 @@
+//! From the resource as stored to a cluster that the other rooms can trust. Runs the same rules
+//! as the API server, because an object can be older than its rules.
+
+use super::quantity::bytes_of;
+use super::spec::{EtcdCluster, EtcdClusterSpec};
+
+/// A resource that passed every rule. Nothing after validation looks at the raw object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidatedCluster {
+    /// Namespace of the resource.
+    pub namespace: String,
+    /// Name of the resource.
+    pub name: String,
+    /// UID of the resource.
+    pub uid: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// The spec, within its rules.
+    pub spec: EtcdClusterSpec,
+    /// `spec.storage.size` in bytes.
+    pub storage_bytes: u64,
+}
+
+impl ValidatedCluster {
+    /// The number of voters that the user wants.
+    pub fn target(&self) -> usize {
+        usize::try_from(self.spec.replicas).unwrap_or(1)
+    }
+}
+
+/// A resource that breaks rules; each line names the field and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", problems.join("; "))]
+pub struct Invalid {
+    /// The broken rules.
+    pub problems: Vec<String>,
+}
+
+/// Checks a resource against every rule of its schema that is an expression.
+///
+/// # Errors
+/// [`Invalid`] with one line a broken rule.
+pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
+    let mut problems = Vec::new();
+    if let Err(errors) = cluster.validate_cel() {
+        for error in errors.iter() {
+            problems.push(format!("{}: {}", error.field_path, error.message));
+        }
+    }
+    let mut needed = |what: &str, value: Option<String>| {
+        value.filter(|v| !v.is_empty()).unwrap_or_else(|| {
+            problems.push(format!("metadata.{what}: missing"));
+            String::new()
+        })
+    };
+    let name = needed("name", cluster.metadata.name.clone());
+    let namespace = needed("namespace", cluster.metadata.namespace.clone());
+    let uid = needed("uid", cluster.metadata.uid.clone());
+    let storage_bytes = match bytes_of(&cluster.spec.storage.size) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            problems.push(format!("spec.storage.size: {error}"));
+            0
+        }
+    };
+    if !problems.is_empty() {
+        return Err(Invalid { problems });
+    }
+    let generation = cluster.metadata.generation.unwrap_or(0);
+    Ok(ValidatedCluster {
+        namespace,
+        name,
+        uid,
+        generation,
+        spec: cluster.spec.clone(),
+        storage_bytes,
+    })
+}

@@ -1,0 +1,348 @@
+//! Everything that a plan may depend on: facts of the platform and of the members, as seen in one
+//! pass. Platform-neutral: Kubernetes and local processes both fill it in. Times are Unix
+//! milliseconds, ages are milliseconds before `now_ms`.
+
+use std::collections::BTreeMap;
+
+use crate::crd::ValidatedCluster;
+
+/// The facts of one pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// Time of this pass.
+    pub now_ms: u64,
+    /// Fresh random hexadecimal text, used only as the nonce of a latch created in this pass.
+    pub entropy: String,
+    /// The Lease's epoch, carried by every membership call.
+    pub epoch: u64,
+    /// The resource has a deletion timestamp.
+    pub deleting: bool,
+    /// The resource, or the problems that make it invalid.
+    pub cluster: Result<ValidatedCluster, InvalidCluster>,
+    /// `status.clusterID` as stored: proof that the cluster once was bootstrapped.
+    pub status_cluster_id: Option<String>,
+    /// What earlier passes wrote into the status. Losing it only restarts waits.
+    pub hints: Hints,
+    /// The identity latch, read live.
+    pub latch: Option<Latch>,
+    /// Objects the platform wants beside the members (Services, Secret, PDB), with the hash of
+    /// their desired inputs. Empty where the platform has none.
+    pub wanted_objects: BTreeMap<ObjectKey, String>,
+    /// The same objects as they are.
+    pub objects: BTreeMap<ObjectKey, ObjectFacts>,
+    /// Hash of the inputs that a member's set is rendered from now.
+    pub wanted_inputs: String,
+    /// StatefulSets by member name; also those of other owners under our names.
+    pub sets: BTreeMap<String, SetFacts>,
+    /// Pods by member name.
+    pub pods: BTreeMap<String, PodFacts>,
+    /// Volume claims by claim name: all that carry this cluster's name or UID, read live.
+    pub claims: BTreeMap<String, ClaimFacts>,
+    /// Nodes by name. Empty where the platform has none.
+    pub nodes: BTreeMap<String, NodeFacts>,
+    /// What each member says of itself, by member name; absent when it did not answer.
+    pub descriptions: BTreeMap<String, Description>,
+}
+
+/// A resource that cannot be planned for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidCluster {
+    /// Name of the resource.
+    pub name: String,
+    /// The broken rules, in words.
+    pub problems: String,
+}
+
+/// What earlier passes remembered in the status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Since when the step in hand is in hand: (action, member, since).
+    pub step: Option<(String, Option<String>, u64)>,
+    /// Pods replaced by the operator since the member was last healthy.
+    pub restarts: BTreeMap<String, u32>,
+    /// New members given up in a row.
+    pub join_failures: Option<JoinFailure>,
+    /// Names of the voters when a leader was last seen.
+    pub voters: Vec<String>,
+}
+
+/// New members given up in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinFailure {
+    /// How many.
+    pub count: u32,
+    /// When the last one was given up.
+    pub last_ms: u64,
+    /// Hash of the inputs that it was made from.
+    pub inputs: String,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Who owns an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This resource.
+    Ours,
+    /// A resource of the same kind and name that is gone: garbage collection will take the object.
+    EarlierLife,
+    /// Something else, in words such as `StatefulSet web`.
+    Other(String),
+    /// Nobody.
+    Nobody,
+}
+
+/// The identity latch: written once, before anything else of the cluster exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Latch {
+    /// Its owner.
+    pub owner: Owner,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// UID of the resource that the cluster belongs to.
+    pub cluster_uid: String,
+    /// Life of the cluster under this UID.
+    pub incarnation: u64,
+    /// Name of the member that bootstraps the cluster.
+    pub seed: String,
+    /// Random text that makes the bootstrap call recognisable.
+    pub nonce: String,
+}
+
+/// Kind and name of an object beside the members.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// The kind.
+    pub kind: ObjectKind,
+    /// The name.
+    pub name: String,
+}
+
+/// Kinds of objects beside the members, in the order in which they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// A Secret.
+    Secret,
+    /// A Service.
+    Service,
+    /// A PodDisruptionBudget.
+    PodDisruptionBudget,
+}
+
+impl ObjectKind {
+    /// The kind as Kubernetes writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ObjectKind::Secret => "Secret",
+            ObjectKind::Service => "Service",
+            ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
+        }
+    }
+}
+
+/// An object beside the members, as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFacts {
+    /// Its owner.
+    pub owner: Owner,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Hash of the inputs that it was rendered from, if it says so.
+    pub inputs: Option<String>,
+}
+
+/// A member's StatefulSet (or process slot) as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetFacts {
+    /// Its UID.
+    pub uid: String,
+    /// Its owner.
+    pub owner: Owner,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Hash of the inputs that it was rendered from, if it says so.
+    pub inputs: Option<String>,
+    /// When it was created.
+    pub created_ms: u64,
+}
+
+/// A member's pod (or process) as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its UID.
+    pub uid: String,
+    /// Where it is in its life.
+    pub phase: PodPhase,
+    /// Kubernetes' view of its readiness.
+    pub ready: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// The node that it is bound to.
+    pub node: Option<String>,
+    /// Hash of the inputs that it was made from, if it says so.
+    pub inputs: Option<String>,
+    /// When it was created.
+    pub created_ms: u64,
+    /// When its container last started; absent while it does not run.
+    pub started_ms: Option<u64>,
+    /// Why it does not run, such as `ImagePullBackOff: …` or `Unschedulable: …`.
+    pub waiting: Option<String>,
+    /// What its container's last termination message said.
+    pub last_exit: Option<Exit>,
+}
+
+/// Where a pod is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Not started.
+    Pending,
+    /// Its container was started.
+    Running,
+    /// It ended and will not be started again.
+    Ended,
+    /// Its node cannot be asked.
+    Unknown,
+}
+
+/// Why a member's server ended, by its exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Its log or a checkpoint is damaged.
+    Corrupt,
+    /// Its disk belongs to another member or cluster.
+    ForeignDisk,
+    /// Its disk holds less than it acknowledged.
+    LostLog,
+    /// Its disk is full.
+    DiskFull,
+    /// The disk failed to persist.
+    Fsync,
+    /// Anything else.
+    Other(i32),
+}
+
+/// A volume claim (or data directory) as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimFacts {
+    /// Its UID.
+    pub uid: String,
+    /// UID of the resource that it was made for, if it says so.
+    pub cluster_uid: Option<String>,
+    /// The member that it was made for, if it says so.
+    pub member: Option<String>,
+    /// What it has been.
+    pub state: ClaimState,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// It is bound to a volume.
+    pub bound: bool,
+    /// Its volume is lost: the claim says so, or no Node that exists can satisfy its affinity.
+    pub volume_gone: Option<String>,
+    /// Bytes asked for.
+    pub requested_bytes: u64,
+    /// It goes away with the resource.
+    pub owned: bool,
+}
+
+/// What a claim has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimState {
+    /// No member was ever bound to it, as far as is recorded.
+    New,
+    /// A member lives on it.
+    Joined,
+    /// Its member was removed; it is kept by the retention policy.
+    Retired,
+}
+
+/// A Node as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Its kubelet reports, and reports ready.
+    pub ready: bool,
+    /// It is cordoned.
+    pub unschedulable: bool,
+    /// It carries the taint that says that nothing runs on it any more.
+    pub out_of_service: bool,
+}
+
+/// What a server says of itself. A description of another pod than the cached one is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// When it was received, before `now_ms`.
+    pub age_ms: u64,
+    /// UID of the pod that answered.
+    pub pod_uid: String,
+    /// Version that runs.
+    pub version: String,
+    /// UUID of its data directory.
+    pub disk_uuid: String,
+    /// Its data directory has never held a member.
+    pub disk_empty: bool,
+    /// What it is.
+    pub phase: Phase,
+    /// Nonce of the bootstrap call that made it, if one did.
+    pub nonce: Option<String>,
+    /// UID of the resource that its disk belongs to.
+    pub cluster_uid: Option<String>,
+    /// Cluster ID; 0 while it has none.
+    pub cluster_id: u64,
+    /// Member ID; 0 while it has none.
+    pub member_id: u64,
+    /// It leads, and heard from a quorum within an election timeout; its member list below was
+    /// read linearizably.
+    pub leads: bool,
+    /// Its term.
+    pub term: u64,
+    /// Member ID of the leader that it follows; 0 for none.
+    pub leader_id: u64,
+    /// Its commit index.
+    pub commit: u64,
+    /// Its applied index.
+    pub applied: u64,
+    /// It answers linearizable reads as a voter.
+    pub ready: bool,
+    /// Raised alarms, such as `NOSPACE`.
+    pub alarms: Vec<String>,
+    /// Index of the last configuration change that it applied.
+    pub configuration_index: u64,
+    /// The members as it knows them; contact and progress are filled in by a leader only.
+    pub members: Vec<MemberView>,
+    /// Members that were removed: ID and name.
+    pub tombstones: Vec<(u64, String)>,
+}
+
+/// What a server is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// It waits to be bootstrapped or added.
+    #[default]
+    Standby,
+    /// It was added and fetches its first snapshot.
+    Joining,
+    /// It is a member.
+    Member,
+    /// It was removed from the cluster.
+    Removed,
+}
+
+/// A member as another one sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberView {
+    /// Member ID.
+    pub id: u64,
+    /// Name; empty when it never told one.
+    pub name: String,
+    /// Receives the log, does not vote.
+    pub learner: bool,
+    /// UUID of the disk that it is bound to; empty before it joined.
+    pub disk_uuid: String,
+    /// Highest index that the leader knows it to hold.
+    pub match_index: u64,
+    /// Milliseconds since the leader last heard from it; `None` for never.
+    pub last_contact_ms: Option<u64>,
+    /// A learner that the leader would promote now.
+    pub promotable: bool,
+    /// Why it would not.
+    pub not_promotable: String,
+}

@@ -1,0 +1,398 @@
+//! What a plan is made of: steps, holds, notes, and what they mean to somebody who watches.
+
+use std::fmt;
+
+use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, StepState};
+
+use super::observed::{ClaimState, ObjectKey};
+
+/// One mutating act. It names everything that it needs: execution has no choice left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Apply an object beside the members, as rendered from the spec.
+    ApplyObject(ObjectKey),
+    /// Create the identity latch, live; fail if it exists.
+    CreateLatch {
+        /// Member that will bootstrap.
+        seed: String,
+        /// Nonce of the bootstrap call.
+        nonce: String,
+    },
+    /// Create the volume claim of a new member; fail if it exists.
+    CreateClaim {
+        /// The member.
+        member: String,
+        /// The claim.
+        claim: String,
+    },
+    /// Raise the size that a claim asks for.
+    GrowClaim {
+        /// The claim.
+        claim: String,
+        /// Its UID.
+        uid: String,
+        /// The new size in bytes (the spec's size as written).
+        bytes: u64,
+    },
+    /// Record on a claim what it has been.
+    MarkClaim {
+        /// The claim.
+        claim: String,
+        /// Its UID.
+        uid: String,
+        /// What to record.
+        state: ClaimState,
+    },
+    /// Make a claim go away with the resource, or not.
+    OwnClaim {
+        /// The claim.
+        claim: String,
+        /// Its UID.
+        uid: String,
+        /// Whether the resource owns it from now on.
+        owned: bool,
+    },
+    /// Apply a member's set: create it, or give it the spec's current template. Restarts nothing.
+    ApplySet {
+        /// The member.
+        member: String,
+        /// The claim that it mounts.
+        claim: String,
+    },
+    /// Tell the seed to form the cluster.
+    Bootstrap {
+        /// The seed.
+        member: String,
+        /// UID of its pod.
+        pod_uid: String,
+        /// UID of the resource.
+        cluster_uid: String,
+        /// Life of the cluster.
+        incarnation: u64,
+        /// The latch's nonce.
+        nonce: String,
+        /// UID of the seed's claim.
+        claim_uid: String,
+        /// The disk that described itself as empty.
+        disk_uuid: String,
+    },
+    /// Add a standby that waits as a learner.
+    AddLearner {
+        /// The standby.
+        member: String,
+        /// Its disk: no other one may join under this entry.
+        disk_uuid: String,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Make a learner a voter.
+    Promote {
+        /// The learner.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Move the leadership to a voter in sync.
+    Transfer {
+        /// The leader.
+        from: String,
+        /// The voter that takes over.
+        to: String,
+        /// Its member ID.
+        to_id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Remove a member from the cluster.
+    Remove {
+        /// The member.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Delete a member's pod; its set makes a new one.
+    DeletePod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
+    /// Delete a member's set, and with it its pod.
+    DeleteSet {
+        /// The member.
+        member: String,
+        /// UID of the set.
+        uid: String,
+    },
+    /// Delete a volume claim, and with it usually its data.
+    DeleteClaim {
+        /// The claim.
+        claim: String,
+        /// UID of the claim.
+        uid: String,
+    },
+}
+
+/// What a membership call carries so that a stale one is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Index of the configuration that the plan was made from.
+    pub configuration_index: u64,
+    /// The operator's epoch.
+    pub epoch: u64,
+}
+
+/// An action and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Number of the rule that wants it (see the contract's order).
+    pub rule: u8,
+    /// What to do.
+    pub action: Action,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Classes of acts that a situation can hold back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Adding, promoting and removing members.
+    Membership,
+    /// Restarting members that serve.
+    Disruption,
+    /// Making objects of new members.
+    Objects,
+}
+
+/// Acts that are not done now, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// What is held.
+    pub class: Class,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Whether something has to be done by somebody, is under way, or is only worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// A word for events and metrics.
+    pub reason: &'static str,
+    /// In words.
+    pub text: String,
+}
+
+/// The step in hand, acting or waiting, as the status shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What, such as `Promote`.
+    pub action: &'static str,
+    /// Whom it concerns.
+    pub member: Option<String>,
+    /// Acting or waiting.
+    pub state: StepState,
+    /// A machine-readable word for why.
+    pub reason: &'static str,
+    /// What has to happen first, in words.
+    pub waiting_for: Option<String>,
+    /// Since when.
+    pub since_ms: u64,
+    /// When the wait ends.
+    pub deadline_ms: Option<u64>,
+}
+
+/// One condition with its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionInput {
+    /// Which.
+    pub type_: ConditionType,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// A machine-readable word for why.
+    pub reason: &'static str,
+    /// In words.
+    pub message: String,
+}
+
+/// The answer to one `Observed`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The first is executed; the others are what would follow from the same view.
+    pub steps: Vec<Step>,
+    /// What is not done now.
+    pub holds: Vec<Hold>,
+    /// What is worth knowing.
+    pub notes: Vec<Note>,
+    /// The step in hand; `None` at rest.
+    pub progress: Option<Progress>,
+    /// What comes after the step in hand, in words.
+    pub next: Option<String>,
+    /// One plain sentence.
+    pub summary: String,
+    /// All conditions, in their order.
+    pub conditions: Vec<ConditionInput>,
+    /// The status to write, conditions aside (those need their transition times).
+    pub status: EtcdClusterStatus,
+    /// Look again after this many milliseconds even if nothing changes.
+    pub requeue_ms: u64,
+}
+
+impl Action {
+    /// The word for it in the status, events and metrics.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Action::ApplyObject(_) => "ApplyObject",
+            Action::CreateLatch { .. } => "CreateLatch",
+            Action::CreateClaim { .. } => "CreateClaim",
+            Action::GrowClaim { .. } => "GrowClaim",
+            Action::MarkClaim { .. } => "MarkClaim",
+            Action::OwnClaim { .. } => "OwnClaim",
+            Action::ApplySet { .. } => "ApplySet",
+            Action::Bootstrap { .. } => "Bootstrap",
+            Action::AddLearner { .. } => "AddLearner",
+            Action::Promote { .. } => "Promote",
+            Action::Transfer { .. } => "Transfer",
+            Action::Remove { .. } => "Remove",
+            Action::DeletePod { .. } => "DeletePod",
+            Action::DeleteSet { .. } => "DeleteSet",
+            Action::DeleteClaim { .. } => "DeleteClaim",
+        }
+    }
+
+    /// The member that it concerns.
+    pub fn member(&self) -> Option<&str> {
+        match self {
+            Action::CreateLatch { seed: member, .. }
+            | Action::CreateClaim { member, .. }
+            | Action::ApplySet { member, .. }
+            | Action::Bootstrap { member, .. }
+            | Action::AddLearner { member, .. }
+            | Action::Promote { member, .. }
+            | Action::Transfer { from: member, .. }
+            | Action::Remove { member, .. }
+            | Action::DeletePod { member, .. }
+            | Action::DeleteSet { member, .. } => Some(member),
+            Action::ApplyObject(_)
+            | Action::GrowClaim { .. }
+            | Action::MarkClaim { .. }
+            | Action::OwnClaim { .. }
+            | Action::DeleteClaim { .. } => None,
+        }
+    }
+
+    /// Whether it changes the cluster's membership or leadership: executed through a leader that
+    /// holds a quorum, after the member list was read again.
+    pub fn is_membership(&self) -> bool {
+        matches!(
+            self,
+            Action::AddLearner { .. }
+                | Action::Promote { .. }
+                | Action::Transfer { .. }
+                | Action::Remove { .. }
+        )
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
+            Action::CreateLatch { seed, nonce } => {
+                write!(f, "create the identity latch (seed {seed}, nonce {nonce})")
+            }
+            Action::CreateClaim { member, claim } => write!(f, "create claim {claim} for {member}"),
+            Action::GrowClaim { claim, bytes, .. } => {
+                write!(f, "grow claim {claim} to {bytes} bytes")
+            }
+            Action::MarkClaim { claim, state, .. } => write!(f, "mark claim {claim} {state:?}"),
+            Action::OwnClaim {
+                claim, owned: true, ..
+            } => {
+                write!(f, "let claim {claim} go with the resource")
+            }
+            Action::OwnClaim {
+                claim,
+                owned: false,
+                ..
+            } => {
+                write!(f, "keep claim {claim} when the resource is deleted")
+            }
+            Action::ApplySet { member, claim } => write!(f, "apply set {member} on claim {claim}"),
+            Action::Bootstrap { member, .. } => write!(f, "bootstrap the cluster on {member}"),
+            Action::AddLearner { member, .. } => write!(f, "add {member} as a learner"),
+            Action::Promote { member, .. } => write!(f, "promote {member}"),
+            Action::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
+            Action::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
+            Action::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
+            Action::DeleteSet { member, .. } => write!(f, "delete set {member}"),
+            Action::DeleteClaim { claim, .. } => write!(f, "delete claim {claim}"),
+        }
+    }
+}
+
+impl Plan {
+    /// The one step to execute.
+    pub fn first(&self) -> Option<&Step> {
+        self.steps.first()
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "summary: {}", self.summary)?;
+        for (i, step) in self.steps.iter().enumerate() {
+            let word = if i == 0 { "step" } else { "then" };
+            writeln!(
+                f,
+                "{word}: {} (rule {}: {})",
+                step.action, step.rule, step.reason
+            )?;
+        }
+        if let Some(progress) = &self.progress
+            && progress.state == StepState::Waiting
+        {
+            let member = progress.member.as_deref().unwrap_or("-");
+            let what = progress.waiting_for.as_deref().unwrap_or("-");
+            writeln!(
+                f,
+                "waiting: {} {member} ({}): {what}",
+                progress.action, progress.reason
+            )?;
+            if let Some(deadline) = progress.deadline_ms {
+                writeln!(
+                    f,
+                    "deadline: {} s after its start",
+                    deadline.saturating_sub(progress.since_ms) / 1000
+                )?;
+            }
+        }
+        if let Some(next) = &self.next {
+            writeln!(f, "next: {next}")?;
+        }
+        for hold in &self.holds {
+            writeln!(f, "hold {:?}: {}", hold.class, hold.reason)?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note {}: {}", note.reason, note.text)?;
+        }
+        for condition in &self.conditions {
+            let ConditionInput {
+                type_,
+                status,
+                reason,
+                message,
+            } = condition;
+            writeln!(
+                f,
+                "{}={} {reason}: {message}",
+                type_.as_str(),
+                status.as_str()
+            )?;
+        }
+        Ok(())
+    }
+}
