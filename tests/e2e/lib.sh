@@ -1,0 +1,123 @@
+# What scenarios share: waiting for what must come true, asking a cluster, and saying what failed.
+# Sourced, never run. Every wait polls the thing itself and has an end; nothing sleeps and hopes.
+
+etcdctl_image=${E2E_ETCDCTL_IMAGE:-localhost/etcdctl:1}
+quorate_image=${E2E_IMAGE:-localhost/quorate:test}
+
+say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
+
+die() {
+  say "FAILED: $*"
+  {
+    echo "--- clusters"; kubectl -n "$ns" get qec -o wide
+    echo "--- status"; kubectl -n "$ns" get qec -o json | jq '.items[].status'
+    echo "--- objects"; kubectl -n "$ns" get sts,pods,pvc,svc,pdb -o wide
+    echo "--- events"; kubectl -n "$ns" get events --sort-by=.lastTimestamp | tail -40
+    echo "--- operator"; kubectl -n quorate-system logs deployment/quorate --tail=60
+    local pod
+    for pod in $(kubectl -n "$ns" get pods -l app.kubernetes.io/name=quorate -o name); do
+      echo "--- $pod"; kubectl -n "$ns" logs "$pod" --tail=25
+    done
+  } >&2 2>&1
+  exit 1
+}
+
+# eventually SECONDS WHAT COMMAND...: polls until the command succeeds
+eventually() {
+  local seconds=$1 what=$2 until=$((SECONDS + $1)) began=$SECONDS; shift 2
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $until ] || die "$what: not within $seconds s"
+    sleep 0.5
+  done
+  say "$what ($((SECONDS - began)) s)"
+}
+
+# never SECONDS WHAT COMMAND...: the command must go on failing for so long
+never() {
+  local seconds=$1 what=$2 until=$((SECONDS + $1)); shift 2
+  while [ $SECONDS -lt $until ]; do
+    if "$@" >/dev/null 2>&1; then die "$what: it happened"; fi
+    sleep 0.5
+  done
+}
+
+equal() { # equal WHAT WANTED GOT
+  [ "$2" = "$3" ] || die "$1: wanted \"$2\", got \"$3\""
+}
+
+status() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.$2}"; }
+condition() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")].status}"; }
+is_ready() { # is_ready CLUSTER VOTERS: the latest generation is served by so many voters, all ready
+  [ "$(status "$1" observedGeneration)" = "$(kubectl -n "$ns" get qec "$1" -o jsonpath='{.metadata.generation}')" ] &&
+    [ "$(condition "$1" Ready)" = True ] && [ "$(status "$1" replicas)" = "$2" ] && [ "$(status "$1" readyReplicas)" = "$2" ]
+}
+ready() { eventually "${3:-180}" "$1 has $2 ready voters" is_ready "$1" "$2"; }
+members() { status "$1" 'members[*].name' | tr ' ' '\n' | sort; }
+leader() { status "$1" leader; }
+
+apply_cluster() { # apply_cluster NAME REPLICAS [CLASS]
+  kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: $1}
+spec:
+  replicas: $2
+  image: $quorate_image
+  storage: {size: 1Gi, storageClassName: ${3:-shared}}
+  healing: {unhealthySeconds: 20, learnerDeadlineSeconds: 60}
+EOF
+}
+
+# etcdctl as a pod of its own, through the client Service: what any client in the cluster does
+etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
+  local cluster=$1 pod; shift
+  pod=etcdctl-$RANDOM$RANDOM
+  kubectl -n "$ns" run "$pod" --image="$etcdctl_image" --image-pull-policy=Never --restart=Never -- \
+    --endpoints="http://$cluster-client:2379" "$@" >/dev/null
+  local until=$((SECONDS + 60)) phase=
+  until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
+    [ $SECONDS -lt $until ] || die "pod $pod did not end"
+    sleep 0.2
+    phase=$(kubectl -n "$ns" get pod "$pod" -o jsonpath='{.status.phase}')
+  done
+  kubectl -n "$ns" logs "$pod"
+  kubectl -n "$ns" delete pod "$pod" --wait=false >/dev/null
+  [ "$phase" = Succeeded ]
+}
+
+witness_start() { # witness_start CLUSTER NAME: a pod that writes until it is told to stop
+  kubectl -n "$ns" run "witness-$2" --image="$quorate_image" --image-pull-policy=Never --restart=Never -- \
+    witness --endpoints="http://$1-client:2379" --prefix="witness-$2/" --allow-failed="${3:-0}" >/dev/null
+  eventually 60 "witness $2 writes" witness_writes "$1" "$2"
+}
+witness_writes() { [ -n "$(etcdctl_pod "$1" get "witness-$2/writes/" --prefix --limit=1 --keys-only)" ]; }
+witness_stop() { # witness_stop CLUSTER NAME: tells it to stop; fails unless every acknowledged write is there
+  etcdctl_pod "$1" put "witness-$2/stop" now >/dev/null || die "cannot tell witness $2 to stop"
+  local until=$((SECONDS + 120)) phase=
+  until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
+    [ $SECONDS -lt $until ] || die "witness $2 did not end"
+    sleep 0.3
+    phase=$(kubectl -n "$ns" get pod "witness-$2" -o jsonpath='{.status.phase}')
+  done
+  kubectl -n "$ns" logs "witness-$2" | sed "s/^/          witness $2: /"
+  [ "$phase" = Succeeded ] || die "witness $2: an acknowledged write is missing, or too many writes failed"
+}
+
+operator_pod() { kubectl -n quorate-system get pods -l app.kubernetes.io/name=quorate,app.kubernetes.io/component=operator -o jsonpath='{.items[0].metadata.name}'; }
+operator_kill() { # the operator dies without warning; its Deployment starts another
+  kubectl -n quorate-system delete pod -l app.kubernetes.io/component=operator --grace-period=0 --force >/dev/null 2>&1
+  say "the operator was killed"
+}
+
+# The cluster's own membership history, read from the member and not from the operator's word:
+# one line a change, "kind name".
+history_of() { kubectl -n "$ns" exec "$1" -- /quorate describe --changes 2>/dev/null; }
+
+drop_cluster() { # drop_cluster NAME: the resource and, through ownership, everything of it
+  kubectl -n "$ns" delete qec "$1" --wait=true >/dev/null
+  eventually 90 "nothing of $1 is left but its volume claims" gone "$1"
+  kubectl -n "$ns" delete pvc -l "app.kubernetes.io/instance=$1" --wait=false >/dev/null
+}
+gone() { [ -z "$(kubectl -n "$ns" get sts,pods,svc,pdb,secrets -l "app.kubernetes.io/instance=$1" -o name)" ]; }
+has_members() { [ "$(members "$1" | grep -c .)" -ge "$2" ]; }
+pod_uid() { kubectl -n "$ns" get pod "$1" -o jsonpath='{.metadata.uid}'; }

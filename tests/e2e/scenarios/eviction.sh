@@ -1,0 +1,21 @@
+# shellcheck shell=bash
+# an eviction is held by the disruption budget: a drain waits, and no member is lost to it
+apply_cluster demo 3
+ready demo 3
+victim=$(members demo | head -1)
+uid=$(pod_uid "$victim-0")
+evict() { kubectl create --raw "/api/v1/namespaces/$ns/pods/$victim-0/eviction" -f - 2>&1 <<EOF
+{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "$victim-0", "namespace": "$ns"}}
+EOF
+}
+if message=$(evict); then die "the eviction of $victim-0 was allowed: $message"; fi
+grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
+say "held: $message"
+node=$(kubectl -n "$ns" get pod "$victim-0" -o jsonpath='{.spec.nodeName}')
+if timeout 15 kubectl drain "$node" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo >/dev/null 2>&1; then
+  kubectl uncordon "$node" >/dev/null; die "the drain of $node went through"
+fi
+kubectl uncordon "$node" >/dev/null
+equal "the pod after the drain gave up" "$uid" "$(pod_uid "$victim-0")"
+ready demo 3
+drop_cluster demo

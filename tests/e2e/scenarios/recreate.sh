@@ -1,0 +1,22 @@
+# shellcheck shell=bash
+# a deleted cluster leaves only what retention keeps, and a new one of its name never adopts old disks
+apply_cluster demo 3 local
+ready demo 3
+first=$(status demo clusterID)
+etcdctl_pod demo put whose first >/dev/null
+kubectl -n "$ns" delete qec demo --wait=true >/dev/null
+operator_kill
+eventually 90 "nothing is left but volume claims" gone demo
+kept=$(kubectl -n "$ns" get pvc -o name | sort)
+equal "claims that retention keeps" 3 "$(grep -c . <<<"$kept")"
+
+apply_cluster demo 3 local
+ready demo 3
+[ "$(status demo clusterID)" != "$first" ] || die "the new cluster has the old identity"
+equal "the old cluster's key in the new one" "" "$(etcdctl_pod demo get whose --print-value-only)"
+for claim in $kept; do
+  kubectl -n "$ns" get "$claim" >/dev/null || die "$claim, kept by retention, is gone"
+done
+say "left over and reported: $(status demo 'leftovers')"
+drop_cluster demo
+for claim in $kept; do kubectl -n "$ns" delete "$claim" --wait=false >/dev/null; done
