@@ -1,5 +1,6 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
+pub mod describe;
 pub mod witness;
 
 use std::ffi::{OsStr, OsString};
@@ -13,11 +14,18 @@ const USAGE: u8 = 2;
 type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
 /// Every subcommand, in the order of the help text.
-const SUBCOMMANDS: &[Subcommand] = &[(
-    "witness",
-    "writes without pause, then proves that every acknowledged write is there",
-    witness::run,
-)];
+const SUBCOMMANDS: &[Subcommand] = &[
+    (
+        "describe",
+        "what a server says of itself and of its cluster",
+        describe::run,
+    ),
+    (
+        "witness",
+        "writes without pause, then proves that every acknowledged write is there",
+        witness::run,
+    ),
+];
 
 /// Runs the binary with these arguments (the first is the program's name).
 ///
