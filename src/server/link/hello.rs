@@ -1,0 +1,343 @@
+//! What two servers tell each other before anything else, and who is refused.
+//!
+//! Pure: the judging takes what is known and gives a verdict. A member that has ever voted or
+//! acknowledged from one disk is never heard from another.
+
+use std::collections::BTreeMap;
+
+/// The format of links; raised with every change that old members cannot read.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum Purpose {
+    /// Nothing this version knows.
+    Unknown = 0,
+    /// Messages from the dialling member, for as long as the link lives.
+    Messages = 1,
+    /// One checkpoint.
+    Checkpoint = 2,
+    /// Questions of a server that is not a member yet.
+    Questions = 3,
+}
+
+/// The dialling side's words.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct Hello {
+    /// [`FORMAT`] of the dialling side.
+    #[prost(uint32, tag = "1")]
+    pub format: u32,
+    /// 0 where it knows no cluster yet.
+    #[prost(uint64, tag = "2")]
+    pub cluster_id: u64,
+    /// 0 where it is no member yet.
+    #[prost(uint64, tag = "3")]
+    pub member_id: u64,
+    /// Its data directory.
+    #[prost(string, tag = "4")]
+    pub disk_uuid: String,
+    /// Its `--name`, for messages to people.
+    #[prost(string, tag = "5")]
+    pub name: String,
+    /// Whom it means to reach; 0 for whoever answers.
+    #[prost(uint64, tag = "6")]
+    pub to: u64,
+    /// What for.
+    #[prost(enumeration = "Purpose", tag = "7")]
+    pub purpose: i32,
+}
+
+/// The answering side's words.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct Reply {
+    /// [`FORMAT`] of the answering side.
+    #[prost(uint32, tag = "1")]
+    pub format: u32,
+    /// 0 where it knows no cluster yet.
+    #[prost(uint64, tag = "2")]
+    pub cluster_id: u64,
+    /// 0 where it is no member yet.
+    #[prost(uint64, tag = "3")]
+    pub member_id: u64,
+    /// Its data directory.
+    #[prost(string, tag = "4")]
+    pub disk_uuid: String,
+    /// Its `--name`.
+    #[prost(string, tag = "5")]
+    pub name: String,
+    /// [`Refusal`]; 0 for welcome.
+    #[prost(enumeration = "Refusal", tag = "6")]
+    pub refusal: i32,
+    /// Why, and what to do, in words.
+    #[prost(string, tag = "7")]
+    pub reason: String,
+}
+
+/// Why a link is refused. The numbers travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum Refusal {
+    /// Not refused.
+    Welcome = 0,
+    /// The two sides speak different formats.
+    Format = 1,
+    /// The two sides belong to different clusters.
+    Cluster = 2,
+    /// Another member than the one meant answers here.
+    Member = 3,
+    /// The member is bound to another disk.
+    Disk = 4,
+    /// The member was removed from the cluster for good.
+    Removed = 5,
+    /// The answering server has no cluster yet, or does not know the member: try again.
+    NotYet = 6,
+    /// The answering side is busy with what only one may do at a time: try again.
+    Busy = 7,
+}
+
+/// What the answering side knows when it judges.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// 0 where there is no cluster yet.
+    pub cluster_id: u64,
+    /// Its own ID, 0 where it has none yet.
+    pub member_id: u64,
+    /// Disks by member: bound through Raft, else pinned at the first hello.
+    pub disks: BTreeMap<u64, String>,
+    /// Members that were removed.
+    pub tombstones: std::collections::BTreeSet<u64>,
+}
+
+/// A refusal with its words.
+pub(crate) type Verdict = Result<(), (Refusal, String)>;
+
+impl Known {
+    /// Whether whoever says this hello may have a link.
+    pub(crate) fn judge(&self, hello: &Hello) -> Verdict {
+        if hello.format != FORMAT {
+            let text = format!(
+                "links of format {} and {FORMAT} do not understand each other: run versions that \
+                 are at most one release apart",
+                hello.format
+            );
+            return Err((Refusal::Format, text));
+        }
+        match hello.purpose() {
+            Purpose::Unknown => Err((Refusal::Format, "unknown purpose of a link".to_owned())),
+            Purpose::Questions => self.judge_question(hello),
+            Purpose::Messages | Purpose::Checkpoint => self.judge_member(hello),
+        }
+    }
+
+    fn judge_question(&self, hello: &Hello) -> Verdict {
+        if hello.cluster_id != 0 && hello.cluster_id != self.cluster_id && self.cluster_id != 0 {
+            return Err(self.other_cluster(hello));
+        }
+        Ok(())
+    }
+
+    fn judge_member(&self, hello: &Hello) -> Verdict {
+        if self.cluster_id == 0 {
+            let text = "this server is a standby and belongs to no cluster yet".to_owned();
+            return Err((Refusal::NotYet, text));
+        }
+        if hello.cluster_id != self.cluster_id {
+            return Err(self.other_cluster(hello));
+        }
+        if hello.to != 0 && hello.to != self.member_id {
+            let text = format!(
+                "member {:x} was meant and {:x} answers: peer URLs point to the wrong server",
+                hello.to, self.member_id
+            );
+            return Err((Refusal::Member, text));
+        }
+        if hello.member_id == self.member_id {
+            let text = format!("{:x} is this very member's ID", hello.member_id);
+            return Err((Refusal::Member, text));
+        }
+        if self.tombstones.contains(&hello.member_id) {
+            let text = format!(
+                "member {:x} ({}) was removed from cluster {:x} for good: to bring the server \
+                 back, delete its data directory and add it as a new member",
+                hello.member_id, hello.name, self.cluster_id
+            );
+            return Err((Refusal::Removed, text));
+        }
+        self.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid)
+    }
+
+    /// Whether this disk may speak for the member. An unknown member may: this side's
+    /// knowledge can lag behind the one who leads.
+    pub(crate) fn judge_disk(&self, id: u64, name: &str, disk_uuid: &str) -> Verdict {
+        match self.disks.get(&id) {
+            Some(bound) if bound != disk_uuid => {
+                let text = format!(
+                    "member {id:x} ({name}) is bound to disk {bound} and speaks from disk \
+                     {disk_uuid}: its data directory was lost or exchanged; remove the member and \
+                     add a new one with an empty data directory"
+                );
+                Err((Refusal::Disk, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn other_cluster(&self, hello: &Hello) -> (Refusal, String) {
+        let text = format!(
+            "cluster ID mismatch: {} belongs to cluster {:x}, this server to {:x}; compare \
+             --initial-cluster and --initial-cluster-token of both",
+            hello.name, hello.cluster_id, self.cluster_id
+        );
+        (Refusal::Cluster, text)
+    }
+}
+
+/// A question of a server that is not a member yet.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Question {
+    /// Which.
+    #[prost(oneof = "Ask", tags = "1, 2")]
+    pub ask: Option<Ask>,
+}
+
+/// The questions.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Ask {
+    /// Who belongs to the cluster?
+    #[prost(message, tag = "1")]
+    List(List),
+    /// Bind this disk to a member that was added.
+    #[prost(message, tag = "2")]
+    Join(Join),
+}
+
+/// Asks for the members.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct List {}
+
+/// Asks to bind a disk.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct Join {
+    /// The member as it was added.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The disk that it has.
+    #[prost(string, tag = "2")]
+    pub disk_uuid: String,
+    /// Its name.
+    #[prost(string, tag = "3")]
+    pub name: String,
+    /// Where clients reach it.
+    #[prost(string, repeated, tag = "4")]
+    pub client_urls: Vec<String>,
+}
+
+/// The answer to either question.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Answer {
+    /// Empty, or why the question has no answer.
+    #[prost(string, tag = "1")]
+    pub error: String,
+    /// 0 where the answering server knows no cluster.
+    #[prost(uint64, tag = "2")]
+    pub cluster_id: u64,
+    /// The UID of the cluster's resource; empty outside an operator.
+    #[prost(string, tag = "3")]
+    pub cluster_uid: String,
+    /// The members, as far as this server has applied the log.
+    #[prost(message, repeated, tag = "4")]
+    pub members: Vec<Listed>,
+    /// The incarnation of the cluster.
+    #[prost(uint64, tag = "5")]
+    pub incarnation: u64,
+    /// IDs of removed members.
+    #[prost(uint64, repeated, tag = "6")]
+    pub removed: Vec<u64>,
+}
+
+/// One member in an answer.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct Listed {
+    /// Its ID.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Its name; may be empty until it has joined.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Its peer URLs.
+    #[prost(string, repeated, tag = "3")]
+    pub peer_urls: Vec<String>,
+    /// The disk that it is bound to; empty until it has joined.
+    #[prost(string, tag = "4")]
+    pub disk_uuid: String,
+    /// Whether it is a learner.
+    #[prost(bool, tag = "5")]
+    pub learner: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        Known {
+            cluster_id: 7,
+            member_id: 1,
+            disks: BTreeMap::from([(2, "disk-2".to_owned())]),
+            tombstones: [9].into(),
+        }
+    }
+
+    fn hello(member_id: u64, disk: &str) -> Hello {
+        Hello {
+            format: FORMAT,
+            cluster_id: 7,
+            member_id,
+            disk_uuid: disk.to_owned(),
+            name: "peer".to_owned(),
+            to: 1,
+            purpose: Purpose::Messages.into(),
+        }
+    }
+
+    fn refusal(known: &Known, hello: &Hello) -> Option<Refusal> {
+        known.judge(hello).err().map(|(refusal, _)| refusal)
+    }
+
+    #[test]
+    fn the_bound_disk_is_welcome_and_another_is_not() {
+        assert_eq!(refusal(&known(), &hello(2, "disk-2")), None);
+        let refused = refusal(&known(), &hello(2, "disk-x"));
+        assert_eq!(refused, Some(Refusal::Disk));
+        let unknown = refusal(&known(), &hello(3, "disk-3"));
+        assert_eq!(unknown, None, "our list of members may lag behind");
+    }
+
+    #[test]
+    fn wrong_cluster_member_format_and_the_removed_are_refused() {
+        let good = hello(2, "disk-2");
+        let cluster = Hello { cluster_id: 8, ..good.clone() };
+        assert_eq!(refusal(&known(), &cluster), Some(Refusal::Cluster));
+        let to = Hello { to: 5, ..good.clone() };
+        assert_eq!(refusal(&known(), &to), Some(Refusal::Member));
+        let format = Hello { format: 99, ..good.clone() };
+        assert_eq!(refusal(&known(), &format), Some(Refusal::Format));
+        assert_eq!(refusal(&known(), &hello(1, "x")), Some(Refusal::Member));
+        assert_eq!(refusal(&known(), &hello(9, "x")), Some(Refusal::Removed));
+    }
+
+    #[test]
+    fn a_standby_answers_questions_only() {
+        let standby = Known::default();
+        assert_eq!(refusal(&standby, &hello(2, "d")), Some(Refusal::NotYet));
+        let question = Hello {
+            cluster_id: 0,
+            member_id: 0,
+            purpose: Purpose::Questions.into(),
+            ..hello(0, "d")
+        };
+        assert_eq!(refusal(&standby, &question), None);
+        assert_eq!(refusal(&known(), &question), None);
+    }
+}

@@ -1,0 +1,23 @@
+//! Links between members: framed protobuf over TCP or TLS on the peer port.
+//!
+//! A link carries messages in one direction, from the member that dialled. It begins with a
+//! preface and a hello in which both sides say who they are and on which disk; whoever is not
+//! the one expected is refused with a reason that both sides log. Never decides anything about
+//! consensus: messages may be lost here at any time, and Raft copes.
+
+pub(crate) mod dial;
+pub(crate) mod frame;
+pub(crate) mod hello;
+pub(crate) mod outbound;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A byte stream, plain or TLS.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection to or from a peer.
+pub(crate) type Io = Box<dyn Stream>;
+
+/// The first bytes of every link; gRPC's HTTP/2 begins with `PRI * HTTP/2.0` instead.
+pub(crate) const PREFACE: &[u8; 8] = b"QUORATE\n";
