@@ -8,10 +8,13 @@ pub mod flag_table;
 pub mod flags;
 pub mod handle;
 pub mod listen;
+pub mod ids;
+mod link;
 pub mod member_client;
 pub mod metrics;
 pub mod operator_auth;
 pub mod pending;
+mod queue;
 pub mod tls;
 pub mod url;
 

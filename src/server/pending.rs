@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub use crate::store::{Command, Error as StoreError, Response};
+pub use crate::store::{Command, Error as StoreError, Response, View};
 
 use super::handle::{Fence, Health, MembershipRequest, Proposed, Published, RequestError, Status};
 
-#[derive(Debug, Clone)]
-pub struct View;
 #[derive(Debug, Clone)]
 pub struct Membership;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

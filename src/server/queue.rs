@@ -119,7 +119,11 @@ mod tests {
     #[test]
     fn a_full_queue_refuses_and_answers_still_pass() {
         let queue = Queue::new(10);
-        assert_eq!(queue.push(50, 'a'), Ok(()), "larger than the bound, but alone");
+        assert_eq!(
+            queue.push(50, 'a'),
+            Ok(()),
+            "larger than the bound, but alone"
+        );
         assert_eq!(queue.push(1, 'b'), Err(Refused::Full));
         assert_eq!(queue.push_always(1, 'c'), Ok(()));
         assert_eq!(queue.take(Duration::ZERO), Some(vec!['a', 'c']));

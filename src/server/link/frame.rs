@@ -41,17 +41,35 @@ pub(crate) async fn write(
     io.flush().await
 }
 
-/// Reads one frame; `None` where the stream ends between frames.
+/// Reads one message; `None` where the stream ends between frames.
 pub(crate) async fn read<M: Message + Default>(
     io: &mut (impl AsyncRead + Unpin),
     limit: usize,
 ) -> Result<Option<M>, Error> {
+    match read_bytes(io, limit).await? {
+        Some(body) => decode(body).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Decodes a frame's body.
+pub(crate) fn decode<M: Message + Default>(body: Bytes) -> Result<M, Error> {
+    M::decode(body).map_err(|error| Error::new(ErrorKind::InvalidData, error))
+}
+
+/// Reads one frame's body, which is empty in a sign of life; `None` where the stream ends
+/// between frames.
+pub(crate) async fn read_bytes(
+    io: &mut (impl AsyncRead + Unpin),
+    limit: usize,
+) -> Result<Option<Bytes>, Error> {
     let mut head = [0_u8; HEAD];
     if io.read(&mut head[..1]).await? == 0 {
         return Ok(None);
     }
     io.read_exact(&mut head[1..]).await?;
-    let field = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let field =
+        |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = field(0) as usize;
     if length > limit {
         let text = format!("a frame of {length} bytes is larger than the {limit} allowed");
@@ -64,9 +82,7 @@ pub(crate) async fn read<M: Message + Default>(
             "a frame's checksum does not match: it was damaged on its way",
         ));
     }
-    M::decode(body)
-        .map(Some)
-        .map_err(|error| Error::new(ErrorKind::InvalidData, error))
+    Ok(Some(body))
 }
 
 async fn body(io: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Bytes, Error> {

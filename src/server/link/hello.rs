@@ -317,11 +317,20 @@ mod tests {
     #[test]
     fn wrong_cluster_member_format_and_the_removed_are_refused() {
         let good = hello(2, "disk-2");
-        let cluster = Hello { cluster_id: 8, ..good.clone() };
+        let cluster = Hello {
+            cluster_id: 8,
+            ..good.clone()
+        };
         assert_eq!(refusal(&known(), &cluster), Some(Refusal::Cluster));
-        let to = Hello { to: 5, ..good.clone() };
+        let to = Hello {
+            to: 5,
+            ..good.clone()
+        };
         assert_eq!(refusal(&known(), &to), Some(Refusal::Member));
-        let format = Hello { format: 99, ..good.clone() };
+        let format = Hello {
+            format: 99,
+            ..good.clone()
+        };
         assert_eq!(refusal(&known(), &format), Some(Refusal::Format));
         assert_eq!(refusal(&known(), &hello(1, "x")), Some(Refusal::Member));
         assert_eq!(refusal(&known(), &hello(9, "x")), Some(Refusal::Removed));

@@ -5,6 +5,7 @@
 //! the one expected is refused with a reason that both sides log. Never decides anything about
 //! consensus: messages may be lost here at any time, and Raft copes.
 
+pub(crate) mod accept;
 pub(crate) mod dial;
 pub(crate) mod frame;
 pub(crate) mod hello;

@@ -1,0 +1,214 @@
+//! The accepting end of the peer port: gRPC's `quorate.v1` and links on one socket.
+//!
+//! Reads eight bytes to tell them apart, answers a link's hello with a welcome or a reason,
+//! and then pumps. A connection that says nothing is closed.
+
+use std::io::{Error, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use futures::future::BoxFuture;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{interval, sleep, timeout};
+
+use super::dial::{Dialler, within};
+use super::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
+use super::hello::{Answer, Ask, Hello, Purpose, Question, Refusal, Reply};
+use super::outbound::{PULSE, SILENCE};
+use super::{Io, PREFACE};
+
+/// What the accepting end asks of the member that owns the port.
+pub(crate) trait Host: Send + Sync + 'static {
+    /// Judges a hello; an unknown disk of an initial member is pinned durably first. Gives our
+    /// side of the introduction, welcome or not.
+    fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply>;
+    /// Takes a message; false when too much waits, and the link then waits a moment.
+    fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error>;
+    /// Answers a server that is not a member yet.
+    fn answer(&self, ask: Ask) -> BoxFuture<'_, Answer>;
+    /// Receives a checkpoint.
+    fn receive(&self, from: u64, io: Io) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+/// Serves one listening socket until it is dropped.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    dialler: Arc<Dialler>,
+    host: Arc<dyn Host>,
+    grpc: axum::Router,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, from)) => {
+                let connection = Connection {
+                    dialler: Arc::clone(&dialler),
+                    host: Arc::clone(&host),
+                    grpc: grpc.clone(),
+                };
+                tokio::spawn(async move {
+                    if let Err(error) = Box::pin(connection.run(tcp)).await {
+                        tracing::debug!(%from, %error, "a connection to the peer port ended");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept on the peer port");
+                sleep(PULSE / 10).await;
+            }
+        }
+    }
+}
+
+struct Connection {
+    dialler: Arc<Dialler>,
+    host: Arc<dyn Host>,
+    grpc: axum::Router,
+}
+
+impl Connection {
+    async fn run(self, tcp: TcpStream) -> Result<(), Error> {
+        let mut io = self.dialler.security().accept(tcp).await?;
+        let mut first = [0_u8; PREFACE.len()];
+        within("the preface", async { io.read_exact(&mut first).await }).await?;
+        if &first == PREFACE {
+            return self.link(io).await;
+        }
+        if first.starts_with(b"PRI * HT") {
+            return self.grpc(Prefixed::new(&first, io)).await;
+        }
+        let text = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        io.write_all(text.as_bytes()).await
+    }
+
+    async fn grpc(self, io: Prefixed) -> Result<(), Error> {
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(io), TowerToHyperService::new(self.grpc))
+            .await
+            .map_err(Error::other)
+    }
+
+    async fn link(self, mut io: Io) -> Result<(), Error> {
+        let hello: Option<Hello> = within("the hello", frame::read(&mut io, HELLO_LIMIT)).await?;
+        let hello = hello.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
+        let (from, name, purpose) = (hello.member_id, hello.name.clone(), hello.purpose());
+        let reply = self.host.admit(hello).await;
+        within("the answer", frame::write(&mut io, &reply)).await?;
+        if reply.refusal() != Refusal::Welcome {
+            tracing::warn!(peer = %format!("{from:x}"), name, "refused a link: {}", reply.reason);
+            return io.shutdown().await;
+        }
+        match purpose {
+            Purpose::Messages => self.messages(from, io).await,
+            Purpose::Checkpoint => self.host.receive(from, io).await,
+            Purpose::Questions => self.questions(io).await,
+            Purpose::Unknown => Ok(()),
+        }
+    }
+
+    async fn messages(&self, from: u64, io: Io) -> Result<(), Error> {
+        let (mut reader, mut writer) = tokio::io::split(io);
+        let pulse = async {
+            let mut pulse = interval(PULSE);
+            loop {
+                pulse.tick().await;
+                let beat = async {
+                    writer.write_all(&[0]).await?;
+                    writer.flush().await
+                };
+                if let Err(error) = within("a sign of life", beat).await {
+                    return Err::<(), Error>(error);
+                }
+            }
+        };
+        let read = async {
+            loop {
+                let body = timeout(SILENCE * 4, frame::read_bytes(&mut reader, FRAME_LIMIT)).await;
+                let body = body.map_err(|_| Error::new(ErrorKind::TimedOut, "silent peer"))??;
+                let Some(body) = body else { return Ok(()) };
+                // Nothing is a sign of life; a full inbox slows the sender down through TCP.
+                while !body.is_empty() && !self.host.deliver(from, &body)? {
+                    sleep(PULSE / 1000).await;
+                }
+            }
+        };
+        tokio::select! {
+            ended = pulse => ended,
+            ended = read => ended,
+        }
+    }
+
+    async fn questions(&self, mut io: Io) -> Result<(), Error> {
+        loop {
+            let question: Option<Question> =
+                within("a question", frame::read(&mut io, HELLO_LIMIT)).await?;
+            let Some(question) = question else {
+                return Ok(());
+            };
+            let answer = match question.ask {
+                Some(ask) => self.host.answer(ask).await,
+                None => Answer {
+                    error: "this version does not know the question".to_owned(),
+                    ..Answer::default()
+                },
+            };
+            within("the answer", frame::write(&mut io, &answer)).await?;
+        }
+    }
+}
+
+/// A connection whose first bytes were read already.
+struct Prefixed {
+    first: Bytes,
+    io: Io,
+}
+
+impl Prefixed {
+    fn new(first: &[u8], io: Io) -> Prefixed {
+        Prefixed {
+            first: Bytes::copy_from_slice(first),
+            io,
+        }
+    }
+}
+
+impl AsyncRead for Prefixed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<(), Error>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buffer);
+        }
+        let length = self.first.len().min(buffer.remaining());
+        buffer.put_slice(&self.first[..length]);
+        self.first.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Prefixed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize, Error>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}

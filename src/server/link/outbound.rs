@@ -1,0 +1,256 @@
+//! The sending end of a link: one task a peer, which dials again whenever the link breaks.
+//!
+//! What cannot be sent is dropped, never kept: Raft sends again what still matters. An empty
+//! frame a second from either side tells a dead connection from a silent one.
+
+use std::io::{Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use super::Io;
+use super::dial::{DialError, Dialler};
+use super::frame;
+use super::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply};
+use crate::server::url::Endpoint;
+
+/// Bytes that may wait for one peer.
+const QUEUE_BYTES: usize = 64 << 20;
+/// Bytes written at once.
+const WRITE_BYTES: usize = 1 << 20;
+/// How often either side shows that it lives.
+pub(crate) const PULSE: Duration = Duration::from_secs(1);
+/// Silence after which a link is given up.
+pub(crate) const SILENCE: Duration = Duration::from_secs(5);
+const BACK_OFF_LEAST: Duration = Duration::from_millis(50);
+const BACK_OFF_MOST: Duration = Duration::from_secs(1);
+
+/// Where the core threads put messages for one peer.
+pub(crate) struct Outbound<M> {
+    sender: mpsc::UnboundedSender<M>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl<M: Message> Outbound<M> {
+    /// Hands over a message; false when too much waits already and it was dropped.
+    pub(crate) fn send(&self, message: M) -> bool {
+        let bytes = message.encoded_len();
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting > 0 && waiting + bytes > QUEUE_BYTES {
+            return false;
+        }
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        self.sender.send(message).is_ok()
+    }
+}
+
+/// Whom a link goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Its ID.
+    pub id: u64,
+    /// Its peer URLs.
+    pub urls: Vec<Endpoint>,
+}
+
+/// What a link tells the member that owns it. Called on the peer runtime; must not block.
+pub(crate) trait Listener: Send + Sync + 'static {
+    /// Who we are at the moment.
+    fn hello(&self, to: u64, purpose: Purpose) -> Hello;
+    /// What we know about who may speak for whom.
+    fn known(&self) -> Known;
+    /// The peer cannot be reached, or no longer.
+    fn unreachable(&self, peer: u64);
+    /// The peer says that we were removed from the cluster.
+    fn removed(&self, reason: &str);
+}
+
+/// Starts the sending task of a peer on the current runtime; it ends when the `Outbound` is
+/// dropped.
+pub(crate) fn start<M: Message + Send + 'static>(
+    peer: Peer,
+    dialler: Arc<Dialler>,
+    listener: Arc<dyn Listener>,
+) -> Outbound<M> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let task = Task {
+        peer,
+        dialler,
+        listener,
+        receiver,
+        waiting: Arc::clone(&waiting),
+        complaint: String::new(),
+    };
+    tokio::spawn(task.run());
+    Outbound { sender, waiting }
+}
+
+struct Task<M> {
+    peer: Peer,
+    dialler: Arc<Dialler>,
+    listener: Arc<dyn Listener>,
+    receiver: mpsc::UnboundedReceiver<M>,
+    waiting: Arc<AtomicUsize>,
+    /// The last thing that went wrong, so that it is logged once.
+    complaint: String,
+}
+
+impl<M: Message + Send + 'static> Task<M> {
+    async fn run(mut self) {
+        let mut pause = BACK_OFF_LEAST;
+        let mut turn = 0;
+        while !self.receiver.is_closed() && !self.peer.urls.is_empty() {
+            let endpoint = self.peer.urls[turn % self.peer.urls.len()].clone();
+            turn += 1;
+            match self.greet(&endpoint).await {
+                Ok(io) => {
+                    tracing::info!(peer = %self.name(), url = %endpoint.authority(), "linked to peer");
+                    self.complaint.clear();
+                    pause = BACK_OFF_LEAST;
+                    self.drop_waiting();
+                    match self.pump(io).await {
+                        Ok(()) => return,
+                        Err(error) => self.complain(&format!("link broke: {error}")),
+                    }
+                }
+                Err(error) => {
+                    if let DialError::Refused {
+                        refusal: Refusal::Removed,
+                        reason,
+                        ..
+                    } = &error
+                    {
+                        self.listener.removed(reason);
+                    }
+                    self.complain(&format!("cannot link to {}: {error}", endpoint.authority()));
+                }
+            }
+            self.listener.unreachable(self.peer.id);
+            self.drop_waiting();
+            sleep(pause).await;
+            pause = (pause * 2).min(BACK_OFF_MOST);
+        }
+    }
+
+    async fn greet(&self, endpoint: &Endpoint) -> Result<Io, DialError> {
+        let hello = self.listener.hello(self.peer.id, Purpose::Messages);
+        let (io, reply) = self.dialler.greet(endpoint, &hello).await?;
+        check_reply(&self.listener.known(), self.peer.id, &reply)?;
+        Ok(io)
+    }
+
+    /// Sends until the link breaks; `Ok` when nobody sends any more.
+    async fn pump(&mut self, io: Io) -> Result<(), Error> {
+        let (mut reader, mut writer) = tokio::io::split(io);
+        let mut pulse = interval(PULSE);
+        pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        let mut answer = [0_u8; 64];
+        let mut buffer = BytesMut::new();
+        loop {
+            tokio::select! {
+                biased;
+                read = reader.read(&mut answer) => match read? {
+                    0 => return Err(Error::new(ErrorKind::UnexpectedEof, "the peer closed it")),
+                    _ => heard = Instant::now(),
+                },
+                message = self.receiver.recv() => {
+                    let Some(message) = message else { return Ok(()) };
+                    self.gather(message, &mut buffer);
+                    write_alive(&mut writer, &buffer.split().freeze()).await?;
+                }
+                _ = pulse.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return Err(Error::new(ErrorKind::TimedOut, "the peer is silent"));
+                    }
+                    frame::encode(&(), &mut buffer);
+                    write_alive(&mut writer, &buffer.split().freeze()).await?;
+                }
+            }
+        }
+    }
+
+    /// Encodes this message and what waits behind it.
+    fn gather(&mut self, first: M, buffer: &mut BytesMut) {
+        let mut next = Some(first);
+        while let Some(message) = next {
+            let before = buffer.len();
+            frame::encode(&message, buffer);
+            let bytes = message.encoded_len();
+            debug_assert!(buffer.len() > before);
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            next = if buffer.len() < WRITE_BYTES {
+                self.receiver.try_recv().ok()
+            } else {
+                None
+            };
+        }
+    }
+
+    fn drop_waiting(&mut self) {
+        while let Ok(message) = self.receiver.try_recv() {
+            self.waiting
+                .fetch_sub(message.encoded_len(), Ordering::Relaxed);
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{:x}", self.peer.id)
+    }
+
+    fn complain(&mut self, text: &str) {
+        if self.complaint != text {
+            tracing::warn!(peer = %self.name(), "{text}");
+            text.clone_into(&mut self.complaint);
+        }
+    }
+}
+
+/// A write that makes no progress for long is a dead link.
+async fn write_alive(
+    writer: &mut (impl AsyncWriteExt + Unpin),
+    bytes: &Bytes,
+) -> Result<(), Error> {
+    let write = async {
+        writer.write_all(bytes).await?;
+        writer.flush().await
+    };
+    timeout(SILENCE * 4, write)
+        .await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "the peer takes no bytes")))
+}
+
+/// Whether whoever answered is the one that was dialled, on its own disk.
+pub(crate) fn check_reply(known: &Known, to: u64, reply: &Reply) -> Result<(), DialError> {
+    let refused = |refusal, reason| DialError::Refused {
+        name: reply.name.clone(),
+        member: reply.member_id,
+        refusal,
+        reason,
+    };
+    if reply.format != FORMAT {
+        let reason = format!("it speaks links of format {}", reply.format);
+        return Err(refused(Refusal::Format, reason));
+    }
+    if reply.cluster_id != known.cluster_id {
+        let reason = format!(
+            "cluster ID mismatch: it belongs to cluster {:x}, this server to {:x}",
+            reply.cluster_id, known.cluster_id
+        );
+        return Err(refused(Refusal::Cluster, reason));
+    }
+    if reply.member_id != to {
+        let reason = format!("member {to:x} was expected at this address");
+        return Err(refused(Refusal::Member, reason));
+    }
+    known
+        .judge_disk(to, &reply.name, &reply.disk_uuid)
+        .map_err(|(refusal, reason)| refused(refusal, reason))
+}
