@@ -4,6 +4,7 @@
 
 pub mod kubernetes;
 pub mod local;
+pub mod members;
 pub mod metrics;
 pub mod platform;
 pub mod queue;

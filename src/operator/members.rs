@@ -1,0 +1,179 @@
+//! Asks members over `quorate.v1`: several at once, each within a bound, over connections that are
+//! kept. A member that does not answer is simply not in the answer: silence is no evidence.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use tonic::{Code, Status};
+
+use super::platform::Failure;
+use crate::server::member_client::MemberClient;
+use crate::server::operator_auth::Key;
+use crate::wire::member as proto;
+
+/// A call that takes longer has failed. Membership changes wait for a commit, transfers for an
+/// election.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A description that takes longer is not waited for: one member that hangs must not hold up the
+/// pass over a cluster.
+const DESCRIBE: Duration = Duration::from_millis(1500);
+
+/// A description and when it was received.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// What the member said.
+    pub description: proto::DescribeResponse,
+    /// When the answer came.
+    pub at: Instant,
+}
+
+/// Connections to the members of one cluster, by address (`host:port`).
+#[derive(Clone, Debug)]
+pub struct Members {
+    key: Key,
+    clients: Arc<Mutex<BTreeMap<String, MemberClient>>>,
+}
+
+impl Members {
+    /// Members that accept this key.
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            clients: Arc::default(),
+        }
+    }
+
+    /// A client of the member at this address.
+    pub fn at(&self, address: &str) -> Result<MemberClient, Failure> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(address) {
+            return Ok(client.clone());
+        }
+        let client = MemberClient::new(address, self.key.clone(), TIMEOUT)
+            .map_err(|error| Failure::Retry(error.to_string()))?;
+        clients.insert(address.to_owned(), client.clone());
+        Ok(client)
+    }
+
+    /// Descriptions of the members at these addresses (by any name), as far as they answer, and
+    /// why the others did not.
+    pub async fn describe(
+        &self,
+        addresses: &BTreeMap<String, String>,
+    ) -> (BTreeMap<String, Described>, BTreeMap<String, String>) {
+        // Connections to addresses that are no longer used are dropped.
+        {
+            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            clients.retain(|address, _| addresses.values().any(|used| used == address));
+        }
+        let calls = addresses.iter().map(|(name, address)| async {
+            let answer = match self.at(address) {
+                Ok(mut client) => {
+                    match tokio::time::timeout(DESCRIBE, client.describe(false)).await {
+                        Ok(Ok(description)) => Ok(description),
+                        Ok(Err(status)) => Err(reason(&status)),
+                        Err(_) => Err(format!("no answer in {} ms", DESCRIBE.as_millis())),
+                    }
+                }
+                Err(failure) => Err(failure.to_string()),
+            };
+            (name.clone(), answer)
+        });
+        let (mut described, mut silent) = (BTreeMap::new(), BTreeMap::new());
+        for (name, answer) in join_all(calls).await {
+            match answer {
+                Ok(description) => {
+                    described.insert(
+                        name,
+                        Described {
+                            description,
+                            at: Instant::now(),
+                        },
+                    );
+                }
+                Err(why) => {
+                    silent.insert(name, why);
+                }
+            }
+        }
+        (described, silent)
+    }
+}
+
+/// What a refused or failed call means for the step.
+pub fn failure(act: &str, member: &str, status: &Status) -> Failure {
+    let text = format!("{act} {member}: {}", reason(status));
+    match status.code() {
+        // The configuration moved on, the epoch is old, it leads no longer: look again.
+        Code::FailedPrecondition | Code::Aborted | Code::AlreadyExists | Code::NotFound => {
+            Failure::Changed(text)
+        }
+        Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::InvalidArgument
+        | Code::Unimplemented => Failure::Refused(text),
+        _ => Failure::Retry(text),
+    }
+}
+
+fn reason(status: &Status) -> String {
+    if status.message().is_empty() {
+        return format!("{:?}", status.code());
+    }
+    // A connection error hides its cause (refused, timed out) one level down.
+    match std::error::Error::source(status) {
+        Some(source) if status.message() == "tcp connect error" => {
+            format!("{}: {}", status.message(), deepest(source))
+        }
+        _ => status.message().to_owned(),
+    }
+}
+
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_silent_member_is_not_in_the_answer_and_holds_nobody_up() {
+        // Accepts and never answers.
+        let hung = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port");
+        let address = hung.local_addr().expect("its address").to_string();
+        let members = Members::new(Key::new(b"0123456789abcdef0123456789abcdef"));
+        let addresses = BTreeMap::from([
+            ("refused".to_owned(), "127.0.0.1:1".to_owned()),
+            ("hung".to_owned(), address),
+        ]);
+        let started = Instant::now();
+        let (described, silent) = members.describe(&addresses).await;
+        assert!(described.is_empty());
+        assert!(started.elapsed() < 2 * DESCRIBE, "{:?}", started.elapsed());
+        assert!(silent["hung"].contains("no answer in"), "{silent:?}");
+        assert!(
+            silent["refused"].to_lowercase().contains("refused"),
+            "{silent:?}"
+        );
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let told = |code| failure("promote", "demo-2", &Status::new(code, "why"));
+        assert_eq!(
+            told(Code::FailedPrecondition),
+            Failure::Changed("promote demo-2: why".into())
+        );
+        assert!(matches!(told(Code::Unauthenticated), Failure::Refused(_)));
+        assert!(matches!(told(Code::Unavailable), Failure::Retry(_)));
+    }
+}
