@@ -1,3 +1,5 @@
+//! The writer against a small server of its own: fail-over, counting, reading back.
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
