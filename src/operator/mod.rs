@@ -2,9 +2,15 @@
 //! says and decides nothing that the plan did not; the Kubernetes and local platforms differ only
 //! in how a request is carried out.
 
+pub mod hints;
 pub mod kubernetes;
 pub mod local;
 pub mod members;
 pub mod metrics;
+pub mod pass;
 pub mod platform;
 pub mod queue;
+pub mod report;
+
+#[cfg(test)]
+mod testing;

@@ -1,6 +1,9 @@
 //! What a platform must be able to do. Small on purpose: look, carry out one act, write down the
 //! report. A platform decides nothing: which act, and whether it is safe, is the plan's business.
 
+use crate::crd::EtcdClusterStatus;
+use crate::plan::{Action, Observed, Plan};
+
 /// Why a request was not carried out. Nothing was changed, or the change is not known to have
 /// happened; the next pass looks again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,4 +36,88 @@ pub enum Failure {
     /// It may work the next time: a time-out, an overload, a member that does not answer.
     #[error("{0}")]
     Retry(String),
+}
+
+/// How fresh a look has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// From what is known; descriptions of members within their freshness bound.
+    Cached,
+    /// Everything read anew, past any cache.
+    Live,
+}
+
+/// What a look gave.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The facts.
+    pub observed: Observed,
+    /// Generation of the specification that the facts belong to.
+    pub generation: i64,
+    /// The status as it is stored.
+    pub status: EtcdClusterStatus,
+    /// Milliseconds since this operator last wrote the status; `None`: it has not.
+    pub status_age_ms: Option<u64>,
+}
+
+/// One mutating act, with nothing left to choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Act {
+    /// What to do.
+    pub action: Action,
+    /// Name of the member that leads with a quorum: membership calls go there.
+    pub leader: Option<String>,
+}
+
+/// Whether an event is good to know or needs somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Good to know.
+    Normal,
+    /// Somebody may have to look.
+    Warning,
+}
+
+/// Something that a user should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A word for machines, CamelCase.
+    pub reason: String,
+    /// What was being done, CamelCase.
+    pub action: String,
+    /// In words, at most 1 kB.
+    pub note: String,
+}
+
+/// What a pass leaves behind.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The plan that was followed.
+    pub plan: Plan,
+    /// The step that was executed, if one was.
+    pub acted: Option<Action>,
+    /// Why the step was not executed, if it was not.
+    pub failure: Option<Failure>,
+    /// The status to write; `None` if it says what it said.
+    pub status: Option<EtcdClusterStatus>,
+    /// What to tell.
+    pub events: Vec<Event>,
+}
+
+/// Where clusters live: Kubernetes, this machine, or a test's memory.
+pub trait Platform {
+    /// Looks. `None`: the resource is gone. `entropy` becomes [`Observed::entropy`].
+    fn observe(
+        &mut self,
+        look: Look,
+        entropy: &str,
+    ) -> impl Future<Output = Result<Option<Seen>, Failure>> + Send;
+
+    /// Carries out one act on what was last seen. An act that was carried out before succeeds.
+    fn act(&mut self, act: &Act) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Writes down what the pass leaves behind.
+    fn report(&mut self, report: &Report) -> impl Future<Output = Result<(), Failure>> + Send;
 }

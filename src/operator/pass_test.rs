@@ -1,0 +1,192 @@
+use super::*;
+use crate::operator::testing::{plan_of, seen_at};
+use crate::plan::{Latch, ObjectKey, ObjectKind, Owner, Step};
+
+/// Wants a latch, then nothing; the nonce is the entropy.
+fn latch_first(observed: &Observed) -> Plan {
+    let step = Step {
+        rule: 5,
+        action: Action::CreateLatch {
+            seed: "demo-1".into(),
+            nonce: observed.entropy.clone(),
+        },
+        reason: "nothing is there".into(),
+    };
+    plan_of(if observed.latch.is_none() {
+        vec![step]
+    } else {
+        vec![]
+    })
+}
+
+fn service() -> Action {
+    Action::ApplyObject(ObjectKey {
+        kind: ObjectKind::Service,
+        name: "demo-client".into(),
+    })
+}
+
+fn service_first(_: &Observed) -> Plan {
+    plan_of(vec![Step {
+        rule: 3,
+        action: service(),
+        reason: "it is missing".into(),
+    }])
+}
+
+fn clean(_: &Observed, _: &Plan) -> Vec<String> {
+    vec![]
+}
+
+fn dirty(_: &Observed, _: &Plan) -> Vec<String> {
+    vec!["two voter changes in flight".into()]
+}
+
+const LATCH: Rules = Rules {
+    plan: latch_first,
+    lint: clean,
+};
+
+fn seen() -> Answer {
+    Answer::Seen(Ok(Some(Box::new(seen_at(1)))))
+}
+
+fn latched() -> Answer {
+    let mut seen = seen_at(1);
+    seen.observed.latch = Some(Latch {
+        owner: Owner::Ours,
+        terminating: false,
+        cluster_uid: "u".into(),
+        incarnation: 1,
+        seed: "demo-1".into(),
+        nonce: "n".into(),
+    });
+    Answer::Seen(Ok(Some(Box::new(seen))))
+}
+
+fn report(need: Need) -> Box<Report> {
+    match need {
+        Need::Report(report) => report,
+        other => panic!("expected a report, not {other:?}"),
+    }
+}
+
+fn end(need: &Need) -> Ended {
+    match need {
+        Need::End(ended) => *ended,
+        other => panic!("expected the end, not {other:?}"),
+    }
+}
+
+#[test]
+fn a_step_is_planned_again_on_a_live_look_and_then_executed() {
+    let (mut pass, first) = Pass::begin(LATCH);
+    assert!(matches!(first, Need::Observe(Look::Cached)));
+    assert!(matches!(pass.answer(seen()), Need::Observe(Look::Live)));
+    let Need::Act(act) = pass.answer(seen()) else {
+        panic!("it acts")
+    };
+    assert_eq!(act.action.word(), "CreateLatch");
+    let report = report(pass.answer(Answer::Acted(Ok(()))));
+    assert_eq!(report.acted, Some(act.action));
+    assert_eq!(
+        end(&pass.answer(Answer::Reported(Ok(())))),
+        Ended::After(SOON_MS)
+    );
+}
+
+#[test]
+fn what_the_live_look_shows_as_done_is_not_done_again() {
+    let (mut pass, _) = Pass::begin(LATCH);
+    pass.answer(seen());
+    let report = report(pass.answer(latched()));
+    assert_eq!((&report.acted, &report.failure), (&None, &None));
+    assert_eq!(
+        end(&pass.answer(Answer::Reported(Ok(())))),
+        Ended::After(10_000)
+    );
+}
+
+#[test]
+fn another_first_step_on_the_live_look_is_left_to_the_next_pass() {
+    let (mut pass, _) = Pass::begin(LATCH);
+    pass.answer(seen());
+    let mut other = seen_at(1);
+    other.observed.entropy = "another nonce".into();
+    let report = report(pass.answer(Answer::Seen(Ok(Some(Box::new(other))))));
+    assert!(
+        matches!(report.failure, Some(Failure::Changed(_))),
+        "{report:?}"
+    );
+    assert_eq!(
+        end(&pass.answer(Answer::Reported(Ok(())))),
+        Ended::After(OVERTAKEN_MS)
+    );
+}
+
+#[test]
+fn a_rendering_needs_no_second_look() {
+    let (mut pass, _) = Pass::begin(Rules {
+        plan: service_first,
+        lint: clean,
+    });
+    let Need::Act(act) = pass.answer(seen()) else {
+        panic!("it acts")
+    };
+    assert_eq!(act.action, service());
+}
+
+#[test]
+fn a_plan_that_breaks_a_rule_is_not_executed() {
+    let (mut pass, _) = Pass::begin(Rules {
+        plan: service_first,
+        lint: dirty,
+    });
+    let report = report(pass.answer(seen()));
+    let failure = report
+        .failure
+        .map(|failure| failure.to_string())
+        .unwrap_or_default();
+    assert!(failure.contains("two voter changes in flight"), "{failure}");
+    assert_eq!(end(&pass.answer(Answer::Reported(Ok(())))), Ended::Failed);
+}
+
+#[test]
+fn failures_decide_when_the_next_pass_comes() {
+    let terminating = Failure::Terminating {
+        kind: "Service".into(),
+        name: "demo".into(),
+    };
+    for (failure, expected) in [
+        (Failure::Changed(String::new()), Ended::After(OVERTAKEN_MS)),
+        (terminating, Ended::After(TERMINATING_MS)),
+        (Failure::Refused(String::new()), Ended::Failed),
+        (Failure::Retry(String::new()), Ended::Failed),
+    ] {
+        let (mut pass, _) = Pass::begin(Rules {
+            plan: service_first,
+            lint: clean,
+        });
+        pass.answer(seen());
+        report(pass.answer(Answer::Acted(Err(failure))));
+        assert_eq!(end(&pass.answer(Answer::Reported(Ok(())))), expected);
+    }
+}
+
+#[test]
+fn a_failed_look_or_report_is_tried_again_and_a_gone_resource_forgotten() {
+    let failed = || Failure::Retry("no answer".into());
+    let (mut pass, _) = Pass::begin(LATCH);
+    assert_eq!(
+        end(&pass.answer(Answer::Seen(Err(failed())))),
+        Ended::Failed
+    );
+    let (mut pass, _) = Pass::begin(LATCH);
+    assert_eq!(end(&pass.answer(Answer::Seen(Ok(None)))), Ended::Gone);
+    let (mut pass, _) = Pass::begin(LATCH);
+    report(pass.answer(latched()));
+    assert_eq!(
+        end(&pass.answer(Answer::Reported(Err(failed())))),
+        Ended::Failed
+    );
+}

@@ -1,0 +1,241 @@
+//! What a pass leaves behind: the status with its conditions, and the events that a user should
+//! know. Computed from the same view that the plan was made from. At rest it says nothing new, so
+//! nothing is written.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::platform::{Event, Failure, Report, Seen, Severity};
+use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus};
+use crate::plan::{Action, ConditionInput, Plan};
+
+/// A learner's lag alone is written at most this often.
+const LAG_MS: u64 = 5_000;
+/// The API server refuses longer notes.
+const NOTE_MAX: usize = 1_000;
+/// Reason of what the platform refuses.
+const REFUSED: &str = "Refused";
+/// Reason of an object that belongs to somebody else.
+const NAME_CONFLICT: &str = "NameConflict";
+
+/// Composes the report of a pass.
+pub fn compose(seen: &Seen, plan: Plan, acted: Option<Action>, failure: Option<Failure>) -> Report {
+    let status = status(seen, &plan, failure.as_ref());
+    let events = events(seen, &plan, acted.as_ref(), failure.as_ref(), &status);
+    let status = is_news(&seen.status, &status, seen.status_age_ms).then_some(status);
+    Report {
+        plan,
+        acted,
+        failure,
+        status,
+        events,
+    }
+}
+
+/// The status that this view and outcome ask for.
+fn status(seen: &Seen, plan: &Plan, failure: Option<&Failure>) -> EtcdClusterStatus {
+    let mut status = plan.status.clone();
+    status.observed_generation = Some(seen.generation);
+    let mut inputs = plan.conditions.clone();
+    if let Some((reason, text)) = failure.and_then(stalls) {
+        overlay(&mut inputs, reason, &text);
+        status.summary = Some(text);
+    } else if let (Some(Failure::Retry(text)), Some(step)) = (failure, &mut status.step) {
+        step.waiting_for = Some(cut(text));
+    }
+    let now = time(seen.observed.now_ms);
+    let condition = |input: &ConditionInput| condition(input, &seen.status, seen.generation, &now);
+    status.conditions = inputs.iter().map(condition).collect();
+    status
+}
+
+/// What only a person can resolve.
+fn stalls(failure: &Failure) -> Option<(&'static str, String)> {
+    match failure {
+        Failure::NameConflict { .. } => Some((NAME_CONFLICT, cut(&failure.to_string()))),
+        Failure::Refused(text) => Some((REFUSED, cut(text))),
+        Failure::Changed(_) | Failure::Terminating { .. } | Failure::Retry(_) => None,
+    }
+}
+
+fn overlay(inputs: &mut Vec<ConditionInput>, reason: &'static str, text: &str) {
+    inputs.retain(|input| input.type_ != ConditionType::Stalled);
+    inputs.push(ConditionInput {
+        type_: ConditionType::Stalled,
+        status: ConditionStatus::True,
+        reason,
+        message: text.to_owned(),
+    });
+    inputs.sort_by_key(|input| input.type_);
+}
+
+fn condition(
+    input: &ConditionInput,
+    previous: &EtcdClusterStatus,
+    generation: i64,
+    now: &Time,
+) -> Condition {
+    let (type_, status) = (input.type_.as_str(), input.status.as_str());
+    let before = previous
+        .conditions
+        .iter()
+        .find(|before| before.type_ == type_);
+    let since = before.filter(|before| before.status == status);
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: input.reason.to_owned(),
+        message: input.message.clone(),
+        observed_generation: Some(generation),
+        last_transition_time: since.map_or_else(|| now.clone(), |c| c.last_transition_time.clone()),
+    }
+}
+
+fn time(ms: u64) -> Time {
+    let ms = i64::try_from(ms).unwrap_or(0);
+    // Seconds, as the API server stores them: what is read back equals what was written.
+    Time(Timestamp::from_second(ms / 1000).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+/// Whether the new status says something that the stored one does not; a changed lag alone only
+/// now and then.
+fn is_news(stored: &EtcdClusterStatus, new: &EtcdClusterStatus, age_ms: Option<u64>) -> bool {
+    if stored == new {
+        return false;
+    }
+    let lag_is_due = age_ms.is_none_or(|age| age >= LAG_MS);
+    lag_is_due || without_lag(stored) != without_lag(new)
+}
+
+/// The status without what changes all the time while a learner catches up.
+fn without_lag(status: &EtcdClusterStatus) -> EtcdClusterStatus {
+    let mut status = status.clone();
+    for member in &mut status.members {
+        member.lag_entries = None;
+    }
+    // The words tell of the lag as well.
+    status.summary = None;
+    if let Some(step) = &mut status.step {
+        step.waiting_for = None;
+    }
+    for condition in &mut status.conditions {
+        condition.message.clear();
+    }
+    status
+}
+
+fn events(
+    seen: &Seen,
+    plan: &Plan,
+    acted: Option<&Action>,
+    failure: Option<&Failure>,
+    status: &EtcdClusterStatus,
+) -> Vec<Event> {
+    let mut events = Vec::new();
+    let step = plan.first();
+    let word = step.map_or("Observe", |step| step.action.word());
+    if let (Some(action), Some(step)) = (acted, step)
+        && let Some(reason) = told_as(action)
+    {
+        let note = cut(&format!("{action}: {}", step.reason));
+        events.push(event(Severity::Normal, reason, word, note));
+    }
+    if let Some((reason, text)) = failure.and_then(stalls) {
+        let news = !seen
+            .status
+            .conditions
+            .iter()
+            .any(|c| c.reason == reason && c.message == text);
+        if news {
+            events.push(event(Severity::Warning, reason, word, text));
+        }
+    }
+    for new in &status.conditions {
+        let before = seen
+            .status
+            .conditions
+            .iter()
+            .find(|before| before.type_ == new.type_);
+        let (Some(severity), true) = (
+            turned(new, before),
+            before.is_none_or(|before| before.status != new.status),
+        ) else {
+            continue;
+        };
+        let told = events.iter().any(|event| event.note == new.message);
+        if !told {
+            let reason = condition_reason(new);
+            events.push(event(severity, &reason, word, cut(&new.message)));
+        }
+    }
+    events
+}
+
+/// The event of an executed step, for those that a user should know.
+fn told_as(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Bootstrap { .. } => Some("Bootstrapped"),
+        Action::CreateClaim { .. } => Some("MemberCreating"),
+        Action::AddLearner { .. } => Some("LearnerAdded"),
+        Action::Promote { .. } => Some("MemberPromoted"),
+        Action::Transfer { .. } => Some("LeadershipMoved"),
+        Action::Remove { .. } => Some("MemberRemoved"),
+        Action::DeletePod { .. } => Some("PodReplaced"),
+        Action::DeleteSet { .. } => Some("SetDeleted"),
+        Action::DeleteClaim { .. } => Some("ClaimDeleted"),
+        Action::GrowClaim { .. } => Some("ClaimGrown"),
+        Action::ApplyObject(_)
+        | Action::CreateLatch { .. }
+        | Action::MarkClaim { .. }
+        | Action::OwnClaim { .. }
+        | Action::ApplySet { .. } => None,
+    }
+}
+
+/// Whether this turn of a condition is worth an event, and how bad it is.
+fn turned(new: &Condition, before: Option<&Condition>) -> Option<Severity> {
+    match (new.type_.as_str(), new.status.as_str()) {
+        ("Ready" | "Quorate", "True") => Some(Severity::Normal),
+        // A cluster that is only being made was not quorate before either.
+        ("Quorate", _) => before
+            .filter(|before| before.status == "True")
+            .map(|_| Severity::Warning),
+        ("Degraded" | "Stalled", "True") => Some(Severity::Warning),
+        ("Degraded" | "Stalled", "False") => before
+            .filter(|before| before.status == "True")
+            .map(|_| Severity::Normal),
+        _ => None,
+    }
+}
+
+fn condition_reason(condition: &Condition) -> String {
+    match condition.status.as_str() {
+        "True" => condition.type_.clone(),
+        _ => format!("Not{}", condition.type_),
+    }
+}
+
+fn event(severity: Severity, reason: &str, action: &str, note: String) -> Event {
+    Event {
+        severity,
+        reason: reason.to_owned(),
+        action: action.to_owned(),
+        note,
+    }
+}
+
+/// At most what the API server takes, cut at a character.
+fn cut(text: &str) -> String {
+    if text.len() <= NOTE_MAX {
+        return text.to_owned();
+    }
+    let mut end = NOTE_MAX - 3;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}...", &text[..end])
+}
+
+#[cfg(test)]
+#[path = "report_test.rs"]
+mod tests;

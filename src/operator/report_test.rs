@@ -1,0 +1,183 @@
+use super::*;
+use crate::crd::{StepState, StepStatus};
+use crate::operator::testing::{plan_of, seen_at};
+use crate::plan::{Fence, Step};
+
+fn input(type_: ConditionType, status: ConditionStatus, message: &str) -> ConditionInput {
+    ConditionInput {
+        type_,
+        status,
+        reason: "Because",
+        message: message.into(),
+    }
+}
+
+fn promote() -> Action {
+    let fence = Fence {
+        configuration_index: 7,
+        epoch: 1,
+    };
+    Action::Promote {
+        member: "demo-2".into(),
+        id: 2,
+        fence,
+    }
+}
+
+fn step(action: Action) -> Step {
+    Step {
+        rule: 11,
+        action,
+        reason: "it has caught up".into(),
+    }
+}
+
+#[test]
+fn at_rest_nothing_is_written_or_told() {
+    let mut plan = plan_of(vec![]);
+    plan.conditions = vec![input(ConditionType::Ready, ConditionStatus::True, "3 of 3")];
+    let mut seen = seen_at(10_000);
+    let first = compose(&seen, plan.clone(), None, None);
+    let written = first.status.expect("the first status is news");
+    assert_eq!(first.events.len(), 1, "it became ready: {:?}", first.events);
+    seen.status = written;
+    seen.observed.now_ms = 99_000;
+    let second = compose(&seen, plan, None, None);
+    assert_eq!((second.status, second.events), (None, vec![]));
+}
+
+#[test]
+fn a_condition_keeps_its_time_until_it_turns() {
+    let mut plan = plan_of(vec![]);
+    plan.conditions = vec![input(ConditionType::Ready, ConditionStatus::True, "3 of 3")];
+    let mut seen = seen_at(10_000);
+    seen.generation = 4;
+    seen.status = compose(&seen, plan.clone(), None, None)
+        .status
+        .expect("news");
+    seen.observed.now_ms = 20_000;
+    plan.conditions[0].message = "2 of 2".into();
+    seen.status = compose(&seen, plan.clone(), None, None)
+        .status
+        .expect("news");
+    assert_eq!(seen.status.conditions[0].last_transition_time, time(10_000));
+    assert_eq!(seen.status.conditions[0].observed_generation, Some(4));
+    plan.conditions[0].status = ConditionStatus::False;
+    let status = compose(&seen, plan, None, None).status.expect("news");
+    assert_eq!(status.conditions[0].last_transition_time, time(20_000));
+}
+
+#[test]
+fn an_executed_step_is_told_once_with_its_reason() {
+    let report = compose(
+        &seen_at(1),
+        plan_of(vec![step(promote())]),
+        Some(promote()),
+        None,
+    );
+    let told: Vec<_> = report
+        .events
+        .iter()
+        .map(|e| (e.reason.as_str(), e.note.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [("MemberPromoted", "promote demo-2: it has caught up")]
+    );
+    let report = compose(&seen_at(1), plan_of(vec![step(promote())]), None, None);
+    assert_eq!(report.events, []);
+}
+
+#[test]
+fn a_refusal_stalls_and_is_told_once() {
+    let mut plan = plan_of(vec![step(promote())]);
+    plan.conditions = vec![
+        input(ConditionType::Ready, ConditionStatus::False, "no"),
+        input(ConditionType::Stalled, ConditionStatus::False, "no"),
+    ];
+    let refused = || {
+        Some(Failure::Refused(
+            "cannot apply demo-1: quota exceeded".into(),
+        ))
+    };
+    let mut seen = seen_at(1);
+    let report = compose(&seen, plan.clone(), None, refused());
+    let status = report.status.expect("news");
+    let stalled = status
+        .conditions
+        .iter()
+        .find(|c| c.type_ == "Stalled")
+        .expect("there");
+    assert_eq!(
+        (stalled.status.as_str(), stalled.reason.as_str()),
+        ("True", "Refused")
+    );
+    assert_eq!(
+        status.summary.as_deref(),
+        Some("cannot apply demo-1: quota exceeded")
+    );
+    let told: Vec<_> = report
+        .events
+        .iter()
+        .map(|e| (e.severity, e.reason.as_str()))
+        .collect();
+    assert_eq!(told, [(Severity::Warning, "Refused")]);
+    seen.status = status;
+    let again = compose(&seen, plan, None, refused());
+    assert_eq!((again.status, again.events), (None, vec![]));
+}
+
+#[test]
+fn a_passing_failure_is_what_the_step_waits_for() {
+    let mut plan = plan_of(vec![step(promote())]);
+    plan.status.step = Some(StepStatus {
+        action: "Promote".into(),
+        member: Some("demo-2".into()),
+        state: StepState::Acting,
+        reason: "CaughtUp".into(),
+        waiting_for: None,
+        next: None,
+        start_time: None,
+        deadline: None,
+    });
+    let failure = Failure::Retry("promote demo-2: no answer".into());
+    let status = compose(&seen_at(1), plan, None, Some(failure))
+        .status
+        .expect("news");
+    let waiting = status.step.and_then(|step| step.waiting_for);
+    assert_eq!(waiting.as_deref(), Some("promote demo-2: no answer"));
+}
+
+#[test]
+fn a_changing_lag_alone_is_written_every_five_seconds() {
+    let mut plan = plan_of(vec![]);
+    plan.summary = "demo-2 lacks 900 entries".into();
+    plan.status.summary = Some(plan.summary.clone());
+    let mut seen = seen_at(1);
+    seen.status = compose(&seen, plan.clone(), None, None)
+        .status
+        .expect("news");
+    plan.status.summary = Some("demo-2 lacks 400 entries".into());
+    seen.status_age_ms = Some(LAG_MS - 1);
+    assert_eq!(compose(&seen, plan.clone(), None, None).status, None);
+    seen.status_age_ms = Some(LAG_MS);
+    assert!(compose(&seen, plan.clone(), None, None).status.is_some());
+    seen.status_age_ms = Some(1);
+    plan.status.leader = Some("demo-1".into());
+    assert!(
+        compose(&seen, plan, None, None).status.is_some(),
+        "anything else is written at once"
+    );
+}
+
+#[test]
+fn notes_fit_what_the_api_server_takes() {
+    let text = "é".repeat(900);
+    let note = cut(&text);
+    assert!(
+        note.len() <= NOTE_MAX && note.ends_with("é..."),
+        "{}",
+        note.len()
+    );
+    assert_eq!(cut("short"), "short");
+}

@@ -1,0 +1,57 @@
+//! What the tests of this room share: plain facts and plans to start from.
+
+use crate::crd::{EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster};
+use crate::operator::platform::Seen;
+use crate::plan::{Hints, Observed, Plan, Step};
+
+/// A view of a fresh resource, with nothing made yet.
+pub(crate) fn seen_at(now_ms: u64) -> Seen {
+    let cluster = ValidatedCluster {
+        namespace: "default".into(),
+        name: "demo".into(),
+        uid: "11111111-2222-3333-4444-555555555555".into(),
+        generation: 1,
+        spec: EtcdClusterSpec::default(),
+        storage_bytes: 8 << 30,
+    };
+    let observed = Observed {
+        now_ms,
+        entropy: "e".into(),
+        epoch: 1,
+        deleting: false,
+        cluster: Ok(cluster),
+        status_cluster_id: None,
+        hints: Hints::default(),
+        latch: None,
+        wanted_objects: [].into(),
+        objects: [].into(),
+        wanted_inputs: "inputs".into(),
+        sets: [].into(),
+        pods: [].into(),
+        claims: [].into(),
+        nodes: [].into(),
+        descriptions: [].into(),
+    };
+    let status = EtcdClusterStatus::default();
+    Seen {
+        observed,
+        generation: 1,
+        status,
+        status_age_ms: None,
+    }
+}
+
+/// A plan of these steps and nothing else.
+pub(crate) fn plan_of(steps: Vec<Step>) -> Plan {
+    Plan {
+        steps,
+        holds: vec![],
+        notes: vec![],
+        progress: None,
+        next: None,
+        summary: String::new(),
+        conditions: vec![],
+        status: EtcdClusterStatus::default(),
+        requeue_ms: 10_000,
+    }
+}
