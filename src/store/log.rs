@@ -19,6 +19,8 @@ const GROUP: usize = 128;
 pub(super) struct LogEntry {
     pub(super) record: Arc<Record>,
     pub(super) frees: u64,
+    /// Bytes of all records up to and including this one.
+    pub(super) added: u64,
 }
 
 type Chunk = Arc<Vec<LogEntry>>;
@@ -77,10 +79,6 @@ impl RevisionLog {
 
     pub(super) fn first(&self) -> Option<&LogEntry> {
         self.get(0)
-    }
-
-    pub(super) fn last(&self) -> Option<&LogEntry> {
-        self.len().checked_sub(1).and_then(|at| self.get(at))
     }
 
     /// Position of the first entry whose revision is at least `main`.
@@ -174,7 +172,7 @@ mod tests {
         while log.len() > 0 {
             log.pop_front();
         }
-        assert!(log.first().is_none() && log.last().is_none());
+        assert!(log.first().is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! published.
 
 mod check;
+mod checkpoint;
 mod command;
 mod error;
 mod hash;
@@ -20,14 +21,17 @@ mod store;
 mod tree;
 mod txn;
 mod view;
+mod watch;
 
 pub use check::{Limits, check, check_range, check_txn};
+pub use checkpoint::{CHUNK_BYTES, Export, Import};
 pub use command::*;
 pub use error::Error;
 pub use hash::KeyHash;
 pub use lease::LeaseInfo;
 pub use store::Store;
 pub use view::View;
+pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};
 
 /// A revision of the store. 1 is the empty store; the first write makes 2.
 pub type Revision = i64;

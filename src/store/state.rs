@@ -13,6 +13,11 @@ use super::span::{End, Span};
 use super::tree::{Item, Tree};
 use super::{Error, Event, KeyValue, LeaseId, Revision};
 
+/// The newest records are never reclaimed, so that a reader that misses a few views misses no
+/// event: so many of them, as long as they are no more than so many bytes.
+const RECENT_RECORDS: usize = 1024;
+const RECENT_BYTES: u64 = 16 << 20;
+
 /// Everything that is replicated. Cloning is O(1).
 #[derive(Clone, Debug)]
 pub(super) struct State {
@@ -29,6 +34,9 @@ pub(super) struct State {
     pub(super) freed: u64,
     /// How many a compaction of everything would have freed.
     pub(super) frees: u64,
+    /// Above this revision the log and the superseded records behind it are complete, whatever
+    /// has been compacted. Not replicated: it says how far reclaim has come.
+    pub(super) floor: Revision,
 }
 
 impl Default for State {
@@ -42,6 +50,7 @@ impl Default for State {
             added: 0,
             freed: 0,
             frees: 0,
+            floor: -1,
         }
     }
 }
@@ -183,9 +192,11 @@ impl State {
     pub(super) fn append(&mut self, record: &Arc<Record>, frees: u64) {
         self.added += record.size();
         self.frees += frees;
+        let record = Arc::clone(record);
         self.log.push(LogEntry {
-            record: Arc::clone(record),
+            record,
             frees: self.frees,
+            added: self.added,
         });
     }
 
@@ -220,14 +231,42 @@ impl State {
         event
     }
 
+    /// The same for a watcher that was in step before the last compaction: `prev_kv` is there
+    /// as long as it has not been reclaimed.
+    pub(super) fn retained_event(&self, record: &Record, prev_kv: bool) -> Event {
+        if record.main <= self.floor {
+            return self.event(record, prev_kv);
+        }
+        let mut event = record.to_event();
+        if prev_kv {
+            let before = self.at(&record.key, record.main - 1);
+            event.prev_kv = before.map(|before| before.to_kv());
+        }
+        event
+    }
+
+    /// Whether the log holds everything from a revision on.
+    pub(super) fn history_from(&self, revision: Revision) -> bool {
+        revision > self.floor || revision >= self.compacted
+    }
+
     /// Gives back the memory of what compaction has forgotten, at most `budget` records' worth
     /// of work. Changes nothing that can be seen. Returns what is left to do.
     pub(super) fn reclaim(&mut self, budget: usize) -> usize {
         let waiting = self.log.position(self.compacted);
-        for _ in 0..waiting.min(budget) {
+        for done in 0..waiting {
             let Some(entry) = self.log.first() else { break };
+            let recent =
+                self.log.len() <= RECENT_RECORDS && self.added - entry.added < RECENT_BYTES;
+            if recent {
+                return 0;
+            }
+            if done == budget {
+                return waiting - done;
+            }
             let record = Arc::clone(&entry.record);
             self.log.pop_front();
+            self.floor = record.main;
             let gone = self.keys.modify(&record.key, |entry| {
                 entry.drop_below(record.place(), record.tombstone);
                 record.tombstone && entry.newest().place() == record.place()
@@ -236,6 +275,6 @@ impl State {
                 self.keys.remove(&record.key);
             }
         }
-        waiting.saturating_sub(budget)
+        0
     }
 }

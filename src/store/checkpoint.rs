@@ -1,0 +1,446 @@
+//! The whole state as a stream of bytes in bounded chunks, and back. What compaction has
+//! forgotten is left out, reclaimed or not; the rebuilt store answers everything alike, its
+//! hash and logical size included.
+//!
+//! Never reads or writes a file: checksums of chunks are the disk's business, completeness is
+//! checked here.
+//!
+//! The stream is a sequence of length-delimited items: a head, the leases, the records by key
+//! and age, an end with totals. A chunk may end anywhere.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use prost::Message;
+
+use super::lease::LeaseInfo;
+use super::log::LogEntry;
+use super::record::{KeyEntry, Record};
+use super::span::{End, Span};
+use super::state::State;
+use super::store::Store;
+use super::tree::Item as _;
+use super::view::View;
+use super::{Error, LeaseId, Revision};
+
+/// The largest chunk, in bytes.
+pub const CHUNK_BYTES: usize = 1 << 20;
+/// The format of the stream.
+const FORMAT: u32 = 1;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Piece {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(message, tag = "1")]
+    Head(Head),
+    #[prost(message, tag = "2")]
+    Lease(Lease),
+    #[prost(message, tag = "3")]
+    Row(Row),
+    #[prost(message, tag = "4")]
+    Tail(Tail),
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct Head {
+    #[prost(uint32, tag = "1")]
+    format: u32,
+    #[prost(int64, tag = "2")]
+    revision: Revision,
+    #[prost(int64, tag = "3")]
+    compacted: Revision,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct Lease {
+    #[prost(int64, tag = "1")]
+    id: LeaseId,
+    #[prost(int64, tag = "2")]
+    ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Row {
+    /// Empty: the key of the row before.
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    value: Bytes,
+    #[prost(int64, tag = "3")]
+    create: Revision,
+    #[prost(int64, tag = "4")]
+    main: Revision,
+    #[prost(int64, tag = "5")]
+    version: i64,
+    #[prost(int64, tag = "6")]
+    lease: LeaseId,
+    #[prost(uint32, tag = "7")]
+    sub: u32,
+    #[prost(bool, tag = "8")]
+    tombstone: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct Tail {
+    #[prost(uint64, tag = "1")]
+    records: u64,
+    #[prost(uint64, tag = "2")]
+    leases: u64,
+    #[prost(uint64, tag = "3")]
+    db_size: u64,
+}
+
+/// The chunks of a view's state, made as they are asked for.
+#[derive(Debug)]
+pub struct Export {
+    view: Arc<View>,
+    stage: Stage,
+    buffer: BytesMut,
+    records: u64,
+    leases: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Head,
+    /// The last row written, if any.
+    Rows(Option<(Bytes, (Revision, u32))>),
+    Done,
+}
+
+impl View {
+    /// The whole state in chunks of at most [`CHUNK_BYTES`]. The same state always gives the
+    /// same bytes.
+    #[must_use]
+    pub fn export(self: &Arc<Self>) -> Export {
+        Export {
+            view: Arc::clone(self),
+            stage: Stage::Head,
+            buffer: BytesMut::new(),
+            records: 0,
+            leases: 0,
+        }
+    }
+}
+
+impl Iterator for Export {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        while self.buffer.len() < CHUNK_BYTES {
+            match &self.stage {
+                Stage::Head => self.write_head(),
+                Stage::Rows(last) => {
+                    let last = last.clone();
+                    self.write_rows(last);
+                }
+                Stage::Done => break,
+            }
+        }
+        let size = self.buffer.len().min(CHUNK_BYTES);
+        (size > 0).then(|| self.buffer.split_to(size).freeze())
+    }
+}
+
+impl Export {
+    fn write(&mut self, kind: Kind) {
+        // A buffer that grows cannot be too small.
+        let _ = Piece { kind: Some(kind) }.encode_length_delimited(&mut self.buffer);
+    }
+
+    fn write_head(&mut self) {
+        let (revision, compacted) = (self.view.revision(), self.view.compacted());
+        self.write(Kind::Head(Head {
+            format: FORMAT,
+            revision,
+            compacted,
+        }));
+        for LeaseInfo { id, ttl } in self.view.leases() {
+            self.leases += 1;
+            self.write(Kind::Lease(Lease { id, ttl }));
+        }
+        self.stage = Stage::Rows(None);
+    }
+
+    /// Writes rows after `last` until the buffer holds a chunk.
+    fn write_rows(&mut self, last: Option<(Bytes, (Revision, u32))>) {
+        let view = Arc::clone(&self.view);
+        let from = last
+            .as_ref()
+            .map(|(key, _)| key.clone())
+            .unwrap_or_default();
+        let mut at = last;
+        let span = Span {
+            from: &from,
+            end: End::Open,
+        };
+        view.state.keys.visit(span, &mut |entry| {
+            for record in kept(entry, view.state.compacted) {
+                if self.buffer.len() >= CHUNK_BYTES {
+                    return ControlFlow::Break(());
+                }
+                let known = match &at {
+                    Some((key, place)) if *key == record.key => {
+                        if record.place() <= *place {
+                            continue;
+                        }
+                        true
+                    }
+                    _ => false,
+                };
+                self.write(Kind::Row(row(record, known)));
+                self.records += 1;
+                at = Some((record.key.clone(), record.place()));
+            }
+            ControlFlow::Continue(())
+        });
+        self.stage = Stage::Rows(at);
+        if self.buffer.len() < CHUNK_BYTES {
+            let (records, leases) = (self.records, self.leases);
+            self.write(Kind::Tail(Tail {
+                records,
+                leases,
+                db_size: view.db_size(),
+            }));
+            self.stage = Stage::Done;
+        }
+    }
+}
+
+/// The records of a key that a compaction has not forgotten.
+fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Arc<Record>> {
+    let base = entry.at(compacted - 1).filter(|record| !record.tombstone);
+    let base = base.map(|record| record.place());
+    entry
+        .records()
+        .filter(move |record| record.main >= compacted || Some(record.place()) == base)
+}
+
+fn row(record: &Record, known: bool) -> Row {
+    Row {
+        key: if known {
+            Bytes::new()
+        } else {
+            record.key.clone()
+        },
+        value: record.value.clone(),
+        create: record.create,
+        main: record.main,
+        version: record.version,
+        lease: record.lease,
+        sub: record.sub,
+        tombstone: record.tombstone,
+    }
+}
+
+/// A store being rebuilt from chunks.
+#[derive(Debug, Default)]
+pub struct Import {
+    state: State,
+    started: bool,
+    buffer: BytesMut,
+    /// The key whose rows are arriving.
+    entry: Option<KeyEntry>,
+    /// Records of the log, not yet in its order.
+    recent: Vec<Arc<Record>>,
+    records: u64,
+    leases: u64,
+    tail: Option<Tail>,
+}
+
+impl Import {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
+        Import::default()
+    }
+
+    /// Takes the next chunk.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it does not continue a stream of this format.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
+        self.buffer.extend_from_slice(chunk);
+        while let Some(piece) = self.next_piece()? {
+            self.take(piece)?;
+        }
+        Ok(())
+    }
+
+    /// Ends and gives the store.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if something is missing or does not add up.
+    pub fn finish(mut self) -> Result<Store, Error> {
+        let tail = self.tail.ok_or_else(|| damaged("it ends early"))?;
+        if !self.buffer.is_empty() {
+            return Err(damaged("there is more after its end"));
+        }
+        if (tail.records, tail.leases) != (self.records, self.leases) {
+            return Err(damaged("the number of its records or leases is wrong"));
+        }
+        self.finish_log()?;
+        self.state.floor = self.state.compacted;
+        if self.state.db_size() != tail.db_size {
+            return Err(damaged("its size does not add up"));
+        }
+        Ok(Store { state: self.state })
+    }
+
+    /// Cuts the next piece off the buffer, if it is there whole.
+    fn next_piece(&mut self) -> Result<Option<Piece>, Error> {
+        let mut peek = &self.buffer[..];
+        let length = match prost::decode_length_delimiter(&mut peek) {
+            Ok(length) => length,
+            Err(_) if self.buffer.len() < 10 => return Ok(None),
+            Err(error) => return Err(damaged(&error.to_string())),
+        };
+        if peek.len() < length {
+            return Ok(None);
+        }
+        let prefix = self.buffer.len() - peek.len();
+        self.buffer.advance(prefix);
+        let bytes = self.buffer.split_to(length);
+        Piece::decode(&bytes[..])
+            .map(Some)
+            .map_err(|error| damaged(&error.to_string()))
+    }
+
+    fn take(&mut self, piece: Piece) -> Result<(), Error> {
+        if self.tail.is_some() {
+            return Err(damaged("there is more after its end"));
+        }
+        match piece
+            .kind
+            .ok_or_else(|| damaged("it holds a piece of an unknown kind"))?
+        {
+            Kind::Head(head) if !self.started => self.take_head(head),
+            _ if !self.started => Err(damaged("it does not start with its head")),
+            Kind::Head(_) => Err(damaged("it has two heads")),
+            Kind::Lease(Lease { id, ttl }) => {
+                self.leases += 1;
+                self.state.leases.grant(LeaseInfo { id, ttl });
+                Ok(())
+            }
+            Kind::Row(row) => self.take_row(row),
+            Kind::Tail(tail) => {
+                self.end_key();
+                self.tail = Some(tail);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_head(&mut self, head: Head) -> Result<(), Error> {
+        if head.format != FORMAT {
+            let text = format!("its format is {}, this version reads {FORMAT}", head.format);
+            return Err(damaged(&text));
+        }
+        self.started = true;
+        self.state.revision = head.revision;
+        self.state.compacted = head.compacted;
+        Ok(())
+    }
+
+    fn take_row(&mut self, row: Row) -> Result<(), Error> {
+        let known = self.entry.as_ref().map(|entry| entry.newest().clone());
+        let key = match (&known, row.key.is_empty()) {
+            (Some(last), true) if last.place() < (row.main, row.sub) => last.key.clone(),
+            (Some(last), false) if last.key < row.key => Bytes::copy_from_slice(&row.key),
+            (None, false) => Bytes::copy_from_slice(&row.key),
+            _ => return Err(damaged("its rows are out of order")),
+        };
+        if row.main > self.state.revision {
+            return Err(damaged("it holds a row above its revision"));
+        }
+        let record = Arc::new(Record {
+            key,
+            value: Bytes::copy_from_slice(&row.value),
+            create: row.create,
+            main: row.main,
+            version: row.version,
+            lease: row.lease,
+            sub: row.sub,
+            tombstone: row.tombstone,
+        });
+        self.records += 1;
+        self.state.added += record.size();
+        if record.main >= self.state.compacted {
+            self.recent.push(Arc::clone(&record));
+        }
+        if row.key.is_empty() {
+            self.entry
+                .as_mut()
+                .into_iter()
+                .for_each(|entry| entry.push(Arc::clone(&record)));
+        } else {
+            self.end_key();
+            self.entry = Some(KeyEntry::new(record));
+        }
+        Ok(())
+    }
+
+    fn end_key(&mut self) {
+        let Some(entry) = self.entry.take() else {
+            return;
+        };
+        let newest = entry.newest();
+        if entry.live() && newest.lease != 0 {
+            self.state.leases.attach(newest.lease, &newest.key);
+        }
+        self.state.keys.insert(entry);
+    }
+
+    /// Puts the log into its order and finds again what each entry frees.
+    fn finish_log(&mut self) -> Result<(), Error> {
+        let mut recent = std::mem::take(&mut self.recent);
+        recent.sort_unstable_by_key(|record| record.place());
+        let total = self.state.added;
+        let below: u64 = recent.iter().map(|record| record.size()).sum();
+        let (mut added, mut frees) = (total - below, 0);
+        for record in recent {
+            let entry = self
+                .state
+                .keys
+                .get(&record.key)
+                .ok_or_else(|| damaged("a key is lost"))?;
+            let before = entry
+                .predecessor(record.place())
+                .filter(|before| !before.tombstone);
+            frees += before.map_or(0, |before| before.size());
+            frees += if record.tombstone { record.size() } else { 0 };
+            added += record.size();
+            self.state.log.push(LogEntry {
+                record,
+                frees,
+                added,
+            });
+        }
+        self.state.frees = frees;
+        Ok(())
+    }
+}
+
+fn damaged(text: &str) -> Error {
+    Error::Checkpoint(text.to_owned())
+}
+
+impl Store {
+    /// Rebuilds a store from all chunks of an export.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`].
+    pub fn import<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Result<Store, Error> {
+        let mut import = Import::new();
+        for chunk in chunks {
+            import.push(chunk.as_ref())?;
+        }
+        import.finish()
+    }
+}

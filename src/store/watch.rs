@@ -1,0 +1,512 @@
+//! Which watcher is to see which event. A set of watchers belongs to one reader of views (a
+//! client runtime); it matches each published view against them and lets those that have
+//! fallen behind catch up from history, a slice at a time and each by itself, so that a slow
+//! watcher slows no other.
+//!
+//! Never sends anything, never splits a revision, and never touches the store.
+//!
+//! Watchers of one span with the same options form a group whose events are made once. Spans of
+//! single keys are found by key, others in a sorted list with the largest end to the left of
+//! each place (an interval tree without pointers).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::record::Record;
+use super::span::Span;
+use super::view::View;
+use super::{Event, EventKind, Revision};
+
+/// Name of a watcher within its set, chosen by the caller.
+pub type WatcherId = u64;
+
+/// What a watcher wants to see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchSpec {
+    /// The key, or the first key of the span. Empty stands for `\0` (as in etcd).
+    pub key: Bytes,
+    /// The end of the span, as in a range request.
+    pub range_end: Bytes,
+    /// The first revision to see; 0: what comes after now.
+    pub start_revision: Revision,
+    /// Show keys as they were before each event.
+    pub prev_kv: bool,
+    /// Leave out puts.
+    pub no_put: bool,
+    /// Leave out deletes.
+    pub no_delete: bool,
+}
+
+/// Why a watcher cannot be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// The end of the span does not lie after its first key.
+    #[error("the span of the watcher is empty")]
+    EmptyRange,
+    /// A watcher of this name exists in the set.
+    #[error("a watcher of this ID exists")]
+    DuplicateId,
+    /// The start revision is negative.
+    #[error("the start revision is negative")]
+    NegativeStart,
+}
+
+/// How much history a watcher is shown in one slice. A slice ends with the first revision that
+/// reaches a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Records of the log looked at.
+    pub records: usize,
+    /// Bytes of keys and values shown.
+    pub bytes: usize,
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Slice {
+            records: 1000,
+            bytes: 1 << 20,
+        }
+    }
+}
+
+/// What a slice of history held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatchUp {
+    /// Events, perhaps none; the watcher is still behind.
+    Behind(Vec<Event>),
+    /// The last events, perhaps none; the watcher is in step now.
+    Synced(Vec<Event>),
+    /// The history that it needs has been compacted. It is gone from the set, and is to be
+    /// cancelled with this revision.
+    Compacted(Revision),
+    /// No watcher of this name is behind.
+    NotBehind,
+}
+
+/// A set of watchers.
+#[derive(Debug, Default)]
+pub struct Watchers {
+    /// The revision up to which watchers in step have seen everything.
+    revision: Revision,
+    watchers: BTreeMap<WatcherId, Watcher>,
+    behind: BTreeSet<WatcherId>,
+    groups: BTreeMap<GroupKey, Group>,
+    single: BTreeMap<Bytes, Vec<GroupKey>>,
+    spans: SpanIndex,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    group: GroupKey,
+    /// The first revision that it asked for, with 0 resolved.
+    start: Revision,
+    behind: Option<Behind>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    /// The first revision that it has not seen.
+    next: Revision,
+    /// It was in step once, so it may have what a compaction has forgotten but not reclaimed.
+    demoted: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    key: Bytes,
+    range_end: Bytes,
+    prev_kv: bool,
+    no_put: bool,
+    no_delete: bool,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// Watchers in step.
+    synced: BTreeSet<WatcherId>,
+    /// All watchers, behind or not.
+    size: usize,
+}
+
+impl GroupKey {
+    fn span(&self) -> Span<'_> {
+        Span::new(&self.key, &self.range_end)
+    }
+
+    fn wants(&self, record: &Record) -> bool {
+        !(if record.tombstone {
+            self.no_delete
+        } else {
+            self.no_put
+        })
+    }
+}
+
+impl Watchers {
+    /// An empty set that continues from a view.
+    #[must_use]
+    pub fn new(view: &View) -> Self {
+        Watchers {
+            revision: view.revision(),
+            ..Watchers::default()
+        }
+    }
+
+    /// The revision up to which watchers in step have seen everything: what goes into the
+    /// header of a creation or progress reply.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Number of watchers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.watchers.is_empty()
+    }
+
+    /// Adds a watcher; advance the set to the newest view before, since "now" is what the set
+    /// has seen. One that starts in the past is behind at first, also if its start has been
+    /// compacted: [`catch_up`](Self::catch_up) then tells.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub fn create(&mut self, id: WatcherId, spec: WatchSpec) -> Result<(), WatchError> {
+        let key = if spec.key.is_empty() {
+            Bytes::from_static(&[0])
+        } else {
+            spec.key
+        };
+        if !matches!(spec.range_end[..], [] | [0]) && key >= spec.range_end {
+            return Err(WatchError::EmptyRange);
+        }
+        if spec.start_revision < 0 {
+            return Err(WatchError::NegativeStart);
+        }
+        if self.watchers.contains_key(&id) {
+            return Err(WatchError::DuplicateId);
+        }
+        let past = spec.start_revision > 0 && spec.start_revision <= self.revision;
+        let start = if spec.start_revision == 0 {
+            self.revision + 1
+        } else {
+            spec.start_revision
+        };
+        let behind = past.then_some(Behind {
+            next: start,
+            demoted: false,
+        });
+        let group = GroupKey {
+            key,
+            range_end: spec.range_end,
+            prev_kv: spec.prev_kv,
+            no_put: spec.no_put,
+            no_delete: spec.no_delete,
+        };
+        self.join(id, &group, past);
+        self.watchers.insert(
+            id,
+            Watcher {
+                group,
+                start,
+                behind,
+            },
+        );
+        Ok(())
+    }
+
+    fn join(&mut self, id: WatcherId, key: &GroupKey, behind: bool) {
+        if !self.groups.contains_key(key) {
+            if key.range_end.is_empty() {
+                self.single
+                    .entry(key.key.clone())
+                    .or_default()
+                    .push(key.clone());
+            } else {
+                self.spans.insert(key.clone());
+            }
+        }
+        let group = self.groups.entry(key.clone()).or_default();
+        group.size += 1;
+        if behind {
+            self.behind.insert(id);
+        } else {
+            group.synced.insert(id);
+        }
+    }
+
+    /// Removes a watcher; false if there is none.
+    pub fn cancel(&mut self, id: WatcherId) -> bool {
+        let Some(watcher) = self.watchers.remove(&id) else {
+            return false;
+        };
+        self.behind.remove(&id);
+        let key = &watcher.group;
+        let Some(group) = self.groups.get_mut(key) else {
+            return true;
+        };
+        group.synced.remove(&id);
+        group.size -= 1;
+        if group.size > 0 {
+            return true;
+        }
+        self.groups.remove(key);
+        if !key.range_end.is_empty() {
+            self.spans.remove(key);
+        } else if let Some(keys) = self.single.get_mut(&key.key) {
+            keys.retain(|other| other != key);
+            if keys.is_empty() {
+                self.single.remove(&key.key);
+            }
+        }
+        true
+    }
+
+    /// Shows the watchers in step what a newer view adds. `deliver` gets a watcher and its
+    /// events, oldest first, and answers whether it took them; if not, the watcher is behind
+    /// from there on and catches up by itself.
+    pub fn advance(
+        &mut self,
+        view: &View,
+        deliver: &mut impl FnMut(WatcherId, &Arc<Vec<Event>>) -> bool,
+    ) {
+        let next = self.revision + 1;
+        if view.revision() < next {
+            return;
+        }
+        if !view.state.history_from(next) {
+            // This reader slept through a compaction and its reclaim.
+            let synced: Vec<WatcherId> = self
+                .groups
+                .values()
+                .flat_map(|group| group.synced.iter().copied())
+                .collect();
+            synced.into_iter().for_each(|id| self.demote(id, next));
+            self.revision = view.revision();
+            return;
+        }
+        let mut touched: BTreeMap<GroupKey, Vec<&Arc<Record>>> = BTreeMap::new();
+        for entry in view.state.log.iter_from(view.state.log.position(next)) {
+            self.each_group(&entry.record, &mut |key| match touched.get_mut(key) {
+                Some(records) => records.push(&entry.record),
+                None => drop(touched.insert(key.clone(), vec![&entry.record])),
+            });
+        }
+        let mut refused = Vec::new();
+        for (key, records) in touched {
+            let make = |record: &&Arc<Record>| view.state.retained_event(record, key.prev_kv);
+            let events = Arc::new(records.iter().map(make).collect::<Vec<Event>>());
+            let Some(group) = self.groups.get(&key) else {
+                continue;
+            };
+            for id in &group.synced {
+                let start = self.watchers.get(id).map_or(0, |watcher| watcher.start);
+                let Some(events) = from_start(&events, start) else {
+                    continue;
+                };
+                if !deliver(*id, &events) {
+                    refused.push((*id, next.max(start)));
+                }
+            }
+        }
+        refused
+            .into_iter()
+            .for_each(|(id, next)| self.demote(id, next));
+        self.revision = view.revision();
+    }
+
+    fn each_group(&self, record: &Record, found: &mut impl FnMut(&GroupKey)) {
+        let mut check = |key: &GroupKey| {
+            let synced = self
+                .groups
+                .get(key)
+                .is_some_and(|group| !group.synced.is_empty());
+            if synced && key.wants(record) {
+                found(key);
+            }
+        };
+        if let Some(keys) = self.single.get(&record.key) {
+            keys.iter().for_each(&mut check);
+        }
+        self.spans.stab(&record.key, &mut check);
+    }
+
+    fn demote(&mut self, id: WatcherId, next: Revision) {
+        let Some(watcher) = self.watchers.get_mut(&id) else {
+            return;
+        };
+        watcher.behind = Some(Behind {
+            next: next.max(watcher.start),
+            demoted: true,
+        });
+        if let Some(group) = self.groups.get_mut(&watcher.group) {
+            group.synced.remove(&id);
+        }
+        self.behind.insert(id);
+    }
+
+    /// Watchers that are behind.
+    pub fn behind(&self) -> impl Iterator<Item = WatcherId> {
+        self.behind.iter().copied()
+    }
+
+    /// Whether a watcher is in step and has reached its start revision, so that a progress
+    /// reply with the set's [`revision`](Self::revision) is true for it.
+    #[must_use]
+    pub fn in_step(&self, id: WatcherId) -> Option<bool> {
+        let watcher = self.watchers.get(&id)?;
+        Some(watcher.behind.is_none() && self.revision + 1 >= watcher.start)
+    }
+
+    /// Shows a watcher that is behind a slice of history. `view` must be as new as the one the
+    /// set was advanced to.
+    pub fn catch_up(&mut self, id: WatcherId, view: &View, slice: Slice) -> CatchUp {
+        let Some(watcher) = self.watchers.get_mut(&id) else {
+            return CatchUp::NotBehind;
+        };
+        let Some(behind) = &mut watcher.behind else {
+            return CatchUp::NotBehind;
+        };
+        let state = &view.state;
+        let lost = if behind.demoted {
+            !state.history_from(behind.next)
+        } else {
+            behind.next < state.compacted
+        };
+        if lost {
+            self.cancel(id);
+            return CatchUp::Compacted(view.compacted());
+        }
+        let (mut events, mut bytes, mut last) = (Vec::new(), 0, behind.next - 1);
+        let entries = state.log.iter_from(state.log.position(behind.next));
+        let entries = entries.take_while(|entry| entry.record.main <= self.revision);
+        for (looked_at, entry) in entries.enumerate() {
+            let record = &entry.record;
+            if record.main > last && (looked_at >= slice.records || bytes >= slice.bytes) {
+                behind.next = record.main;
+                return CatchUp::Behind(events);
+            }
+            last = record.main;
+            if watcher.group.span().contains(&record.key) && watcher.group.wants(record) {
+                bytes += record.key.len() + record.value.len();
+                events.push(if behind.demoted {
+                    state.retained_event(record, watcher.group.prev_kv)
+                } else {
+                    state.event(record, watcher.group.prev_kv)
+                });
+            }
+        }
+        watcher.behind = None;
+        self.behind.remove(&id);
+        if let Some(group) = self.groups.get_mut(&watcher.group) {
+            group.synced.insert(id);
+        }
+        CatchUp::Synced(events)
+    }
+}
+
+/// The events from a start revision on; `None` if there are none.
+fn from_start(events: &Arc<Vec<Event>>, start: Revision) -> Option<Arc<Vec<Event>>> {
+    let early = events.partition_point(|event| event.kv.mod_revision < start);
+    match early {
+        0 => Some(Arc::clone(events)),
+        _ if early == events.len() => None,
+        _ => Some(Arc::new(events[early..].to_vec())),
+    }
+}
+
+impl EventKind {
+    /// Whether it is a delete.
+    #[must_use]
+    pub fn is_delete(self) -> bool {
+        self == EventKind::Delete
+    }
+}
+
+/// Groups of spans, sorted by their first keys.
+#[derive(Debug, Default)]
+struct SpanIndex {
+    sorted: Vec<GroupKey>,
+    /// For the implicit balanced tree over `sorted`: the largest end below each place; `None`
+    /// is open-ended.
+    ends: Vec<Option<Bytes>>,
+}
+
+impl SpanIndex {
+    fn insert(&mut self, key: GroupKey) {
+        let at = self.sorted.partition_point(|other| *other < key);
+        self.sorted.insert(at, key);
+        self.rebuild();
+    }
+
+    fn remove(&mut self, key: &GroupKey) {
+        if let Ok(at) = self.sorted.binary_search(key) {
+            self.sorted.remove(at);
+            self.rebuild();
+        }
+    }
+
+    fn rebuild(&mut self) {
+        self.ends = vec![None; self.sorted.len()];
+        if !self.sorted.is_empty() {
+            Self::fill(&self.sorted, &mut self.ends);
+        }
+    }
+
+    /// Notes at the middle the largest end of the whole part; `Some` of it if all are bounded.
+    fn fill(part: &[GroupKey], ends: &mut [Option<Bytes>]) -> Option<Bytes> {
+        let middle = part.len() / 2;
+        let own = match &part[middle].range_end[..] {
+            [0] => None,
+            _ => Some(part[middle].range_end.clone()),
+        };
+        let (left, rest) = ends.split_at_mut(middle);
+        let (here, right) = rest.split_at_mut(1);
+        let mut largest = own;
+        for (part, ends) in [(&part[..middle], left), (&part[middle + 1..], right)] {
+            if !part.is_empty() {
+                let end = Self::fill(part, ends);
+                largest = largest.zip(end).map(|(a, b)| a.max(b));
+            }
+        }
+        here[0].clone_from(&largest);
+        largest
+    }
+
+    /// Finds every group whose span holds a key.
+    fn stab(&self, key: &[u8], found: &mut impl FnMut(&GroupKey)) {
+        Self::stab_part(&self.sorted, &self.ends, key, found);
+    }
+
+    fn stab_part(
+        part: &[GroupKey],
+        ends: &[Option<Bytes>],
+        key: &[u8],
+        found: &mut impl FnMut(&GroupKey),
+    ) {
+        if part.is_empty() {
+            return;
+        }
+        let middle = part.len() / 2;
+        if ends[middle].as_ref().is_some_and(|end| end[..] <= *key) {
+            return;
+        }
+        Self::stab_part(&part[..middle], &ends[..middle], key, found);
+        if part[middle].key[..] > *key {
+            return;
+        }
+        if part[middle].span().contains(key) {
+            found(&part[middle]);
+        }
+        Self::stab_part(&part[middle + 1..], &ends[middle + 1..], key, found);
+    }
+}
