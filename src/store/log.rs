@@ -143,6 +143,7 @@ mod tests {
         LogEntry {
             record: Arc::new(record),
             frees: 0,
+            added: 0,
         }
     }
 

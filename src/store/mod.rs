@@ -22,6 +22,7 @@ mod tree;
 mod txn;
 mod view;
 mod watch;
+mod watch_index;
 
 pub use check::{Limits, check, check_range, check_txn};
 pub use checkpoint::{CHUNK_BYTES, Export, Import};

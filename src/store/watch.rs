@@ -5,9 +5,7 @@
 //!
 //! Never sends anything, never splits a revision, and never touches the store.
 //!
-//! Watchers of one span with the same options form a group whose events are made once. Spans of
-//! single keys are found by key, others in a sorted list with the largest end to the left of
-//! each place (an interval tree without pointers).
+//! Watchers of one span with the same options form a group whose events are made once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::record::Record;
-use super::span::Span;
 use super::view::View;
+use super::watch_index::{GroupIndex, GroupKey};
 use super::{Event, EventKind, Revision};
 
 /// Name of a watcher within its set, chosen by the caller.
@@ -94,8 +92,7 @@ pub struct Watchers {
     watchers: BTreeMap<WatcherId, Watcher>,
     behind: BTreeSet<WatcherId>,
     groups: BTreeMap<GroupKey, Group>,
-    single: BTreeMap<Bytes, Vec<GroupKey>>,
-    spans: SpanIndex,
+    index: GroupIndex,
 }
 
 #[derive(Debug)]
@@ -114,35 +111,12 @@ struct Behind {
     demoted: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct GroupKey {
-    key: Bytes,
-    range_end: Bytes,
-    prev_kv: bool,
-    no_put: bool,
-    no_delete: bool,
-}
-
 #[derive(Debug, Default)]
 struct Group {
     /// Watchers in step.
     synced: BTreeSet<WatcherId>,
     /// All watchers, behind or not.
     size: usize,
-}
-
-impl GroupKey {
-    fn span(&self) -> Span<'_> {
-        Span::new(&self.key, &self.range_end)
-    }
-
-    fn wants(&self, record: &Record) -> bool {
-        !(if record.tombstone {
-            self.no_delete
-        } else {
-            self.no_put
-        })
-    }
 }
 
 impl Watchers {
@@ -226,14 +200,7 @@ impl Watchers {
 
     fn join(&mut self, id: WatcherId, key: &GroupKey, behind: bool) {
         if !self.groups.contains_key(key) {
-            if key.range_end.is_empty() {
-                self.single
-                    .entry(key.key.clone())
-                    .or_default()
-                    .push(key.clone());
-            } else {
-                self.spans.insert(key.clone());
-            }
+            self.index.insert(key.clone());
         }
         let group = self.groups.entry(key.clone()).or_default();
         group.size += 1;
@@ -260,14 +227,7 @@ impl Watchers {
             return true;
         }
         self.groups.remove(key);
-        if !key.range_end.is_empty() {
-            self.spans.remove(key);
-        } else if let Some(keys) = self.single.get_mut(&key.key) {
-            keys.retain(|other| other != key);
-            if keys.is_empty() {
-                self.single.remove(&key.key);
-            }
-        }
+        self.index.remove(key);
         true
     }
 
@@ -325,7 +285,7 @@ impl Watchers {
     }
 
     fn each_group(&self, record: &Record, found: &mut impl FnMut(&GroupKey)) {
-        let mut check = |key: &GroupKey| {
+        self.index.each(&record.key, &mut |key| {
             let synced = self
                 .groups
                 .get(key)
@@ -333,11 +293,7 @@ impl Watchers {
             if synced && key.wants(record) {
                 found(key);
             }
-        };
-        if let Some(keys) = self.single.get(&record.key) {
-            keys.iter().for_each(&mut check);
-        }
-        self.spans.stab(&record.key, &mut check);
+        });
     }
 
     fn demote(&mut self, id: WatcherId, next: Revision) {
@@ -429,84 +385,5 @@ impl EventKind {
     #[must_use]
     pub fn is_delete(self) -> bool {
         self == EventKind::Delete
-    }
-}
-
-/// Groups of spans, sorted by their first keys.
-#[derive(Debug, Default)]
-struct SpanIndex {
-    sorted: Vec<GroupKey>,
-    /// For the implicit balanced tree over `sorted`: the largest end below each place; `None`
-    /// is open-ended.
-    ends: Vec<Option<Bytes>>,
-}
-
-impl SpanIndex {
-    fn insert(&mut self, key: GroupKey) {
-        let at = self.sorted.partition_point(|other| *other < key);
-        self.sorted.insert(at, key);
-        self.rebuild();
-    }
-
-    fn remove(&mut self, key: &GroupKey) {
-        if let Ok(at) = self.sorted.binary_search(key) {
-            self.sorted.remove(at);
-            self.rebuild();
-        }
-    }
-
-    fn rebuild(&mut self) {
-        self.ends = vec![None; self.sorted.len()];
-        if !self.sorted.is_empty() {
-            Self::fill(&self.sorted, &mut self.ends);
-        }
-    }
-
-    /// Notes at the middle the largest end of the whole part; `Some` of it if all are bounded.
-    fn fill(part: &[GroupKey], ends: &mut [Option<Bytes>]) -> Option<Bytes> {
-        let middle = part.len() / 2;
-        let own = match &part[middle].range_end[..] {
-            [0] => None,
-            _ => Some(part[middle].range_end.clone()),
-        };
-        let (left, rest) = ends.split_at_mut(middle);
-        let (here, right) = rest.split_at_mut(1);
-        let mut largest = own;
-        for (part, ends) in [(&part[..middle], left), (&part[middle + 1..], right)] {
-            if !part.is_empty() {
-                let end = Self::fill(part, ends);
-                largest = largest.zip(end).map(|(a, b)| a.max(b));
-            }
-        }
-        here[0].clone_from(&largest);
-        largest
-    }
-
-    /// Finds every group whose span holds a key.
-    fn stab(&self, key: &[u8], found: &mut impl FnMut(&GroupKey)) {
-        Self::stab_part(&self.sorted, &self.ends, key, found);
-    }
-
-    fn stab_part(
-        part: &[GroupKey],
-        ends: &[Option<Bytes>],
-        key: &[u8],
-        found: &mut impl FnMut(&GroupKey),
-    ) {
-        if part.is_empty() {
-            return;
-        }
-        let middle = part.len() / 2;
-        if ends[middle].as_ref().is_some_and(|end| end[..] <= *key) {
-            return;
-        }
-        Self::stab_part(&part[..middle], &ends[..middle], key, found);
-        if part[middle].key[..] > *key {
-            return;
-        }
-        if part[middle].span().contains(key) {
-            found(&part[middle]);
-        }
-        Self::stab_part(&part[middle + 1..], &ends[middle + 1..], key, found);
     }
 }

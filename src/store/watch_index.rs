@@ -1,0 +1,209 @@
+//! Which groups of watchers a key concerns. Never knows who is in a group.
+//!
+//! Groups of single keys are found by key, others in a sorted list with the largest end below
+//! each place (an interval tree without pointers).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::record::Record;
+use super::span::Span;
+
+/// What the watchers of a group have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GroupKey {
+    pub(super) key: Bytes,
+    pub(super) range_end: Bytes,
+    pub(super) prev_kv: bool,
+    pub(super) no_put: bool,
+    pub(super) no_delete: bool,
+}
+
+impl GroupKey {
+    pub(super) fn span(&self) -> Span<'_> {
+        Span::new(&self.key, &self.range_end)
+    }
+
+    pub(super) fn wants(&self, record: &Record) -> bool {
+        !(if record.tombstone {
+            self.no_delete
+        } else {
+            self.no_put
+        })
+    }
+}
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(super) struct GroupIndex {
+    single: BTreeMap<Bytes, Vec<GroupKey>>,
+    spans: SpanIndex,
+}
+
+impl GroupIndex {
+    pub(super) fn insert(&mut self, key: GroupKey) {
+        if key.range_end.is_empty() {
+            self.single.entry(key.key.clone()).or_default().push(key);
+        } else {
+            self.spans.insert(key);
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &GroupKey) {
+        if !key.range_end.is_empty() {
+            self.spans.remove(key);
+        } else if let Some(keys) = self.single.get_mut(&key.key) {
+            keys.retain(|other| other != key);
+            if keys.is_empty() {
+                self.single.remove(&key.key);
+            }
+        }
+    }
+
+    /// Finds every group whose span holds a key.
+    pub(super) fn each(&self, key: &[u8], found: &mut impl FnMut(&GroupKey)) {
+        if let Some(keys) = self.single.get(key) {
+            keys.iter().for_each(&mut *found);
+        }
+        self.spans.stab(key, found);
+    }
+}
+
+/// Groups of spans, sorted by their first keys.
+#[derive(Debug, Default)]
+struct SpanIndex {
+    sorted: Vec<GroupKey>,
+    /// For the implicit balanced tree over `sorted`: the largest end below each place; `None`
+    /// is open-ended.
+    ends: Vec<Option<Bytes>>,
+}
+
+impl SpanIndex {
+    fn insert(&mut self, key: GroupKey) {
+        let at = self.sorted.partition_point(|other| *other < key);
+        self.sorted.insert(at, key);
+        self.rebuild();
+    }
+
+    fn remove(&mut self, key: &GroupKey) {
+        if let Ok(at) = self.sorted.binary_search(key) {
+            self.sorted.remove(at);
+            self.rebuild();
+        }
+    }
+
+    fn rebuild(&mut self) {
+        self.ends = vec![None; self.sorted.len()];
+        if !self.sorted.is_empty() {
+            Self::fill(&self.sorted, &mut self.ends);
+        }
+    }
+
+    /// Notes at the middle the largest end of the whole part; `Some` of it if all are bounded.
+    fn fill(part: &[GroupKey], ends: &mut [Option<Bytes>]) -> Option<Bytes> {
+        let middle = part.len() / 2;
+        let own = match &part[middle].range_end[..] {
+            [0] => None,
+            _ => Some(part[middle].range_end.clone()),
+        };
+        let (left, rest) = ends.split_at_mut(middle);
+        let (here, right) = rest.split_at_mut(1);
+        let mut largest = own;
+        for (part, ends) in [(&part[..middle], left), (&part[middle + 1..], right)] {
+            if !part.is_empty() {
+                let end = Self::fill(part, ends);
+                largest = largest.zip(end).map(|(a, b)| a.max(b));
+            }
+        }
+        here[0].clone_from(&largest);
+        largest
+    }
+
+    /// Finds every group whose span holds a key.
+    fn stab(&self, key: &[u8], found: &mut impl FnMut(&GroupKey)) {
+        Self::stab_part(&self.sorted, &self.ends, key, found);
+    }
+
+    fn stab_part(
+        part: &[GroupKey],
+        ends: &[Option<Bytes>],
+        key: &[u8],
+        found: &mut impl FnMut(&GroupKey),
+    ) {
+        if part.is_empty() {
+            return;
+        }
+        let middle = part.len() / 2;
+        if ends[middle].as_ref().is_some_and(|end| end[..] <= *key) {
+            return;
+        }
+        Self::stab_part(&part[..middle], &ends[..middle], key, found);
+        if part[middle].key[..] > *key {
+            return;
+        }
+        if part[middle].span().contains(key) {
+            found(&part[middle]);
+        }
+        Self::stab_part(&part[middle + 1..], &ends[middle + 1..], key, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(key: usize, end: usize) -> GroupKey {
+        let range_end = match end {
+            0 => Bytes::from_static(&[0]),
+            end => Bytes::from(format!("{end:02}")),
+        };
+        let key = Bytes::from(format!("{key:02}"));
+        GroupKey {
+            key,
+            range_end,
+            prev_kv: false,
+            no_put: false,
+            no_delete: false,
+        }
+    }
+
+    #[test]
+    fn a_key_finds_exactly_the_spans_that_hold_it() {
+        let mut index = GroupIndex::default();
+        let mut all = Vec::new();
+        for number in 0..40 {
+            let key = number * 7 % 40;
+            let end = if number % 9 == 0 {
+                0
+            } else {
+                key + 1 + number * 5 % 13
+            };
+            all.push(group(key, end));
+        }
+        for (round, added) in all.iter().enumerate() {
+            index.insert(added.clone());
+            if round % 3 == 2 {
+                index.remove(&all[round - 1]);
+            }
+        }
+        let left = |at: usize| at % 3 != 1 || at + 1 >= all.len();
+        for key in 0..60 {
+            let key = format!("{key:02}");
+            let mut found = Vec::new();
+            index.each(key.as_bytes(), &mut |group| found.push(group.clone()));
+            let kept = all
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| left(*at))
+                .map(|(_, group)| group);
+            let mut expected: Vec<GroupKey> = kept
+                .filter(|group| group.span().contains(key.as_bytes()))
+                .cloned()
+                .collect();
+            expected.sort();
+            found.sort();
+            assert_eq!(found, expected, "at {key}");
+        }
+    }
+}
