@@ -1,0 +1,140 @@
+//! What the entries of the log hold. Numbered from day one: an entry of an unknown format or
+//! kind stops the server, since going on would make it diverge.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::raft::{Entry, EntryKind, MemberId};
+use crate::store::Command;
+
+use super::change::MembershipCommand;
+use super::membership::{FORMAT, Membership};
+
+/// The identity of a proposal: the member that took it in, a number that this member never used
+/// at an earlier start, and a count. The member's applier answers whoever waits for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Message)]
+pub struct RequestId {
+    /// The member that took it in.
+    #[prost(uint64, tag = "1")]
+    pub member: MemberId,
+    /// That member's boot nonce.
+    #[prost(fixed64, tag = "2")]
+    pub boot_nonce: u64,
+    /// Counts up from one.
+    #[prost(uint64, tag = "3")]
+    pub counter: u64,
+}
+
+/// The data of an entry. An entry without data only starts a leader's term.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LogPayload {
+    /// [`FORMAT`] of the proposer.
+    #[prost(uint32, tag = "1")]
+    pub format: u32,
+    /// Who waits for it. Absent in what a leader proposes by itself.
+    #[prost(message, optional, tag = "2")]
+    pub request: Option<RequestId>,
+    /// What to do.
+    #[prost(oneof = "PayloadBody", tags = "3, 4")]
+    pub body: Option<PayloadBody>,
+}
+
+/// The kinds of entries.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum PayloadBody {
+    /// For the store.
+    #[prost(message, tag = "3")]
+    Command(Command),
+    /// For the membership. One that changes the configuration travels in a configuration entry
+    /// beside what the core needs to know.
+    #[prost(message, tag = "4")]
+    Membership(MembershipCommand),
+}
+
+/// An entry that this version cannot carry out. The server must stop: a newer one may go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("entry {index} cannot be applied: {why}; run the version that wrote it")]
+pub struct UnknownEntry {
+    /// The entry.
+    pub index: u64,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl LogPayload {
+    /// The encoded data of an entry for the store.
+    pub fn command(request: Option<RequestId>, command: Command) -> Bytes {
+        Self::encoded(request, PayloadBody::Command(command))
+    }
+
+    /// The encoded data of an entry for the membership.
+    pub fn membership(request: Option<RequestId>, command: MembershipCommand) -> Bytes {
+        Self::encoded(request, PayloadBody::Membership(command))
+    }
+
+    fn encoded(request: Option<RequestId>, body: PayloadBody) -> Bytes {
+        let payload = Self {
+            format: FORMAT,
+            request,
+            body: Some(body),
+        };
+        payload.encode_to_vec().into()
+    }
+
+    /// What an entry holds; `None` for one that only starts a term.
+    ///
+    /// # Errors
+    /// An unknown format or kind, or data that cannot be read.
+    pub fn of(entry: &Entry) -> Result<Option<Self>, UnknownEntry> {
+        let broken = |why: String| UnknownEntry {
+            index: entry.index,
+            why,
+        };
+        let kind = entry.checked_kind().map_err(|e| broken(e.to_string()))?;
+        let data = match kind {
+            EntryKind::Normal if entry.data.is_empty() => return Ok(None),
+            EntryKind::Normal => entry.data.clone(),
+            EntryKind::Configuration => {
+                let decoded = entry.decode_configuration();
+                decoded.map_err(|e| broken(e.to_string()))?.1
+            }
+        };
+        let payload = Self::decode(data).map_err(|e| broken(e.to_string()))?;
+        if payload.format == 0 || payload.format > FORMAT {
+            return Err(broken(format!(
+                "it is of format {}, this version knows up to {FORMAT}",
+                payload.format
+            )));
+        }
+        payload.check_kind(entry, kind).map_err(broken)?;
+        Ok(Some(payload))
+    }
+
+    /// What the core and the node read from one entry must agree.
+    fn check_kind(&self, entry: &Entry, kind: EntryKind) -> Result<(), String> {
+        let body = self.body.as_ref().ok_or("it is of an unknown kind")?;
+        let inner = match body {
+            PayloadBody::Command(command) => {
+                if command.operation.is_none() {
+                    return Err("its command is of an unknown kind".to_owned());
+                }
+                None
+            }
+            PayloadBody::Membership(command) => {
+                if command.body.is_none() {
+                    return Err("its change of membership is of an unknown kind".to_owned());
+                }
+                Membership::configuration_change(command)
+            }
+        };
+        let outer = match kind {
+            EntryKind::Normal => None,
+            EntryKind::Configuration => entry.decode_configuration().ok().map(|(c, _)| c),
+        };
+        if inner == outer {
+            Ok(())
+        } else {
+            Err("its change of membership contradicts itself".to_owned())
+        }
+    }
+}
