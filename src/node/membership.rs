@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::raft::{Configuration, ConfigurationChange, Index, MemberId};
 
-use super::change::{
-    Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Update,
-};
+use super::change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Update};
 
 /// Changes that the membership remembers, newest last.
 pub const REMEMBERED_CHANGES: usize = 64;
@@ -192,7 +190,11 @@ impl Membership {
 
     /// The membership after the entry at `index`, or why the entry changes nothing. Depends on
     /// this state and the entry alone.
-    pub fn after(&self, index: Index, command: &MembershipCommand) -> Result<Self, MembershipError> {
+    pub fn after(
+        &self,
+        index: Index,
+        command: &MembershipCommand,
+    ) -> Result<Self, MembershipError> {
         self.check(command)?;
         let mut next = self.clone();
         if let Some(epoch) = command.epoch {

@@ -11,9 +11,7 @@ pub use api::{
     CheckpointInfo, Effect, Input, LeaseEvent, ProposalError, Report, RequestRefusal, StopReason,
     TransferFailure,
 };
-pub use change::{
-    Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Target, Update,
-};
+pub use change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Target, Update};
 pub use found::{FOUNDING_INDEX, InitialMember, cluster_id, member_id};
 pub use membership::{
     ChangeKind, ChangeRecord, FORMAT, MemberRecord, Membership, REMEMBERED_CHANGES, Tombstone,
