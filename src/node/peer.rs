@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::raft::{Index, MemberId, Message, Term};
+use crate::raft::{Index, Message, Term};
 use crate::store::LeaseId;
 
 use super::api::ProposalError;
