@@ -5,15 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub use crate::node::{Membership, MembershipError};
 pub use crate::store::{Command, Error as StoreError, Response, View};
 
 use super::handle::{Fence, Health, MembershipRequest, Proposed, Published, RequestError, Status};
-
-#[derive(Debug, Clone)]
-pub struct Membership;
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("membership")]
-pub struct MembershipError;
 
 /// A lease's times, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

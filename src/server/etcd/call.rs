@@ -1,0 +1,346 @@
+//! What every call has in common: who may be asked, for how long, what is counted and how an
+//! error becomes etcd's.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status};
+
+use super::convert;
+use crate::node::MembershipError;
+use crate::server::config::{ClientPort, Config, Limits};
+use crate::server::handle::{MemberHandle, Phase, RequestError, Role};
+use crate::server::metrics::{ClientMetrics, Method};
+use crate::store;
+use crate::wire::error::EtcdError;
+use crate::wire::etcd::ResponseHeader;
+
+/// The etcd level that this server speaks: what `Status.version` and `/version` say.
+pub const VERSION: &str = "3.7.1";
+
+/// All services of the client port; cheap to clone.
+#[derive(Clone)]
+pub struct Services {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the services know.
+pub(super) struct Shared {
+    pub(super) member: MemberHandle,
+    pub(super) metrics: Arc<ClientMetrics>,
+    pub(super) port: ClientPort,
+    pub(super) limits: Limits,
+    pub(super) store_limits: store::Limits,
+    /// Longest time for a unary request.
+    pub(super) timeout: Duration,
+    /// Least time to live of a lease, in seconds.
+    pub(super) least_ttl: i64,
+    /// A stream that asked for a leader ends after this long without one.
+    pub(super) leaderless: Duration,
+    /// Raised when streams are to end: the client finds another member.
+    pub(super) stopping: watch::Receiver<bool>,
+}
+
+impl Services {
+    /// Services over this member.
+    #[must_use]
+    pub fn new(
+        member: MemberHandle,
+        config: &Config,
+        metrics: Arc<ClientMetrics>,
+        stopping: watch::Receiver<bool>,
+    ) -> Services {
+        let election = u64::try_from(config.election.as_millis()).unwrap_or(u64::MAX);
+        let least_ttl = i64::try_from((3 * election).div_ceil(2000)).unwrap_or(i64::MAX);
+        let store_limits = store::Limits {
+            max_txn_ops: usize::try_from(config.limits.max_txn_ops).unwrap_or(usize::MAX),
+            quota_bytes: config.limits.quota_bytes.unwrap_or(0),
+        };
+        Services {
+            shared: Arc::new(Shared {
+                member,
+                metrics,
+                port: config.client.clone(),
+                limits: config.limits,
+                store_limits,
+                timeout: config.request_timeout(),
+                least_ttl,
+                leaderless: 3 * config.election,
+                stopping,
+            }),
+        }
+    }
+
+    /// The member behind the services.
+    #[must_use]
+    pub fn member(&self) -> &MemberHandle {
+        &self.shared.member
+    }
+
+    /// The port's counters.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<ClientMetrics> {
+        &self.shared.metrics
+    }
+
+    /// Largest size of the store in bytes; absent: unlimited.
+    #[must_use]
+    pub fn quota_bytes(&self) -> Option<u64> {
+        self.shared.limits.quota_bytes
+    }
+
+    /// Largest request in bytes.
+    #[must_use]
+    pub fn max_request_bytes(&self) -> usize {
+        usize::try_from(self.shared.limits.max_request_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Carries out one unary call: refuses it where this member may not answer, bounds its
+    /// time, counts it and logs it if slow.
+    pub(super) async fn unary<Q, A, F>(
+        &self,
+        method: Method,
+        learner: Learner,
+        request: Request<Q>,
+        work: impl FnOnce(Q) -> F,
+    ) -> Result<Response<A>, Status>
+    where
+        F: Future<Output = Result<A, Status>>,
+    {
+        let shared = &self.shared;
+        shared.metrics.started(method);
+        let began = Instant::now();
+        let (metadata, _, message) = request.into_parts();
+        let result = match self.admit(learner, &metadata) {
+            Err(refused) => Err(refused),
+            Ok(()) => {
+                let (limit, late) = match client_timeout(&metadata) {
+                    Some(limit) if limit < shared.timeout => (limit, EtcdError::DeadlineExceeded),
+                    _ => (shared.timeout, EtcdError::Timeout),
+                };
+                match tokio::time::timeout(limit, work(message)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(late.into()),
+                }
+            }
+        };
+        let took = began.elapsed();
+        let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        shared.metrics.handled(method, code, took);
+        if shared.port.warn_unary.is_some_and(|limit| took > limit) {
+            shared.metrics.slow_requests.fetch_add(1, Relaxed);
+            tracing::warn!(method = method.name(), ?took, ?code, "a request took long");
+        }
+        result.map(Response::new)
+    }
+
+    /// Refuses what this member may not answer now.
+    pub(super) fn admit(&self, learner: Learner, metadata: &MetadataMap) -> Result<(), Status> {
+        let status = self.shared.member.status();
+        if status.phase != Phase::Member {
+            return Err(not_a_member());
+        }
+        if status.role == Role::Learner && learner == Learner::Refused {
+            return Err(EtcdError::NotSupportedForLearner.into());
+        }
+        if wants_leader(metadata) && status.leader == 0 {
+            return Err(EtcdError::NoLeader.into());
+        }
+        Ok(())
+    }
+
+    /// The header of an answer from this revision.
+    pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
+        let status = self.shared.member.status();
+        Some(ResponseHeader {
+            cluster_id: status.cluster_id,
+            member_id: status.member_id,
+            revision,
+            raft_term: status.term,
+        })
+    }
+
+    /// Proposes a checked command.
+    pub(super) async fn propose(
+        &self,
+        operation: store::Operation,
+    ) -> Result<store::Response, Status> {
+        let command = store::Command::from(operation);
+        let view = self.shared.member.published().view.clone();
+        store::check(&command, &self.shared.store_limits, &view)
+            .map_err(|error| refused(&error))?;
+        if prost::Message::encoded_len(&command) > self.max_request_bytes() {
+            return Err(EtcdError::RequestTooLarge.into());
+        }
+        let proposed = self.shared.member.propose(command).await.map_err(failed)?;
+        Ok(proposed.response)
+    }
+}
+
+impl Services {
+    /// Counts a stream that begins.
+    pub(super) fn stream(&self, method: Method) -> StreamCall {
+        self.shared.metrics.started(method);
+        let metrics = self.shared.metrics.clone();
+        // Dropped before it says how it ended: the client went away.
+        StreamCall {
+            metrics,
+            method,
+            began: Instant::now(),
+            code: Cell::new(Code::Cancelled),
+        }
+    }
+}
+
+/// A stream that is being served; counted as handled when it is dropped.
+pub(super) struct StreamCall {
+    metrics: Arc<ClientMetrics>,
+    method: Method,
+    began: Instant,
+    code: Cell<Code>,
+}
+
+impl StreamCall {
+    /// It ends with this error.
+    pub(super) fn refuse(&self, error: Status) -> Status {
+        self.code.set(error.code());
+        error
+    }
+
+    /// It ends well.
+    pub(super) fn finish(&self) {
+        self.code.set(Code::Ok);
+    }
+}
+
+impl Drop for StreamCall {
+    fn drop(&mut self) {
+        self.metrics
+            .handled(self.method, self.code.get(), self.began.elapsed());
+    }
+}
+
+/// Whether a learner answers a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Learner {
+    /// It does.
+    Answers,
+    /// It refuses, with etcd's text.
+    Refused,
+}
+
+/// The caller wants an answer only from a member that knows a leader.
+pub(super) fn wants_leader(metadata: &MetadataMap) -> bool {
+    metadata
+        .get("hasleader")
+        .is_some_and(|value| value.as_bytes() == b"true")
+}
+
+/// gRPC's own deadline: up to eight digits and a unit.
+fn client_timeout(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number.checked_mul(3600)?),
+        "M" => Duration::from_secs(number.checked_mul(60)?),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// What a standby, a joining or a removed server says.
+pub(super) fn not_a_member() -> Status {
+    Status::unavailable("etcdserver: this server is not a member of a cluster yet")
+}
+
+/// The store's refusal as a client knows it.
+pub(super) fn refused(error: &store::Error) -> Status {
+    convert::store_error(error).map_or_else(|| Status::internal(error.to_string()), Status::from)
+}
+
+/// A request's failure as a client knows it.
+pub(super) fn failed(error: RequestError) -> Status {
+    match error {
+        RequestError::NoLeader => EtcdError::NoLeader.into(),
+        RequestError::LeaderChanged => EtcdError::LeaderChanged.into(),
+        RequestError::NotLeader => EtcdError::NotLeader.into(),
+        RequestError::TooManyRequests => EtcdError::TooManyRequests.into(),
+        RequestError::Timeout => EtcdError::Timeout.into(),
+        RequestError::Stopped => EtcdError::Stopped.into(),
+        RequestError::TooLarge => EtcdError::RequestTooLarge.into(),
+        RequestError::BadTransferee => EtcdError::BadLeaderTransferee.into(),
+        RequestError::NotAMember => not_a_member(),
+        RequestError::Store(error) => refused(&error),
+        RequestError::Membership(error) => membership(&error),
+    }
+}
+
+fn membership(error: &MembershipError) -> Status {
+    let known = match error {
+        MembershipError::IdExists => EtcdError::MemberExists,
+        MembershipError::Removed | MembershipError::NotFound => EtcdError::MemberNotFound,
+        MembershipError::PeerUrlExists => EtcdError::PeerUrlExists,
+        MembershipError::NoPeerUrls => EtcdError::BadMemberUrls,
+        MembershipError::NotLearner => EtcdError::MemberNotLearner,
+        MembershipError::LearnerNotReady { .. } => EtcdError::LearnerNotReady,
+        MembershipError::TooManyLearners => EtcdError::TooManyLearners,
+        MembershipError::NotEnoughStarted => EtcdError::NotEnoughStarted,
+        MembershipError::Unhealthy => EtcdError::Unhealthy,
+        MembershipError::NameExists
+        | MembershipError::ConfigurationChanged { .. }
+        | MembershipError::StaleEpoch { .. }
+        | MembershipError::OtherDisk { .. }
+        | MembershipError::DiskInUse { .. }
+        | MembershipError::Unknown => {
+            return Status::failed_precondition(format!("etcdserver: {error}"));
+        }
+    };
+    known.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{client_timeout, wants_leader};
+    use std::time::Duration;
+    use tonic::metadata::MetadataMap;
+
+    fn metadata(name: &'static str, value: &'static str) -> MetadataMap {
+        let mut metadata = MetadataMap::new();
+        metadata.insert(name, value.parse().expect("ascii"));
+        metadata
+    }
+
+    #[test]
+    fn deadlines_as_grpc_writes_them() {
+        for (text, want) in [
+            ("1S", Some(Duration::from_secs(1))),
+            ("4999896u", Some(Duration::from_micros(4_999_896))),
+            ("2H", Some(Duration::from_secs(7200))),
+            ("5", None),
+            ("", None),
+            ("x", None),
+        ] {
+            assert_eq!(
+                client_timeout(&metadata("grpc-timeout", text)),
+                want,
+                "{text}"
+            );
+        }
+        assert_eq!(client_timeout(&MetadataMap::new()), None);
+    }
+
+    #[test]
+    fn a_leader_is_wanted_by_exactly_one_word() {
+        assert!(wants_leader(&metadata("hasleader", "true")));
+        assert!(!wants_leader(&metadata("hasleader", "yes")));
+        assert!(!wants_leader(&MetadataMap::new()));
+    }
+}

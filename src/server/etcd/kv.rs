@@ -1,0 +1,430 @@
+//! The KV service: ranges from a frozen view, everything that writes through the log.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use super::call::{Learner, Services, failed, refused};
+use super::convert;
+use crate::server::handle::Published;
+use crate::server::metrics::Method;
+use crate::store::{self, Operation};
+use crate::wire::etcd::{self, kv_server::Kv};
+
+/// Keys in the first piece of a streamed range; later ones follow the size of the last.
+const FIRST_PIECE: i64 = 10;
+
+#[tonic::async_trait]
+impl Kv for Services {
+    async fn range(
+        &self,
+        request: Request<etcd::RangeRequest>,
+    ) -> Result<Response<etcd::RangeResponse>, Status> {
+        let learner = learner(request.get_ref().serializable);
+        self.unary(Method::Range, learner, request, |request| async move {
+            let serializable = request.serializable;
+            let range = convert::range(request);
+            store::check_range(&range).map_err(|error| refused(&error))?;
+            let state = self.state(serializable).await?;
+            let response = state.view.range(&range).map_err(|error| refused(&error))?;
+            let header = self.header(response.revision);
+            Ok(etcd::RangeResponse {
+                header,
+                ..convert::range_response(response)
+            })
+        })
+        .await
+    }
+
+    type RangeStreamStream =
+        Pin<Box<dyn Stream<Item = Result<etcd::RangeStreamResponse, Status>> + Send>>;
+
+    async fn range_stream(
+        &self,
+        request: Request<etcd::RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        self.unary(
+            Method::RangeStream,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let serializable = request.serializable;
+                let range = convert::range(request);
+                store::check_range(&range).map_err(|error| refused(&error))?;
+                streamable(&range)?;
+                let revision = self.state(serializable).await?.view.revision();
+                let stream = Pieces::new(self.clone(), revision, range);
+                Ok(Box::pin(futures::stream::unfold(stream, Pieces::next))
+                    as Self::RangeStreamStream)
+            },
+        )
+        .await
+    }
+
+    async fn put(
+        &self,
+        request: Request<etcd::PutRequest>,
+    ) -> Result<Response<etcd::PutResponse>, Status> {
+        self.unary(
+            Method::Put,
+            Learner::Refused,
+            request,
+            |request| async move {
+                match self.propose(Operation::Put(convert::put(request))).await? {
+                    store::Response::Put(response) => {
+                        let header = self.header(response.revision);
+                        Ok(etcd::PutResponse {
+                            header,
+                            ..convert::put_response(response)
+                        })
+                    }
+                    other => Err(mismatched(&other)),
+                }
+            },
+        )
+        .await
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<etcd::DeleteRangeRequest>,
+    ) -> Result<Response<etcd::DeleteRangeResponse>, Status> {
+        self.unary(
+            Method::DeleteRange,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let operation = Operation::DeleteRange(convert::delete_range(request));
+                match self.propose(operation).await? {
+                    store::Response::DeleteRange(response) => {
+                        let header = self.header(response.revision);
+                        Ok(etcd::DeleteRangeResponse {
+                            header,
+                            ..convert::delete_response(response)
+                        })
+                    }
+                    other => Err(mismatched(&other)),
+                }
+            },
+        )
+        .await
+    }
+
+    async fn txn(
+        &self,
+        request: Request<etcd::TxnRequest>,
+    ) -> Result<Response<etcd::TxnResponse>, Status> {
+        self.unary(
+            Method::Txn,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let reads = reads(&request);
+                let txn = convert::txn(request);
+                let response = match reads {
+                    Reads::No => match self.propose(Operation::Txn(txn)).await? {
+                        store::Response::Txn(response) => response,
+                        other => return Err(mismatched(&other)),
+                    },
+                    Reads::Only { serializable } => {
+                        store::check_txn(&txn, &self.shared.store_limits)
+                            .map_err(|error| refused(&error))?;
+                        let state = self.state(serializable).await?;
+                        state.view.txn(&txn).map_err(|error| refused(&error))?
+                    }
+                };
+                let header = self.header(response.revision);
+                Ok(etcd::TxnResponse {
+                    header,
+                    ..convert::txn_response(response)
+                })
+            },
+        )
+        .await
+    }
+
+    async fn compact(
+        &self,
+        request: Request<etcd::CompactionRequest>,
+    ) -> Result<Response<etcd::CompactionResponse>, Status> {
+        // A compaction is whole once it is applied, so `physical` has nothing to wait for.
+        self.unary(
+            Method::Compact,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let compact = store::Compact {
+                    revision: request.revision,
+                };
+                match self.propose(Operation::Compact(compact)).await? {
+                    store::Response::Compact(response) => Ok(etcd::CompactionResponse {
+                        header: self.header(response.revision),
+                    }),
+                    other => Err(mismatched(&other)),
+                }
+            },
+        )
+        .await
+    }
+}
+
+impl Services {
+    /// The state to read: this member's own, or one that holds all that was committed before.
+    pub(super) async fn state(&self, serializable: bool) -> Result<Arc<Published>, Status> {
+        if serializable {
+            Ok(self.shared.member.published())
+        } else {
+            self.shared.member.linearizable().await.map_err(failed)
+        }
+    }
+}
+
+fn learner(serializable: bool) -> Learner {
+    if serializable {
+        Learner::Answers
+    } else {
+        Learner::Refused
+    }
+}
+
+/// The machine answered another question: a fault of ours that must not look like success.
+pub(super) fn mismatched(response: &store::Response) -> Status {
+    Status::internal(format!("the answer is of another kind: {response:?}"))
+}
+
+/// Whether a transaction only reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    /// It may write.
+    No,
+    /// It only reads; a quorum need not be asked if every range may be served locally.
+    Only { serializable: bool },
+}
+
+fn reads(txn: &etcd::TxnRequest) -> Reads {
+    use etcd::request_op::Request;
+    let mut serializable = true;
+    for operation in txn.success.iter().chain(&txn.failure) {
+        match &operation.request {
+            Some(Request::RequestRange(range)) => serializable &= range.serializable,
+            Some(Request::RequestTxn(inner)) => match reads(inner) {
+                Reads::No => return Reads::No,
+                Reads::Only {
+                    serializable: inner,
+                } => serializable &= inner,
+            },
+            Some(Request::RequestPut(_) | Request::RequestDeleteRange(_)) => return Reads::No,
+            // Refused by the check of the transaction's form.
+            None => {}
+        }
+    }
+    Reads::Only { serializable }
+}
+
+/// What etcd 3.7 does not stream either.
+fn streamable(range: &store::Range) -> Result<(), Status> {
+    let natural = match range.sort_order() {
+        store::SortOrder::None => true,
+        store::SortOrder::Ascend => range.sort_target() == store::SortTarget::Key,
+        store::SortOrder::Descend => false,
+    };
+    if !natural {
+        return Err(Status::unimplemented(
+            "RangeStream does not support custom sort orders",
+        ));
+    }
+    let filters = [
+        range.min_mod_revision,
+        range.max_mod_revision,
+        range.min_create_revision,
+        range.max_create_revision,
+    ];
+    if filters.iter().any(|filter| *filter != 0) {
+        return Err(Status::unimplemented(
+            "RangeStream does not support revision filters",
+        ));
+    }
+    Ok(())
+}
+
+/// A range sent in pieces, all at one revision. Only the last piece has a header, `more` and the
+/// count of the whole range. Each piece is read from the newest state, so that a slow reader pins
+/// no memory; a compaction in between ends the stream with etcd's error, as in etcd.
+struct Pieces {
+    services: Services,
+    range: store::Range,
+    /// The revision of the store when the call began, for the header.
+    revision: i64,
+    /// Keys that may still be sent.
+    left: i64,
+    sent: i64,
+    done: bool,
+}
+
+impl Pieces {
+    fn new(services: Services, revision: i64, mut range: store::Range) -> Pieces {
+        let left = if range.limit > 0 {
+            range.limit
+        } else {
+            i64::MAX
+        };
+        range.limit = FIRST_PIECE.min(left);
+        if range.revision <= 0 {
+            range.revision = revision;
+        }
+        range.sort_target = store::SortTarget::Key.into();
+        Pieces {
+            services,
+            range,
+            revision,
+            left,
+            sent: 0,
+            done: false,
+        }
+    }
+
+    async fn next(mut self) -> Option<(Result<etcd::RangeStreamResponse, Status>, Pieces)> {
+        if self.done {
+            return None;
+        }
+        let piece = self.piece();
+        self.done |= piece.is_err();
+        // One piece is at most a few requests in size: the other connections of this thread
+        // get their turn between two.
+        tokio::task::yield_now().await;
+        Some((piece, self))
+    }
+
+    fn piece(&mut self) -> Result<etcd::RangeStreamResponse, Status> {
+        let state = self.services.shared.member.published();
+        let response = state
+            .view
+            .range(&self.range)
+            .map_err(|error| refused(&error))?;
+        let count = response.count;
+        let mut piece = convert::range_response(response);
+        let keys = i64::try_from(piece.kvs.len()).unwrap_or(i64::MAX);
+        self.left -= keys;
+        self.done = self.range.count_only || !piece.more || self.left == 0;
+        if self.done {
+            piece.header = self.services.header(self.revision);
+            piece.count = self.sent + count;
+        } else {
+            piece.count = 0;
+            piece.more = false;
+            self.advance(&piece, keys);
+        }
+        self.sent += keys;
+        Ok(etcd::RangeStreamResponse {
+            range_response: Some(piece),
+        })
+    }
+
+    /// Aims the next piece at the size of the largest request, as etcd does.
+    fn advance(&mut self, piece: &etcd::RangeResponse, keys: i64) {
+        if let Some(last) = piece.kvs.last() {
+            let mut key = last.key.to_vec();
+            key.push(0);
+            self.range.key = key.into();
+        }
+        let (size, aim) = (piece.encoded_len(), self.services.max_request_bytes());
+        let limit = match size {
+            size if size < aim / 2 => keys.saturating_mul(2),
+            size if size > aim.saturating_mul(2) => keys / 2,
+            _ => keys,
+        };
+        self.range.limit = limit.clamp(1, self.left.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reads, reads, streamable};
+    use crate::store;
+    use crate::wire::etcd::{self, request_op::Request};
+
+    fn range(serializable: bool) -> Request {
+        Request::RequestRange(etcd::RangeRequest {
+            serializable,
+            ..Default::default()
+        })
+    }
+
+    fn txn(success: Vec<Request>, failure: Vec<Request>) -> etcd::TxnRequest {
+        let operations = |requests: Vec<Request>| {
+            requests
+                .into_iter()
+                .map(|request| etcd::RequestOp {
+                    request: Some(request),
+                })
+                .collect()
+        };
+        etcd::TxnRequest {
+            success: operations(success),
+            failure: operations(failure),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn only_serializable_ranges_skip_the_quorum() {
+        let put = Request::RequestPut(etcd::PutRequest::default());
+        let nested = |inner| Request::RequestTxn(inner);
+        for (request, want) in [
+            (txn(vec![], vec![]), Reads::Only { serializable: true }),
+            (
+                txn(vec![range(true)], vec![range(true)]),
+                Reads::Only { serializable: true },
+            ),
+            (
+                txn(vec![range(true)], vec![range(false)]),
+                Reads::Only {
+                    serializable: false,
+                },
+            ),
+            (txn(vec![range(true)], vec![put.clone()]), Reads::No),
+            (txn(vec![nested(txn(vec![], vec![put]))], vec![]), Reads::No),
+            (
+                txn(
+                    vec![nested(txn(vec![range(false)], vec![]))],
+                    vec![range(true)],
+                ),
+                Reads::Only {
+                    serializable: false,
+                },
+            ),
+        ] {
+            assert_eq!(reads(&request), want, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn what_etcd_does_not_stream_is_refused_by_its_text() {
+        let ok = store::Range {
+            sort_order: store::SortOrder::Ascend.into(),
+            ..Default::default()
+        };
+        streamable(&ok).expect("the natural order");
+        let sorted = store::Range {
+            sort_target: store::SortTarget::Mod.into(),
+            sort_order: store::SortOrder::Ascend.into(),
+            ..Default::default()
+        };
+        let refused = streamable(&sorted).expect_err("sorted");
+        assert_eq!(
+            refused.message(),
+            "RangeStream does not support custom sort orders"
+        );
+        let filtered = store::Range {
+            max_create_revision: 1,
+            ..Default::default()
+        };
+        assert_eq!(
+            streamable(&filtered).expect_err("filtered").message(),
+            "RangeStream does not support revision filters"
+        );
+    }
+}

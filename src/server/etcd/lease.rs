@@ -1,0 +1,208 @@
+//! The Lease service. Any member answers; renewals and times come from the leader.
+
+use std::pin::Pin;
+
+use futures::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::call::{Learner, Services, failed, wants_leader};
+use super::kv::mismatched;
+use super::watch::Leaderless;
+use crate::server::metrics::Method;
+use crate::store::{self, Operation};
+use crate::wire::error::EtcdError;
+use crate::wire::etcd::{self, lease_server::Lease};
+
+#[tonic::async_trait]
+impl Lease for Services {
+    async fn lease_grant(
+        &self,
+        request: Request<etcd::LeaseGrantRequest>,
+    ) -> Result<Response<etcd::LeaseGrantResponse>, Status> {
+        self.unary(
+            Method::LeaseGrant,
+            Learner::Refused,
+            request,
+            |request| async move {
+                if request.ttl > store::MAX_LEASE_TTL {
+                    return Err(EtcdError::LeaseTtlTooLarge.into());
+                }
+                let grant = store::LeaseGrant {
+                    id: self.lease_id(request.id),
+                    // Whatever is chosen is in the entry: members must not differ over it.
+                    ttl: request.ttl.max(self.shared.least_ttl),
+                };
+                match self.propose(Operation::LeaseGrant(grant)).await? {
+                    store::Response::LeaseGrant(response) => Ok(etcd::LeaseGrantResponse {
+                        header: self.header(response.revision),
+                        id: response.id,
+                        ttl: response.ttl,
+                        error: String::new(),
+                    }),
+                    other => Err(mismatched(&other)),
+                }
+            },
+        )
+        .await
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<etcd::LeaseRevokeRequest>,
+    ) -> Result<Response<etcd::LeaseRevokeResponse>, Status> {
+        self.unary(
+            Method::LeaseRevoke,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let revoke = store::LeaseRevoke { id: request.id };
+                match self.propose(Operation::LeaseRevoke(revoke)).await? {
+                    store::Response::LeaseRevoke(response) => Ok(etcd::LeaseRevokeResponse {
+                        header: self.header(response.revision),
+                    }),
+                    other => Err(mismatched(&other)),
+                }
+            },
+        )
+        .await
+    }
+
+    type LeaseKeepAliveStream =
+        Pin<Box<dyn Stream<Item = Result<etcd::LeaseKeepAliveResponse, Status>> + Send>>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<etcd::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let call = self.stream(Method::LeaseKeepAlive);
+        self.admit(Learner::Refused, request.metadata())
+            .map_err(|error| call.refuse(error))?;
+        let leaderless =
+            wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));
+        let requests = request.into_inner();
+        let state = (self.clone(), requests, leaderless, call);
+        let stream = futures::stream::unfold(Some(state), |state| async move {
+            let (services, mut requests, mut leaderless, call) = state?;
+            match services.renewed(&mut requests, leaderless.as_mut()).await {
+                Some(Ok(answer)) => {
+                    Some((Ok(answer), Some((services, requests, leaderless, call))))
+                }
+                Some(Err(error)) => Some((Err(call.refuse(error)), None)),
+                None => {
+                    call.finish();
+                    None
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<etcd::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<etcd::LeaseTimeToLiveResponse>, Status> {
+        self.unary(
+            Method::LeaseTimeToLive,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let times = self
+                    .shared
+                    .member
+                    .lease_times(request.id)
+                    .await
+                    .map_err(failed)?;
+                let state = if request.keys && times.is_some() {
+                    self.state(false).await?
+                } else {
+                    self.shared.member.published()
+                };
+                let keys = if request.keys {
+                    state.view.lease_keys(request.id)
+                } else {
+                    Vec::new()
+                };
+                let (ttl, granted_ttl) =
+                    times.map_or((-1, 0), |times| (times.remaining, times.granted));
+                Ok(etcd::LeaseTimeToLiveResponse {
+                    header: self.header(state.view.revision()),
+                    id: request.id,
+                    ttl,
+                    granted_ttl,
+                    keys,
+                })
+            },
+        )
+        .await
+    }
+
+    async fn lease_leases(
+        &self,
+        request: Request<etcd::LeaseLeasesRequest>,
+    ) -> Result<Response<etcd::LeaseLeasesResponse>, Status> {
+        self.unary(
+            Method::LeaseLeases,
+            Learner::Refused,
+            request,
+            |_| async move {
+                let state = self.shared.member.published();
+                let leases = state.view.leases();
+                Ok(etcd::LeaseLeasesResponse {
+                    header: self.header(state.view.revision()),
+                    leases: leases
+                        .into_iter()
+                        .map(|lease| etcd::LeaseStatus { id: lease.id })
+                        .collect(),
+                })
+            },
+        )
+        .await
+    }
+}
+
+impl Services {
+    /// The ID asked for, or one of our choice: positive and not 0.
+    fn lease_id(&self, asked: i64) -> i64 {
+        if asked != 0 {
+            return asked;
+        }
+        loop {
+            let id = self.shared.member.unique() & (u64::MAX >> 1);
+            if let Some(id) = i64::try_from(id).ok().filter(|id| *id != 0) {
+                return id;
+            }
+        }
+    }
+
+    /// The next answer of a keepalive stream; nothing when the client is done.
+    async fn renewed(
+        &self,
+        requests: &mut Streaming<etcd::LeaseKeepAliveRequest>,
+        leaderless: Option<&mut Leaderless>,
+    ) -> Option<Result<etcd::LeaseKeepAliveResponse, Status>> {
+        let request = tokio::select! {
+            biased;
+            request = requests.next() => request?,
+            () = Leaderless::over(leaderless, &self.shared.member) => {
+                return Some(Err(EtcdError::NoLeader.into()));
+            }
+        };
+        let id = match request {
+            Ok(request) => request.id,
+            Err(error) => return Some(Err(error)),
+        };
+        // The header is older than the renewal, so that a client never sees the lease alive at
+        // a revision at which it was revoked.
+        let header = self.header(self.shared.member.published().view.revision());
+        let renewed = self.shared.member.lease_keepalive(id).await;
+        Some(
+            renewed
+                .map_err(failed)
+                .map(|ttl| etcd::LeaseKeepAliveResponse {
+                    header,
+                    id,
+                    ttl: ttl.unwrap_or(0),
+                }),
+        )
+    }
+}

@@ -1,0 +1,267 @@
+//! The Maintenance service of this one member.
+
+use std::pin::Pin;
+
+use futures::Stream;
+use tonic::{Request, Response, Status};
+
+use super::call::{Learner, Services, VERSION, failed, refused};
+use crate::server::handle::Role;
+use crate::server::metrics::Method;
+use crate::wire::error::EtcdError;
+use crate::wire::etcd::downgrade_request::DowngradeAction;
+use crate::wire::etcd::maintenance_server::Maintenance;
+use crate::wire::etcd::{self, AlarmType, alarm_request::AlarmAction};
+
+/// The cluster's level as `Downgrade` shows it.
+const CLUSTER_LEVEL: &str = "3.7";
+/// The level of the stored data as `Status` shows it.
+pub(in crate::server) const STORAGE_VERSION: &str = "3.7.0";
+/// Bytes beside key and value that a put is taken to need: what must be left below the quota.
+const PUT_COST: u64 = 256;
+
+#[tonic::async_trait]
+impl Maintenance for Services {
+    async fn alarm(
+        &self,
+        request: Request<etcd::AlarmRequest>,
+    ) -> Result<Response<etcd::AlarmResponse>, Status> {
+        self.unary(Method::Alarm, Learner::Refused, request, |request| async move {
+            if request.action() == AlarmAction::Activate {
+                return Err(Status::unimplemented(
+                    "etcdserver: alarms cannot be raised by hand in this version: NOSPACE follows the quota",
+                ));
+            }
+            // Nothing is to be switched off: NOSPACE ends by itself once there is space again.
+            let state = self.state(false).await?;
+            let alarms = self
+                .alarms(state.view.db_size())
+                .into_iter()
+                .filter(|alarm| {
+                    request.alarm() == AlarmType::None || request.alarm() == alarm.alarm()
+                })
+                .collect();
+            Ok(etcd::AlarmResponse { header: self.header(state.view.revision()), alarms })
+        })
+        .await
+    }
+
+    async fn status(
+        &self,
+        request: Request<etcd::StatusRequest>,
+    ) -> Result<Response<etcd::StatusResponse>, Status> {
+        self.unary(Method::Status, Learner::Answers, request, |_| async move {
+            Ok(self.describe())
+        })
+        .await
+    }
+
+    async fn defragment(
+        &self,
+        request: Request<etcd::DefragmentRequest>,
+    ) -> Result<Response<etcd::DefragmentResponse>, Status> {
+        // Old segments and checkpoints are deleted as they age: there is nothing to do.
+        self.unary(
+            Method::Defragment,
+            Learner::Refused,
+            request,
+            |_| async move { Ok(etcd::DefragmentResponse { header: None }) },
+        )
+        .await
+    }
+
+    async fn hash(
+        &self,
+        request: Request<etcd::HashRequest>,
+    ) -> Result<Response<etcd::HashResponse>, Status> {
+        self.unary(Method::Hash, Learner::Refused, request, |_| async move {
+            let hash = self.hash_of(0).await?;
+            Ok(etcd::HashResponse {
+                header: self.header(hash.revision),
+                hash: hash.hash,
+            })
+        })
+        .await
+    }
+
+    async fn hash_kv(
+        &self,
+        request: Request<etcd::HashKvRequest>,
+    ) -> Result<Response<etcd::HashKvResponse>, Status> {
+        self.unary(
+            Method::HashKv,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let hash = self.hash_of(request.revision).await?;
+                Ok(etcd::HashKvResponse {
+                    header: self.header(hash.revision),
+                    hash: hash.hash,
+                    compact_revision: hash.compact_revision,
+                    hash_revision: hash.hash_revision,
+                })
+            },
+        )
+        .await
+    }
+
+    type SnapshotStream =
+        Pin<Box<dyn Stream<Item = Result<etcd::SnapshotResponse, Status>> + Send>>;
+
+    async fn snapshot(
+        &self,
+        request: Request<etcd::SnapshotRequest>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        self.unary(Method::Snapshot, Learner::Answers, request, |_| async move {
+            Err(Status::unimplemented(
+                "etcdserver: snapshots in etcd's file format are not offered by this version; back the keys up with 'etcdctl get --prefix \"\"', or the volume of a stopped member",
+            ))
+        })
+        .await
+    }
+
+    async fn move_leader(
+        &self,
+        request: Request<etcd::MoveLeaderRequest>,
+    ) -> Result<Response<etcd::MoveLeaderResponse>, Status> {
+        self.unary(
+            Method::MoveLeader,
+            Learner::Refused,
+            request,
+            |request| async move {
+                let member = &self.shared.member;
+                if member.status().role != Role::Leader {
+                    return Err(EtcdError::NotLeader.into());
+                }
+                let state = member.published();
+                let voter = state
+                    .membership
+                    .member(request.target_id)
+                    .is_some_and(|target| !target.learner);
+                if !voter {
+                    return Err(EtcdError::BadLeaderTransferee.into());
+                }
+                member
+                    .move_leader(request.target_id)
+                    .await
+                    .map_err(failed)?;
+                Ok(etcd::MoveLeaderResponse { header: None })
+            },
+        )
+        .await
+    }
+
+    async fn downgrade(
+        &self,
+        request: Request<etcd::DowngradeRequest>,
+    ) -> Result<Response<etcd::DowngradeResponse>, Status> {
+        self.unary(
+            Method::Downgrade,
+            Learner::Refused,
+            request,
+            |request| async move {
+                match request.action() {
+                    DowngradeAction::Validate | DowngradeAction::Enable => {
+                        Err(downgrade_refusal(&request.version).into())
+                    }
+                    // There is never a downgrade in progress; etcd answers that with success too.
+                    DowngradeAction::Cancel => Ok(etcd::DowngradeResponse {
+                        header: self.header(self.shared.member.published().view.revision()),
+                        version: CLUSTER_LEVEL.to_owned(),
+                    }),
+                }
+            },
+        )
+        .await
+    }
+}
+
+/// Our data directory is none of etcd's, so no level of etcd can be gone back to.
+fn downgrade_refusal(version: &str) -> EtcdError {
+    let parts: Vec<&str> = version.split('.').collect();
+    let numbers = parts.iter().all(|part| part.parse::<u32>().is_ok());
+    if numbers && (2..=3).contains(&parts.len()) {
+        EtcdError::InvalidDowngradeTarget
+    } else {
+        EtcdError::WrongDowngradeFormat
+    }
+}
+
+impl Services {
+    /// What `Status` says.
+    fn describe(&self) -> etcd::StatusResponse {
+        let status = self.shared.member.status();
+        let state = self.shared.member.published();
+        let size = i64::try_from(state.view.db_size()).unwrap_or(i64::MAX);
+        let mut errors = Vec::new();
+        if status.leader == 0 {
+            errors.push(EtcdError::NoLeader.text().to_owned());
+        }
+        errors.extend(self.alarms(state.view.db_size()).iter().map(|alarm| {
+            format!(
+                "memberID:{} alarm:{} ",
+                alarm.member_id,
+                alarm.alarm().as_str_name()
+            )
+        }));
+        let quota = self.shared.limits.quota_bytes;
+        etcd::StatusResponse {
+            header: self.header(state.view.revision()),
+            version: VERSION.to_owned(),
+            db_size: size,
+            leader: status.leader,
+            raft_index: status.commit,
+            raft_term: status.term,
+            raft_applied_index: status.applied,
+            errors,
+            db_size_in_use: size,
+            is_learner: status.role == Role::Learner,
+            storage_version: STORAGE_VERSION.to_owned(),
+            db_size_quota: quota.map_or(-1, |quota| i64::try_from(quota).unwrap_or(i64::MAX)),
+            downgrade_info: Some(etcd::DowngradeInfo::default()),
+        }
+    }
+
+    /// NOSPACE while the store is so full that no put is taken.
+    pub(in crate::server) fn alarms(&self, size: u64) -> Vec<etcd::AlarmMember> {
+        let full = self
+            .shared
+            .limits
+            .quota_bytes
+            .is_some_and(|quota| size + PUT_COST >= quota);
+        let member_id = self.shared.member.status().member_id;
+        let alarm = etcd::AlarmMember {
+            member_id,
+            alarm: AlarmType::Nospace.into(),
+        };
+        full.then_some(alarm).into_iter().collect()
+    }
+
+    /// Hashes aside: it takes time in proportion to the number of keys.
+    async fn hash_of(&self, revision: i64) -> Result<crate::store::KeyHash, Status> {
+        let state = self.shared.member.published();
+        tokio::task::spawn_blocking(move || state.view.hash_kv(revision))
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error| refused(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::downgrade_refusal;
+    use crate::wire::error::EtcdError;
+
+    #[test]
+    fn a_downgrade_is_refused_by_form_first() {
+        for (version, error) in [
+            ("3.6", EtcdError::InvalidDowngradeTarget),
+            ("3.6.0", EtcdError::InvalidDowngradeTarget),
+            ("three", EtcdError::WrongDowngradeFormat),
+            ("", EtcdError::WrongDowngradeFormat),
+            ("3", EtcdError::WrongDowngradeFormat),
+        ] {
+            assert_eq!(downgrade_refusal(version), error, "{version}");
+        }
+    }
+}

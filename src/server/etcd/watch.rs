@@ -1,0 +1,522 @@
+//! The Watch service. Each stream pulls: while its client does not read, nothing is matched,
+//! queued or kept for it, so a slow client costs no memory and slows nobody. It then catches up
+//! from history, a slice at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use prost::Message as _;
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::call::{Learner, Services, wants_leader};
+use super::{OVERHEAD, convert};
+use crate::server::handle::{MemberHandle, Published};
+use crate::server::metrics::{ClientMetrics, Method};
+use crate::store::{CatchUp, Event, Slice, WatchError, WatchSpec, Watchers};
+use crate::wire::error::EtcdError;
+use crate::wire::etcd::watch_create_request::FilterType;
+use crate::wire::etcd::watch_request::RequestUnion;
+use crate::wire::etcd::{self, watch_server::Watch};
+
+/// The ID of replies that concern no single watcher.
+const NO_WATCHER: i64 = -1;
+/// Revisions that a stream may skip and still be shown in one go; beyond, its watchers catch up
+/// in slices.
+const MAX_LEAP: i64 = 1000;
+
+#[tonic::async_trait]
+impl Watch for Services {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<etcd::WatchResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<etcd::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let call = self.stream(Method::Watch);
+        self.admit(Learner::Refused, request.metadata())
+            .map_err(|error| call.refuse(error))?;
+        let leaderless =
+            wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));
+        let conversation = Conversation::new(self.clone(), leaderless);
+        let state = Some((conversation, request.into_inner(), call));
+        let stream = futures::stream::unfold(state, |state| async move {
+            let (mut conversation, mut requests, call) = state?;
+            match conversation.next(&mut requests).await {
+                Some(Ok(answer)) => Some((Ok(answer), Some((conversation, requests, call)))),
+                Some(Err(error)) => Some((Err(call.refuse(error)), None)),
+                None => {
+                    call.finish();
+                    None
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+/// One stream: its watchers, what is to be sent next, and what may happen.
+struct Conversation {
+    services: Services,
+    published: watch::Receiver<Arc<Published>>,
+    watchers: Watchers,
+    known: BTreeMap<i64, Known>,
+    next_id: i64,
+    /// Answers in the order in which they must arrive.
+    ready: VecDeque<etcd::WatchResponse>,
+    /// The watcher that caught up a slice last, so that each gets its turn.
+    last_behind: u64,
+    progress: Interval,
+    leaderless: Option<Leaderless>,
+    gauge: Gauge,
+}
+
+/// What the store need not know of a watcher.
+struct Known {
+    start_revision: i64,
+    fragment: bool,
+    progress_notify: bool,
+    /// Nothing was sent since the last look: a sign of life is due at the next.
+    quiet: bool,
+}
+
+impl Conversation {
+    fn new(services: Services, leaderless: Option<Leaderless>) -> Conversation {
+        let published = services.shared.member.subscribe();
+        let watchers = Watchers::new(&published.borrow().view);
+        let number = services.shared.member.unique();
+        let every = spread(services.shared.port.watch_progress_interval, number);
+        let mut progress = interval_at(Instant::now() + every, every);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let gauge = Gauge::new(services.shared.metrics.clone());
+        Conversation {
+            services,
+            published,
+            watchers,
+            known: BTreeMap::new(),
+            next_id: 0,
+            ready: VecDeque::new(),
+            last_behind: 0,
+            progress,
+            leaderless,
+            gauge,
+        }
+    }
+
+    /// The next answer; nothing when the client is done.
+    async fn next<S>(&mut self, requests: &mut S) -> Option<Result<etcd::WatchResponse, Status>>
+    where
+        S: Stream<Item = Result<etcd::WatchRequest, Status>> + Unpin,
+    {
+        loop {
+            if let Some(answer) = self.ready.pop_front() {
+                return Some(Ok(answer));
+            }
+            self.advance();
+            self.catch_up();
+            if !self.ready.is_empty() {
+                continue;
+            }
+            let behind = self.watchers.behind().next().is_some();
+            let mut stopping = self.services.shared.stopping.clone();
+            tokio::select! {
+                biased;
+                () = crate::server::listen::until(&mut stopping) => {
+                    return Some(Err(EtcdError::Stopped.into()));
+                }
+                request = requests.next() => match request? {
+                    Ok(request) => self.asked(request),
+                    Err(error) => return Some(Err(error)),
+                },
+                // The next slice: other tasks of this thread come first.
+                () = tokio::task::yield_now(), if behind => {}
+                changed = self.published.changed(), if !behind => if changed.is_err() {
+                    return Some(Err(EtcdError::Stopped.into()));
+                },
+                _ = self.progress.tick() => self.signs_of_life(),
+                () = Leaderless::over(self.leaderless.as_mut(), &self.services.shared.member) => {
+                    return Some(Err(EtcdError::NoLeader.into()));
+                }
+            }
+        }
+    }
+
+    /// Shows the watchers in step what was published since.
+    fn advance(&mut self) {
+        let state = self.published.borrow_and_update().clone();
+        let revision = state.view.revision();
+        let leap = revision - self.watchers.revision();
+        let Conversation {
+            services,
+            watchers,
+            known,
+            ready,
+            ..
+        } = self;
+        watchers.advance(&state.view, &mut |id, events| {
+            if leap > MAX_LEAP {
+                return false;
+            }
+            let id = id.cast_signed();
+            let events = events.iter().cloned().collect();
+            show(services, known.get_mut(&id), ready, id, revision, events);
+            true
+        });
+    }
+
+    /// Shows one watcher that is behind a slice of history.
+    fn catch_up(&mut self) {
+        let next = self.watchers.behind().find(|id| *id > self.last_behind);
+        let Some(id) = next.or_else(|| self.watchers.behind().next()) else {
+            return;
+        };
+        self.last_behind = id;
+        let state = self.published.borrow().clone();
+        let caught = self.watchers.catch_up(id, &state.view, Slice::default());
+        let id = id.cast_signed();
+        match caught {
+            CatchUp::Behind(events) | CatchUp::Synced(events) => {
+                if !events.is_empty() {
+                    let known = self.known.get_mut(&id);
+                    let revision = self.watchers.revision();
+                    show(&self.services, known, &mut self.ready, id, revision, events);
+                }
+            }
+            CatchUp::Compacted(compacted) => {
+                self.forget(id);
+                self.ready.push_back(etcd::WatchResponse {
+                    header: self.services.header(0),
+                    watch_id: id,
+                    canceled: true,
+                    compact_revision: compacted,
+                    ..Default::default()
+                });
+            }
+            CatchUp::NotBehind => {}
+        }
+    }
+
+    fn asked(&mut self, request: etcd::WatchRequest) {
+        // "Now" is the newest state, and what came before is sent before the answer.
+        self.advance();
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(request)) => self.create(request),
+            Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
+            Some(RequestUnion::ProgressRequest(_)) => self.progress_of_all(),
+            // As in etcd, an unknown request is passed over.
+            None => {}
+        }
+    }
+
+    fn create(&mut self, request: etcd::WatchCreateRequest) {
+        let revision = self.watchers.revision();
+        let known = Known {
+            start_revision: request.start_revision,
+            fragment: request.fragment,
+            progress_notify: request.progress_notify,
+            quiet: false,
+        };
+        let filtered = |filter: FilterType| request.filters.contains(&i32::from(filter));
+        let spec = WatchSpec {
+            no_put: filtered(FilterType::Noput),
+            no_delete: filtered(FilterType::Nodelete),
+            key: request.key,
+            range_end: request.range_end,
+            start_revision: request.start_revision,
+            prev_kv: request.prev_kv,
+        };
+        let id = if request.watch_id == 0 {
+            self.free_id()
+        } else {
+            request.watch_id
+        };
+        let created = self.watchers.create(id.cast_unsigned(), spec);
+        let mut answer = etcd::WatchResponse {
+            header: self.services.header(revision),
+            watch_id: id,
+            created: true,
+            ..Default::default()
+        };
+        match created {
+            Ok(()) => {
+                self.known.insert(id, known);
+                self.gauge.watchers(1);
+            }
+            Err(error) => {
+                answer.watch_id = NO_WATCHER;
+                answer.canceled = true;
+                answer.cancel_reason = reason(error).to_owned();
+            }
+        }
+        self.ready.push_back(answer);
+    }
+
+    /// The next number that no watcher of this stream has.
+    fn free_id(&mut self) -> i64 {
+        while self.known.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    fn cancel(&mut self, id: i64) {
+        if !self.watchers.cancel(id.cast_unsigned()) {
+            return;
+        }
+        self.forget(id);
+        self.ready.push_back(etcd::WatchResponse {
+            header: self.services.header(self.watchers.revision()),
+            watch_id: id,
+            canceled: true,
+            ..Default::default()
+        });
+    }
+
+    fn forget(&mut self, id: i64) {
+        if self.known.remove(&id).is_some() {
+            self.gauge.watchers(-1);
+        }
+    }
+
+    /// Nothing at or below the stream's revision is still to come for this watcher.
+    fn is_current(&self, id: i64, known: &Known) -> bool {
+        self.watchers.in_step(id.cast_unsigned()) == Some(true)
+            && self.watchers.revision() >= known.start_revision
+    }
+
+    /// One answer for the whole stream, or none: clients ask again.
+    fn progress_of_all(&mut self) {
+        let current = self
+            .known
+            .iter()
+            .all(|(id, known)| self.is_current(*id, known));
+        if current && !self.known.is_empty() {
+            self.ready.push_back(self.progress(NO_WATCHER));
+        }
+    }
+
+    /// For each watcher that asked for it and has been quiet for a whole interval.
+    fn signs_of_life(&mut self) {
+        self.advance();
+        let due: Vec<i64> = self
+            .known
+            .iter()
+            .filter(|(id, known)| {
+                known.progress_notify && known.quiet && self.is_current(**id, known)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.ready.push_back(self.progress(id));
+        }
+        for known in self.known.values_mut() {
+            known.quiet = true;
+        }
+    }
+
+    fn progress(&self, id: i64) -> etcd::WatchResponse {
+        etcd::WatchResponse {
+            header: self.services.header(self.watchers.revision()),
+            watch_id: id,
+            ..Default::default()
+        }
+    }
+}
+
+/// Queues events for one watcher.
+fn show(
+    services: &Services,
+    known: Option<&mut Known>,
+    ready: &mut VecDeque<etcd::WatchResponse>,
+    id: i64,
+    revision: i64,
+    events: Vec<Event>,
+) {
+    let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
+    services
+        .shared
+        .metrics
+        .watch_events
+        .fetch_add(count, Relaxed);
+    let answer = etcd::WatchResponse {
+        header: services.header(revision),
+        watch_id: id,
+        events: events.into_iter().map(convert::event).collect(),
+        ..Default::default()
+    };
+    let mut fragment = false;
+    if let Some(known) = known {
+        known.quiet = false;
+        fragment = known.fragment;
+    }
+    if fragment {
+        ready.extend(fragments(answer, services.max_request_bytes() + OVERHEAD));
+    } else {
+        ready.push_back(answer);
+    }
+}
+
+/// Splits an answer that is too large; every piece but the last says that more follows.
+fn fragments(answer: etcd::WatchResponse, limit: usize) -> Vec<etcd::WatchResponse> {
+    if answer.events.len() < 2 || answer.encoded_len() < limit {
+        return vec![answer];
+    }
+    let mut pieces = Vec::new();
+    let empty = etcd::WatchResponse {
+        events: Vec::new(),
+        fragment: true,
+        ..answer.clone()
+    };
+    let mut piece = empty.clone();
+    let mut size = empty.encoded_len();
+    for event in answer.events {
+        // The field's tag and length beside the event itself.
+        let more = event.encoded_len() + 6;
+        if !piece.events.is_empty() && size + more >= limit {
+            pieces.push(std::mem::replace(&mut piece, empty.clone()));
+            size = empty.encoded_len();
+        }
+        size += more;
+        piece.events.push(event);
+    }
+    piece.fragment = false;
+    pieces.push(piece);
+    pieces
+}
+
+fn reason(error: WatchError) -> &'static str {
+    match error {
+        WatchError::EmptyRange => "mvcc: watcher range is empty",
+        WatchError::DuplicateId => "mvcc: duplicate watch ID provided on the WatchStream",
+        WatchError::NegativeStart => EtcdError::Compacted.text(),
+    }
+}
+
+/// Up to a tenth more, by the stream's number, so that streams made together do not signal
+/// together.
+fn spread(interval: Duration, number: u64) -> Duration {
+    let tenth = (number % 16) as f64 / 160.0;
+    interval + interval.mul_f64(tenth)
+}
+
+/// Notices that there has been no leader for too long.
+pub(super) struct Leaderless {
+    limit: Duration,
+    since: Option<Instant>,
+    look: Instant,
+}
+
+impl Leaderless {
+    /// Over after this long without a leader.
+    pub(super) fn new(limit: Duration) -> Leaderless {
+        Leaderless {
+            limit,
+            since: None,
+            look: Instant::now() + limit / 6,
+        }
+    }
+
+    /// Returns once it is over; never where no leader was asked for. May be dropped and called
+    /// again.
+    pub(super) async fn over(this: Option<&mut Leaderless>, member: &MemberHandle) {
+        let Some(this) = this else {
+            return std::future::pending().await;
+        };
+        loop {
+            sleep_until(this.look).await;
+            let now = Instant::now();
+            this.look = now + this.limit / 6;
+            if member.status().leader != 0 {
+                this.since = None;
+            } else if now.duration_since(*this.since.get_or_insert(now)) >= this.limit {
+                return;
+            }
+        }
+    }
+}
+
+/// Counts this stream and its watchers for as long as it is open.
+struct Gauge {
+    metrics: Arc<ClientMetrics>,
+    watchers: u64,
+}
+
+impl Gauge {
+    fn new(metrics: Arc<ClientMetrics>) -> Gauge {
+        metrics.watch_streams.fetch_add(1, Relaxed);
+        Gauge {
+            metrics,
+            watchers: 0,
+        }
+    }
+
+    fn watchers(&mut self, change: i64) {
+        self.watchers = self.watchers.wrapping_add_signed(change);
+        self.metrics
+            .watchers
+            .fetch_add(change.cast_unsigned(), Relaxed);
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.metrics.watch_streams.fetch_sub(1, Relaxed);
+        self.metrics.watchers.fetch_sub(self.watchers, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fragments;
+    use crate::wire::{etcd, mvccpb};
+    use prost::Message as _;
+
+    fn answer(sizes: &[usize]) -> etcd::WatchResponse {
+        let event = |size: &usize| mvccpb::Event {
+            kv: Some(mvccpb::KeyValue {
+                value: vec![1; *size].into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let events = sizes.iter().map(event).collect();
+        etcd::WatchResponse {
+            watch_id: 7,
+            events,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn small_answers_and_single_events_stay_whole() {
+        for sizes in [&[][..], &[10, 10], &[5000]] {
+            let answer = answer(sizes);
+            assert_eq!(fragments(answer.clone(), 1000), [answer]);
+        }
+    }
+
+    #[test]
+    fn pieces_hold_every_event_once_in_order_below_the_limit() {
+        let whole = answer(&[400, 400, 400, 2000, 1, 1]);
+        let pieces = fragments(whole.clone(), 1000);
+        let shape: Vec<(usize, bool)> = pieces
+            .iter()
+            .map(|piece| (piece.events.len(), piece.fragment))
+            .collect();
+        assert_eq!(shape, [(2, true), (1, true), (1, true), (2, false)]);
+        assert!(
+            pieces
+                .iter()
+                .all(|piece| piece.events.len() == 1 || piece.encoded_len() < 1000)
+        );
+        let events: Vec<mvccpb::Event> =
+            pieces.into_iter().flat_map(|piece| piece.events).collect();
+        assert_eq!(events, whole.events);
+    }
+}

@@ -1,0 +1,87 @@
+//! What the machine offers: the memory limit, the cores, the hostname. Read once, at start.
+
+use std::path::Path;
+
+use super::Machine;
+
+/// Reads what start-up needs.
+#[must_use]
+pub fn look() -> Machine {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    Machine {
+        memory_limit: memory_limit(&groups, Path::new("/sys/fs/cgroup")),
+    }
+}
+
+/// Threads for clients: one a core that this process may use.
+#[must_use]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The name that the kernel gives this machine or pod.
+#[must_use]
+pub fn hostname() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned())
+}
+
+/// The smallest limit of this process's control group and its parents.
+fn memory_limit(groups: &str, root: &Path) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (folder, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            names if names.split(',').any(|name| name == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let own = folder.join(path.trim_start_matches('/'));
+        for folder in own
+            .ancestors()
+            .take_while(|ancestor| ancestor.starts_with(root))
+        {
+            let limit = std::fs::read_to_string(folder.join(file))
+                .ok()
+                .and_then(|text| text.trim().parse::<u64>().ok())
+                // Version 1 writes "no limit" as a number near the largest one.
+                .filter(|limit| *limit < 1 << 60);
+            least = match (least, limit) {
+                (Some(least), Some(limit)) => Some(limit.min(least)),
+                (least, limit) => least.or(limit),
+            };
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory_limit;
+    use std::fs;
+
+    #[test]
+    fn the_smallest_limit_on_the_way_up_holds() {
+        let root = tempfile::tempdir().expect("folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("parent")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        write("a/b/memory.max", "max\n");
+        write("a/memory.max", "4000\n");
+        write("memory/c/memory.limit_in_bytes", "9223372036854771712\n");
+        let limit = |groups: &str| memory_limit(groups, root.path());
+        assert_eq!(limit("0::/a/b\n"), Some(4000));
+        assert_eq!(limit("0::/a/b/gone\n"), Some(4000));
+        assert_eq!(limit("5:cpu,memory:/c\n0::/x\n"), None);
+        write("memory/c/memory.limit_in_bytes", "300\n");
+        assert_eq!(limit("5:cpu,memory:/c\n0::/a\n"), Some(300));
+        assert_eq!(limit(""), None);
+    }
+}
