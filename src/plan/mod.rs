@@ -5,8 +5,50 @@
 //! state an ordinary input, so nothing here remembers anything: what a pass needs is in
 //! [`Observed`]. No clock, no network, no randomness: all three are arguments.
 
+mod draft;
+mod evidence;
+mod guards;
+mod lint;
 mod observed;
+mod report;
+mod rules;
+mod situation;
 mod step;
+mod victims;
+
+#[cfg(test)]
+mod tests;
 
 pub use observed::*;
+pub use situation::{CONTACT_MS, FRESH_MS};
 pub use step::*;
+
+use draft::Draft;
+use situation::Situation;
+
+/// Decides what to do about these facts. The same facts give the same plan.
+pub fn plan(o: &Observed) -> Plan {
+    let cluster = match &o.cluster {
+        Ok(cluster) => cluster,
+        Err(invalid) => return report::invalid(o, invalid),
+    };
+    // Rule 0: ownership takes everything away; there is nothing to do about members.
+    if o.deleting {
+        return report::deleting(o);
+    }
+    let s = Situation::new(o, cluster);
+    let mut draft = Draft::default();
+    rules::run(&s, &mut draft);
+    let refused = lint::lint(o, cluster, &draft.steps);
+    if !refused.is_empty() {
+        draft.steps.clear();
+        draft.stall(
+            "PlanRefused",
+            format!(
+                "a plan that breaks an invariant was refused: {}",
+                refused.join("; ")
+            ),
+        );
+    }
+    report::plan(&s, draft)
+}

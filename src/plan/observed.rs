@@ -19,6 +19,8 @@ pub struct Observed {
     pub deleting: bool,
     /// The resource, or the problems that make it invalid.
     pub cluster: Result<ValidatedCluster, InvalidCluster>,
+    /// URL of the client Service, for `status.endpoints`.
+    pub client_endpoint: String,
     /// `status.clusterID` as stored: proof that the cluster once was bootstrapped.
     pub status_cluster_id: Option<String>,
     /// What earlier passes wrote into the status. Losing it only restarts waits.

@@ -105,6 +105,13 @@ pub enum Action {
         /// The call's fence.
         fence: Fence,
     },
+    /// Ask a voter to become unready and to hand over what it leads; it keeps following.
+    Retire {
+        /// The voter.
+        member: String,
+        /// UID of its pod.
+        pod_uid: String,
+    },
     /// Remove a member from the cluster.
     Remove {
         /// The member.
@@ -256,6 +263,7 @@ impl Action {
             Action::AddLearner { .. } => "AddLearner",
             Action::Promote { .. } => "Promote",
             Action::Transfer { .. } => "Transfer",
+            Action::Retire { .. } => "Retire",
             Action::Remove { .. } => "Remove",
             Action::DeletePod { .. } => "DeletePod",
             Action::DeleteSet { .. } => "DeleteSet",
@@ -273,6 +281,7 @@ impl Action {
             | Action::AddLearner { member, .. }
             | Action::Promote { member, .. }
             | Action::Transfer { from: member, .. }
+            | Action::Retire { member, .. }
             | Action::Remove { member, .. }
             | Action::DeletePod { member, .. }
             | Action::DeleteSet { member, .. } => Some(member),
@@ -326,6 +335,7 @@ impl fmt::Display for Action {
             Action::AddLearner { member, .. } => write!(f, "add {member} as a learner"),
             Action::Promote { member, .. } => write!(f, "promote {member}"),
             Action::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
+            Action::Retire { member, .. } => write!(f, "retire {member}"),
             Action::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
             Action::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
             Action::DeleteSet { member, .. } => write!(f, "delete set {member}"),

@@ -1,0 +1,207 @@
+//! Evidence of death, as the contract's table says. It comes from a leader that holds a quorum,
+//! never from the operator's own dial: what only the operator cannot reach is Unknown.
+
+use super::observed::Phase;
+use super::observed::{Exit, MemberView, PodFacts, PodPhase};
+use super::situation::{CONTACT_MS, Situation};
+
+/// What the evidence says about one member, and what may follow from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The leader and the operator reach it.
+    Healthy,
+    /// Not enough is seen: nothing follows.
+    Unknown(String),
+    /// It does not serve; something follows at `until_ms` at the earliest, or never (`None`).
+    Wait {
+        why: String,
+        for_what: String,
+        until_ms: Option<u64>,
+    },
+    /// Its pod is replaced.
+    Restart(String),
+    /// It does not serve and nothing automatic is right: somebody has to look.
+    Stuck(String),
+    /// It is removed, then replaced.
+    Dead(String),
+}
+
+impl Verdict {
+    /// Why it is not healthy, in words.
+    pub(super) fn why(&self) -> Option<&str> {
+        match self {
+            Verdict::Healthy => None,
+            Verdict::Unknown(why)
+            | Verdict::Wait { why, .. }
+            | Verdict::Restart(why)
+            | Verdict::Stuck(why)
+            | Verdict::Dead(why) => Some(why),
+        }
+    }
+}
+
+/// Judges one member of the leader's list.
+pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &MemberView) -> Verdict {
+    let leads = s.view.is_some_and(|(leader, _)| leader == name);
+    let contact = leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS);
+    if !ours {
+        return if contact {
+            Verdict::Healthy
+        } else {
+            Verdict::Unknown("the leader has no contact; its name is not one of ours".to_owned())
+        };
+    }
+    if let Some(why) = disk_is_gone(s, name, member, contact) {
+        return Verdict::Dead(why);
+    }
+    if contact {
+        return match s.description(name) {
+            Some(d) if d.phase == Phase::Member => Verdict::Healthy,
+            Some(d) if d.phase == Phase::Joining && member.learner => Verdict::Healthy,
+            Some(d) => Verdict::Unknown(format!("it says that it is {:?}", d.phase)),
+            None => Verdict::Unknown("the leader reaches it, the operator does not".to_owned()),
+        };
+    }
+    without_contact(s, name, member)
+}
+
+/// Whether the disk that the member is bound to cannot come back. Believed at once.
+fn disk_is_gone(
+    s: &Situation<'_>,
+    name: &str,
+    member: &MemberView,
+    contact: bool,
+) -> Option<String> {
+    if let Some(d) = s.description(name)
+        && d.disk_empty
+        && !member.disk_uuid.is_empty()
+        && d.disk_uuid != member.disk_uuid
+    {
+        return Some("its server says that its disk is empty".to_owned());
+    }
+    if contact {
+        return None;
+    }
+    let Some(claim) = s.claim(name) else {
+        return Some(format!("its volume claim {} is gone", s.claim_name(name)));
+    };
+    if let Some(why) = &claim.volume_gone {
+        return Some(format!("its volume is gone: {why}"));
+    }
+    let pod = s.o.pods.get(name).filter(|pod| pod.started_ms.is_none())?;
+    match pod.last_exit? {
+        Exit::Corrupt => Some("its server says that its disk is damaged".to_owned()),
+        Exit::ForeignDisk => Some("its server says that its disk belongs to another".to_owned()),
+        Exit::LostLog => Some("its server says that its disk lost acknowledged entries".to_owned()),
+        Exit::DiskFull | Exit::Fsync | Exit::Other(_) => None,
+    }
+}
+
+/// The rows of the table for a member that the leader does not reach.
+fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdict {
+    let healing = &s.cluster.spec.healing;
+    let now = s.o.now_ms;
+    let lost_ms = member
+        .last_contact_ms
+        .unwrap_or_else(|| hinted_age(s, name));
+    let patience = u64::try_from(healing.unhealthy_seconds).unwrap_or(0) * 1000;
+    let ends = (patience > 0).then(|| (now + patience).saturating_sub(lost_ms));
+    let pod = s.o.pods.get(name);
+    let wait = |why: String, for_what: &str, until_ms| Verdict::Wait {
+        why,
+        for_what: for_what.to_owned(),
+        until_ms,
+    };
+    if let Some(node) = pod.and_then(|pod| pod.node.as_deref())
+        && !s.o.nodes.is_empty()
+        && !s.o.nodes.get(node).is_some_and(|facts| facts.ready)
+    {
+        let state = if s.o.nodes.contains_key(node) {
+            "does not report"
+        } else {
+            "is gone"
+        };
+        let why = format!("no contact, and its node {node} {state}");
+        return match ends {
+            Some(end) if end <= now => Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000)),
+            _ => wait(why, "its node to come back", ends),
+        };
+    }
+    let why = match pod {
+        None => "no contact, and it has no pod".to_owned(),
+        Some(pod) => format!("no contact; {}", pod_in_words(pod)),
+    };
+    let restarts = s.o.hints.restarts.get(name).copied().unwrap_or(0);
+    let most = u32::try_from(healing.max_restarts).unwrap_or(0);
+    let ran = pod.filter(|pod| pod.node.is_some() || s.o.nodes.is_empty());
+    if let Some(pod) = ran
+        && restarts < most
+    {
+        let grace = if patience == 0 {
+            60_000
+        } else {
+            (patience / u64::from(most + 1)).min(60_000)
+        };
+        let due = (pod.created_ms + grace).max((now + grace).saturating_sub(lost_ms));
+        return if pod.terminating || due > now {
+            wait(why, "its pod to recover", Some(due.max(now)))
+        } else {
+            Verdict::Restart(format!("{why} (for {} s)", lost_ms / 1000))
+        };
+    }
+    match ends {
+        Some(end) if end > now => wait(why, "it to recover", ends),
+        Some(_) if twin_serves(s, name) => {
+            Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000))
+        }
+        Some(_) => Verdict::Stuck(format!(
+            "{why}; no healthy voter runs what it runs, so it is not removed: check the image and the pod template"
+        )),
+        None => wait(why, "somebody: healing.unhealthySeconds is 0", None),
+    }
+}
+
+/// Since when a wait for this member is on record; a lost record starts it anew.
+fn hinted_age(s: &Situation<'_>, name: &str) -> u64 {
+    match &s.o.hints.step {
+        Some((_, Some(member), since)) if member == name => s.o.now_ms.saturating_sub(*since),
+        _ => 0,
+    }
+}
+
+/// Whether another voter serves from the same template: then the template is not to blame.
+fn twin_serves(s: &Situation<'_>, name: &str) -> bool {
+    let inputs = |name: &str| {
+        let pod = s.o.pods.get(name).and_then(|pod| pod.inputs.clone());
+        pod.or_else(|| s.o.sets.get(name).and_then(|set| set.inputs.clone()))
+    };
+    let own = inputs(name);
+    s.view
+        .into_iter()
+        .flat_map(|(_, d)| &d.members)
+        .any(|other| {
+            let serves = s
+                .description(&other.name)
+                .is_some_and(|d| d.phase == Phase::Member);
+            !other.learner
+                && other.name != name
+                && serves
+                && (own.is_none() || inputs(&other.name) == own)
+        })
+}
+
+/// The state of a pod in words.
+pub(super) fn pod_in_words(pod: &PodFacts) -> String {
+    let state = match (pod.terminating, pod.phase) {
+        (true, _) => "its pod is going",
+        (_, PodPhase::Pending) => "its pod is pending",
+        (_, PodPhase::Running) if pod.started_ms.is_none() => "its pod does not stay up",
+        (_, PodPhase::Running) => "its pod runs",
+        (_, PodPhase::Ended) => "its pod ended",
+        (_, PodPhase::Unknown) => "its pod's state is unknown",
+    };
+    match &pod.waiting {
+        Some(waiting) => format!("{state} ({waiting})"),
+        None => state.to_owned(),
+    }
+}

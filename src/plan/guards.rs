@@ -1,0 +1,88 @@
+//! The worst-case projection: when a membership change or a restart is allowed at all. H counts
+//! voters seen healthy within the freshness bound; Unknown counts as not healthy.
+
+use super::situation::{Situation, quorum};
+
+/// Whether a learner may be added now.
+///
+/// # Errors
+/// Why not, in words.
+pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
+    seen(s)?;
+    let (healthy, voters) = (s.healthy(), s.voters.len());
+    if healthy != voters {
+        return Err(format!(
+            "{healthy} of {voters} voters are healthy; all have to be"
+        ));
+    }
+    let most = if s.grows_by_two() { 2 } else { 1 };
+    match s.learners.keys().next() {
+        Some(learner) if s.learners.len() >= most => Err(format!("{learner} is still a learner")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a caught-up learner may become a voter now.
+///
+/// # Errors
+/// Why not, in words.
+pub(super) fn promote(s: &Situation<'_>) -> Result<(), String> {
+    seen(s)?;
+    let (healthy, voters) = (s.healthy(), s.voters.len());
+    let needed = quorum(voters + 1);
+    if voters == 1 || healthy >= needed {
+        return Ok(());
+    }
+    Err(format!(
+        "{healthy} of {voters} voters are healthy; {needed} have to be"
+    ))
+}
+
+/// Whether a voter may be removed now.
+///
+/// # Errors
+/// Why not, in words.
+pub(super) fn remove_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
+    seen(s)?;
+    let voters = s.voters.len();
+    if voters <= 1 {
+        return Err("the last voter is never removed".to_owned());
+    }
+    let rest = others_healthy(s, member);
+    let needed = quorum(voters - 1);
+    if rest >= needed {
+        return Ok(());
+    }
+    Err(format!(
+        "{rest} other voters are healthy; {needed} have to be"
+    ))
+}
+
+/// Whether a voter's pod may be deleted now.
+///
+/// # Errors
+/// Why not, in words.
+pub(super) fn restart_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
+    seen(s)?;
+    let rest = others_healthy(s, member);
+    let needed = quorum(s.voters.len());
+    if rest >= needed {
+        return Ok(());
+    }
+    Err(format!(
+        "{rest} other voters are healthy; {needed} have to be"
+    ))
+}
+
+fn others_healthy(s: &Situation<'_>, member: &str) -> usize {
+    s.voters
+        .iter()
+        .filter(|(name, seat)| *name != member && seat.healthy())
+        .count()
+}
+
+fn seen(s: &Situation<'_>) -> Result<(), String> {
+    s.view
+        .map(|_| ())
+        .ok_or_else(|| "no leader with a quorum was seen".to_owned())
+}

@@ -1,0 +1,255 @@
+//! The invariants, looked at a second time: a plan that would break one is refused as a whole.
+//! Written against the facts alone and not with the rules' helpers, so that a mistake there does
+//! not excuse itself here.
+
+use crate::crd::{ValidatedCluster, claim_name};
+
+use super::observed::{ClaimState, Description, MemberView, Observed, Phase};
+use super::situation::{CONTACT_MS, FRESH_MS};
+use super::step::{Action, Step};
+
+/// The invariants that these steps would break, in words; empty for a sound plan.
+pub(super) fn lint(o: &Observed, cluster: &ValidatedCluster, steps: &[Step]) -> Vec<String> {
+    let facts = Facts {
+        o,
+        cluster,
+        leader: leader(o, cluster),
+    };
+    let mut refused = Vec::new();
+    let changes = steps
+        .iter()
+        .filter(|step| step.action.is_membership())
+        .count();
+    if changes > 1 {
+        refused.push("I2: more than one membership change in a plan".to_owned());
+    }
+    for step in steps {
+        if let Err(why) = facts.check(&step.action) {
+            refused.push(format!("{}: {why}", step.action));
+        }
+    }
+    refused
+}
+
+struct Facts<'a> {
+    o: &'a Observed,
+    cluster: &'a ValidatedCluster,
+    leader: Option<(&'a str, &'a Description)>,
+}
+
+impl Facts<'_> {
+    fn check(&self, action: &Action) -> Result<(), String> {
+        match action {
+            Action::CreateLatch { .. } => {
+                refuse(self.o.latch.is_some(), "I7: there is an identity already")?;
+                refuse(
+                    self.o.status_cluster_id.is_some(),
+                    "I7: the cluster was formed before",
+                )
+            }
+            Action::Bootstrap {
+                member, disk_uuid, ..
+            } => self.bootstrap(member, disk_uuid),
+            Action::AddLearner {
+                member, disk_uuid, ..
+            } => self.add_learner(member, disk_uuid),
+            Action::Promote { id, .. } => self.promote(*id),
+            Action::Transfer { from, to_id, .. } => {
+                refuse(
+                    self.leader.is_none_or(|(name, _)| name != from),
+                    "it does not lead",
+                )?;
+                let to = self.members().find(|m| m.id == *to_id && !m.learner);
+                refuse(
+                    !to.is_some_and(|m| self.reached(m)),
+                    "I3: the voter is not in contact",
+                )
+            }
+            Action::Remove { id, .. } => self.remove(*id),
+            Action::DeletePod { member, .. } => self.delete_pod(member),
+            Action::DeleteSet { member, .. } => {
+                refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
+                refuse(
+                    self.members().any(|m| m.name == *member),
+                    "I4: it is a member",
+                )
+            }
+            Action::DeleteClaim { claim, .. } => {
+                refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
+                let mut names = self
+                    .members()
+                    .map(|m| claim_name(&m.name, &self.cluster.uid));
+                refuse(names.any(|name| name == *claim), "I1: a member lives on it")
+            }
+            Action::CreateClaim { member, .. } => {
+                refuse(
+                    self.members().any(|m| m.name == *member),
+                    "I6: a member has this name",
+                )?;
+                let mut tombstones = self.leader.into_iter().flat_map(|(_, d)| &d.tombstones);
+                refuse(
+                    tombstones.any(|(_, name)| name == member),
+                    "a removed member had this name",
+                )
+            }
+            Action::ApplyObject(_)
+            | Action::GrowClaim { .. }
+            | Action::MarkClaim { .. }
+            | Action::OwnClaim { .. }
+            | Action::Retire { .. }
+            | Action::ApplySet { .. } => Ok(()),
+        }
+    }
+
+    fn bootstrap(&self, member: &str, disk_uuid: &str) -> Result<(), String> {
+        refuse(
+            self.o.status_cluster_id.is_some(),
+            "I6: the cluster was formed before",
+        )?;
+        refuse(self.leader.is_some(), "I7: the cluster lives")?;
+        let latch = self.o.latch.as_ref().ok_or("I7: there is no identity")?;
+        refuse(latch.seed != member, "I7: it is not the seed")?;
+        let uid = Some(self.cluster.uid.clone());
+        let ours = || {
+            self.o
+                .claims
+                .values()
+                .filter(|claim| claim.cluster_uid == uid)
+        };
+        refuse(
+            ours().any(|claim| claim.state != ClaimState::New),
+            "I6: a member lived before",
+        )?;
+        refuse(
+            ours().count() != 1,
+            "I6: there are other volumes of this cluster",
+        )?;
+        let described = self.o.descriptions.get(member).ok_or("it did not answer")?;
+        let empty = described.phase == Phase::Standby && described.disk_empty;
+        refuse(
+            !empty || described.disk_uuid != disk_uuid,
+            "I6: its disk is not the empty one",
+        )
+    }
+
+    fn add_learner(&self, member: &str, disk_uuid: &str) -> Result<(), String> {
+        let (healthy, voters) = self.count()?;
+        refuse(healthy < voters, "I5: a voter is not healthy")?;
+        let learners = self.members().filter(|m| m.learner).count();
+        let most = if voters == 1 && self.cluster.target() >= 3 {
+            2
+        } else {
+            1
+        };
+        refuse(learners >= most, "I2: there is a learner already")?;
+        refuse(
+            self.members().any(|m| m.name == member),
+            "it is a member already",
+        )?;
+        refuse(
+            self.members().any(|m| m.disk_uuid == disk_uuid),
+            "its disk is a member's",
+        )
+    }
+
+    fn promote(&self, id: u64) -> Result<(), String> {
+        let (healthy, voters) = self.count()?;
+        let learner = self
+            .members()
+            .find(|m| m.id == id && m.learner)
+            .ok_or("it is no learner")?;
+        refuse(
+            !self.reached(learner) || !learner.promotable,
+            "I3: it has not caught up",
+        )?;
+        refuse(
+            voters > 1 && healthy < (voters + 1) / 2 + 1,
+            "I3: too few healthy voters",
+        )
+    }
+
+    fn remove(&self, id: u64) -> Result<(), String> {
+        let (healthy, voters) = self.count()?;
+        let member = self
+            .members()
+            .find(|m| m.id == id)
+            .ok_or("it is no member")?;
+        if member.learner {
+            return Ok(());
+        }
+        refuse(voters < 2, "I3: it is the last voter")?;
+        let is_healthy = self.healthy(member);
+        let rest = healthy - usize::from(is_healthy);
+        refuse(
+            rest < (voters - 1) / 2 + 1,
+            "I3: the rest would have no quorum",
+        )?;
+        let surplus = voters > self.cluster.target();
+        let foreign = self.disk_differs(member);
+        refuse(
+            !surplus && self.reached(member) && !foreign,
+            "I4: the leader reaches it",
+        )
+    }
+
+    fn delete_pod(&self, member: &str) -> Result<(), String> {
+        let Some(view) = self.members().find(|m| m.name == member && !m.learner) else {
+            return Ok(());
+        };
+        let (healthy, voters) = self.count()?;
+        refuse(
+            self.healthy(view),
+            "I3: this version restarts no healthy voter",
+        )?;
+        refuse(healthy < voters / 2 + 1, "I3: the rest has no quorum")
+    }
+
+    /// Healthy voters and all voters.
+    fn count(&self) -> Result<(usize, usize), String> {
+        refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
+        let voters = || self.members().filter(|m| !m.learner);
+        Ok((
+            voters().filter(|m| self.healthy(m)).count(),
+            voters().count(),
+        ))
+    }
+
+    fn members(&self) -> impl Iterator<Item = &MemberView> {
+        self.leader.into_iter().flat_map(|(_, d)| &d.members)
+    }
+
+    fn reached(&self, member: &MemberView) -> bool {
+        let leads = self.leader.is_some_and(|(_, d)| d.member_id == member.id);
+        leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS)
+    }
+
+    fn healthy(&self, member: &MemberView) -> bool {
+        let ours = crate::crd::member_number(&self.cluster.name, &member.name).is_some();
+        let answers = self.o.descriptions.get(&member.name);
+        let answers = answers.is_some_and(|d| d.age_ms <= FRESH_MS && d.phase == Phase::Member);
+        self.reached(member) && (answers || !ours)
+    }
+
+    fn disk_differs(&self, member: &MemberView) -> bool {
+        let described = self.o.descriptions.get(&member.name);
+        described.is_some_and(|d| d.disk_empty && d.disk_uuid != member.disk_uuid)
+    }
+}
+
+fn refuse(broken: bool, why: &str) -> Result<(), String> {
+    if broken { Err(why.to_owned()) } else { Ok(()) }
+}
+
+/// The leader with a quorum of the highest term, by the facts alone.
+fn leader<'a>(o: &'a Observed, cluster: &ValidatedCluster) -> Option<(&'a str, &'a Description)> {
+    let mut best: Option<(&str, &Description)> = None;
+    for (name, d) in &o.descriptions {
+        let stale = d.age_ms > FRESH_MS || o.pods.get(name).is_some_and(|p| p.uid != d.pod_uid);
+        let ours = d.cluster_uid.as_deref() == Some(cluster.uid.as_str());
+        let newer = best.is_none_or(|(_, b)| d.term >= b.term);
+        if d.leads && d.phase == Phase::Member && ours && !stale && newer {
+            best = Some((name, d));
+        }
+    }
+    best
+}

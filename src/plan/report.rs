@@ -1,0 +1,374 @@
+//! From the rules' answer to what people see: the step in hand, one sentence, conditions and the
+//! status. From the same view as the plan; never claims health that was not seen.
+
+mod conditions;
+mod members;
+
+use jiff::Timestamp;
+
+use crate::crd::{
+    Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, StepState, StepStatus,
+};
+
+use super::draft::{Draft, Wait};
+use super::observed::{ClaimState, Hints, InvalidCluster, JoinFailure, Observed};
+use super::situation::Situation;
+use super::step::{Action, Plan, Progress, Step};
+
+/// Look again this soon while something is under way.
+const REQUEUE_WAITING_MS: u64 = 1_000;
+/// Look again this soon at rest.
+const REQUEUE_RESTING_MS: u64 = 10_000;
+
+/// The plan for a valid resource that is not being deleted.
+pub(super) fn plan(s: &Situation<'_>, draft: Draft) -> Plan {
+    let progress = progress(s.o, &draft);
+    let next = next(s, &draft);
+    let summary = summary(s, &draft, next.as_deref());
+    let conditions = conditions::all(s, &draft);
+    let mut status = status(s, &draft);
+    status.summary = Some(summary.clone());
+    status.step = progress
+        .as_ref()
+        .map(|progress| step_status(progress, next.as_deref()));
+    let resting = draft.steps.is_empty() && draft.waits.is_empty();
+    Plan {
+        steps: draft.steps,
+        holds: draft.holds,
+        notes: draft.notes,
+        progress,
+        next,
+        summary,
+        conditions,
+        status,
+        requeue_ms: if resting {
+            REQUEUE_RESTING_MS
+        } else {
+            REQUEUE_WAITING_MS
+        },
+    }
+}
+
+/// Rule 0: the resource is being deleted.
+pub(super) fn deleting(o: &Observed) -> Plan {
+    let why = "the resource is being deleted; its objects go with it".to_owned();
+    let mut plan = nothing(o, why.clone());
+    plan.conditions = conditions::only_stalled(false, "Deleting", &why);
+    plan
+}
+
+/// The resource breaks its own rules.
+pub(super) fn invalid(o: &Observed, invalid: &InvalidCluster) -> Plan {
+    let why = format!(
+        "the resource is invalid, nothing is changed: {}",
+        invalid.problems
+    );
+    let mut plan = nothing(o, why.clone());
+    plan.conditions = conditions::only_stalled(true, "InvalidSpec", &why);
+    plan
+}
+
+fn nothing(o: &Observed, summary: String) -> Plan {
+    let status = EtcdClusterStatus {
+        summary: Some(summary.clone()),
+        cluster_id: o.status_cluster_id.clone(),
+        ..EtcdClusterStatus::default()
+    };
+    Plan {
+        steps: Vec::new(),
+        holds: Vec::new(),
+        notes: Vec::new(),
+        progress: None,
+        next: None,
+        summary,
+        conditions: Vec::new(),
+        status,
+        requeue_ms: REQUEUE_RESTING_MS,
+    }
+}
+
+/// The step in hand: the first act, else the first wait.
+fn progress(o: &Observed, draft: &Draft) -> Option<Progress> {
+    let hinted = |action: &str, member: Option<&str>| match &o.hints.step {
+        Some((a, m, since)) if a == action && m.as_deref() == member => Some(*since),
+        _ => None,
+    };
+    if let Some(Step { action, .. }) = draft.steps.first() {
+        let since = hinted(action.word(), action.member()).unwrap_or(o.now_ms);
+        return Some(Progress {
+            action: action.word(),
+            member: action.member().map(str::to_owned),
+            state: StepState::Acting,
+            reason: action.word(),
+            waiting_for: None,
+            since_ms: since,
+            deadline_ms: None,
+        });
+    }
+    let Wait {
+        action,
+        member,
+        reason,
+        waiting_for,
+        since_ms,
+        deadline_ms,
+    } = draft.waits.first()?;
+    let since = since_ms
+        .or_else(|| hinted(action, member.as_deref()))
+        .unwrap_or(o.now_ms);
+    Some(Progress {
+        action,
+        member: member.clone(),
+        state: StepState::Waiting,
+        reason,
+        waiting_for: Some(waiting_for.clone()),
+        since_ms: since,
+        deadline_ms: *deadline_ms,
+    })
+}
+
+fn step_status(progress: &Progress, next: Option<&str>) -> StepStatus {
+    StepStatus {
+        action: progress.action.to_owned(),
+        member: progress.member.clone(),
+        state: progress.state,
+        reason: progress.reason.to_owned(),
+        waiting_for: progress.waiting_for.clone(),
+        next: next.map(str::to_owned),
+        start_time: Some(timestamp(progress.since_ms)),
+        deadline: progress.deadline_ms.map(timestamp),
+    }
+}
+
+/// What follows the step in hand, in words.
+fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
+    let target = s.cluster.target();
+    let (word, member, rule) = match (draft.steps.first(), draft.waits.first()) {
+        (Some(step), _) => (step.action.word(), step.action.member(), step.rule),
+        (None, Some(wait)) => (wait.action, wait.member.as_deref(), 0),
+        (None, None) => return None,
+    };
+    let member = member.unwrap_or("the next member");
+    let joins = format!("{member} is added as a learner");
+    Some(match word {
+        "CreateLatch" => format!("{member} gets a volume and a pod and forms the cluster"),
+        "Bootstrap" if target > 1 => format!("grow to {target} members"),
+        "CreateClaim" if s.view.is_none() => format!("{member} forms the cluster"),
+        "ApplySet" if rule == 5 => format!("{member} forms the cluster"),
+        "CreateClaim" => joins,
+        "ApplySet" if rule == 13 => joins,
+        "AddLearner" => format!("{member} catches up and is promoted"),
+        "Promote" if s.voters.len() + 1 < target => {
+            format!("on to {target} members, {} are there", s.voters.len() + 1)
+        }
+        "Transfer" | "Retire" => format!("{member} is removed"),
+        "Remove" if s.voters.len() <= target => "a new member takes its place".to_owned(),
+        "Heal" => format!("{member} is replaced if it does not come back"),
+        _ => return None,
+    })
+}
+
+/// One plain sentence.
+fn summary(s: &Situation<'_>, draft: &Draft, next: Option<&str>) -> String {
+    if let Some((reason, text)) = &draft.stalled {
+        return format!("{reason}: {text}");
+    }
+    let then = next
+        .map(|next| format!("; then {next}"))
+        .unwrap_or_default();
+    if let Some(step) = draft.steps.first() {
+        return format!("{}{then}", step.action);
+    }
+    if let Some(wait) = draft.waits.first() {
+        return format!("waiting for {}{then}", wait.waiting_for);
+    }
+    let paused = if s.cluster.spec.paused {
+        "paused; "
+    } else {
+        ""
+    };
+    match s.view {
+        Some((leader, _)) => format!("{paused}{}, {leader} leads", count(s.voters.len(), "voter")),
+        None => format!("{paused}no leader with a quorum was seen"),
+    }
+}
+
+pub(super) fn count(n: usize, what: &str) -> String {
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
+}
+
+fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
+    let members = members::rows(s, draft);
+    let small = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    let voters = if s.view.is_some() {
+        s.voters.len()
+    } else {
+        s.o.hints.voters.len()
+    };
+    let ready = ready_voters(s);
+    let updated = s
+        .voters
+        .keys()
+        .filter(|name| super::victims::updated(s, name))
+        .count();
+    EtcdClusterStatus {
+        observed_generation: Some(s.cluster.generation),
+        replicas: Some(small(voters)),
+        ready_replicas: Some(small(ready)),
+        updated_replicas: Some(small(updated)),
+        ready: Some(format!("{ready}/{}", s.cluster.target())),
+        updated: Some(format!("{updated}/{voters}")),
+        selector: Some(format!("{LABEL_CLUSTER_UID}={}", s.cluster.uid)),
+        cluster_uid: s.o.latch.as_ref().map(|latch| latch.cluster_uid.clone()),
+        incarnation: s
+            .o
+            .latch
+            .as_ref()
+            .and_then(|latch| i64::try_from(latch.incarnation).ok()),
+        cluster_id: cluster_id(s),
+        version: lowest_version(s),
+        leader: s.view.map(|(leader, _)| leader.to_owned()),
+        endpoints: Some(Endpoints {
+            client: s.o.client_endpoint.clone(),
+        }),
+        summary: None,
+        step: None,
+        members,
+        leftovers: leftovers(s),
+        join_failures: join_failures(s, draft),
+        conditions: Vec::new(),
+    }
+}
+
+/// Voters that say within the freshness bound that they answer linearizable reads.
+pub(super) fn ready_voters(s: &Situation<'_>) -> usize {
+    s.voters
+        .keys()
+        .filter(|name| s.description(name).is_some_and(|d| d.ready))
+        .count()
+}
+
+fn cluster_id(s: &Situation<'_>) -> Option<String> {
+    let mut described =
+        s.o.descriptions
+            .keys()
+            .filter_map(|name| s.description(name));
+    let seen = described
+        .find(|d| d.cluster_id != 0 && d.cluster_uid.as_deref() == Some(s.cluster.uid.as_str()));
+    seen.map(|d| format!("{:x}", d.cluster_id))
+        .or_else(|| s.o.status_cluster_id.clone())
+}
+
+fn lowest_version(s: &Situation<'_>) -> Option<String> {
+    let parts = |version: &str| -> Vec<u64> {
+        version
+            .split(['.', '-'])
+            .map(|part| part.parse().unwrap_or(0))
+            .collect()
+    };
+    let versions = s
+        .voters
+        .keys()
+        .filter_map(|name| Some(s.description(name)?.version.clone()));
+    versions
+        .filter(|version| !version.is_empty())
+        .min_by_key(|version| parts(version))
+}
+
+fn leftovers(s: &Situation<'_>) -> Vec<Leftover> {
+    let claims = s.o.claims.iter().filter_map(|(name, claim)| {
+        let ours = claim.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+        let reason = if !ours {
+            "it belongs to another life of this name and is never adopted; delete it when its data is not needed"
+        } else if claim.state == ClaimState::Retired {
+            "its member was removed and storage.retention.whenRemoved keeps it; delete it when its data is not needed"
+        } else {
+            return None;
+        };
+        let kind = "PersistentVolumeClaim".to_owned();
+        Some(Leftover { kind, name: name.clone(), reason: reason.to_owned() })
+    });
+    claims.take(64).collect()
+}
+
+fn join_failures(s: &Situation<'_>, draft: &Draft) -> Option<JoinFailures> {
+    let before = draft.remembered.as_ref();
+    let first = draft.steps.first().map(|step| &step.action);
+    let failed = draft
+        .failed_joins
+        .iter()
+        .find(|(action, _)| Some(action) == first);
+    let known = |failure: &JoinFailure| JoinFailures {
+        count: i32::try_from(failure.count).unwrap_or(i32::MAX),
+        last_time: timestamp(failure.last_ms),
+        inputs: failure.inputs.clone(),
+        reason: failure.reason.clone(),
+    };
+    let Some((_, reason)) = failed else {
+        return before.map(known);
+    };
+    Some(known(&JoinFailure {
+        count: before.map_or(0, |failure| failure.count) + 1,
+        last_ms: s.o.now_ms,
+        inputs: s.o.wanted_inputs.clone(),
+        reason: reason.clone(),
+    }))
+}
+
+impl Hints {
+    /// Reads back what earlier passes wrote. What cannot be read is forgotten.
+    pub fn from_status(status: &EtcdClusterStatus) -> Hints {
+        let step = status.step.as_ref().and_then(|step| {
+            let since = millis(step.start_time.as_deref()?)?;
+            Some((step.action.clone(), step.member.clone(), since))
+        });
+        let restarts = status.members.iter().filter_map(|member| {
+            Some((member.name.clone(), u32::try_from(member.restarts?).ok()?))
+        });
+        let join_failures = status.join_failures.as_ref().and_then(|failures| {
+            Some(JoinFailure {
+                count: u32::try_from(failures.count).ok()?,
+                last_ms: millis(&failures.last_time)?,
+                inputs: failures.inputs.clone(),
+                reason: failures.reason.clone(),
+            })
+        });
+        let voters = status
+            .members
+            .iter()
+            .filter(|m| m.role == crate::crd::MemberRole::Voter);
+        Hints {
+            step,
+            restarts: restarts.collect(),
+            join_failures,
+            voters: voters.map(|member| member.name.clone()).collect(),
+        }
+    }
+}
+
+/// A time as the API writes it.
+pub(super) fn timestamp(ms: u64) -> String {
+    let whole = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
+    Timestamp::from_second(whole)
+        .unwrap_or(Timestamp::MAX)
+        .to_string()
+}
+
+fn millis(text: &str) -> Option<u64> {
+    u64::try_from(text.parse::<Timestamp>().ok()?.as_millisecond()).ok()
+}
+
+/// Times that the operator replaced a member's pod, after this plan's first step.
+fn restarts(s: &Situation<'_>, draft: &Draft, name: &str, healthy: bool) -> Option<i32> {
+    let before = s.o.hints.restarts.get(name).copied().unwrap_or(0);
+    let now = match draft.steps.first().map(|step| (&step.action, step.rule)) {
+        Some((Action::DeletePod { member, .. }, 10)) if member == name => before + 1,
+        _ if healthy => 0,
+        _ => before,
+    };
+    (now > 0).then(|| i32::try_from(now).unwrap_or(i32::MAX))
+}

@@ -1,0 +1,213 @@
+//! The conditions. Each says True only for what was seen in this pass, and Unknown where nothing
+//! was seen.
+
+use crate::crd::ConditionStatus::{False, True, Unknown};
+use crate::crd::{ConditionStatus, ConditionType};
+use crate::plan::draft::Draft;
+use crate::plan::situation::{Situation, quorum};
+use crate::plan::step::ConditionInput;
+
+use super::{count, ready_voters};
+
+/// All conditions of a planned pass.
+pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
+    vec![
+        ready(s, draft),
+        available(s),
+        quorate(s),
+        progressing(s, draft),
+        degraded(s),
+        stalled(draft),
+    ]
+}
+
+/// Where nothing is planned at all: only whether somebody has to act is known.
+pub(super) fn only_stalled(stalled: bool, reason: &'static str, why: &str) -> Vec<ConditionInput> {
+    ConditionType::ALL
+        .into_iter()
+        .map(|type_| match type_ {
+            ConditionType::Stalled => input(type_, stalled.into(), reason, why),
+            ConditionType::Progressing => input(type_, False, reason, why),
+            _ => input(type_, Unknown, reason, "the members were not asked"),
+        })
+        .collect()
+}
+
+fn input(
+    type_: ConditionType,
+    status: ConditionStatus,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> ConditionInput {
+    ConditionInput {
+        type_,
+        status,
+        reason,
+        message: message.into(),
+    }
+}
+
+fn ready(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
+    let type_ = ConditionType::Ready;
+    let (target, voters, ready) = (s.cluster.target(), s.voters.len(), ready_voters(s));
+    let message = format!("{ready} of {target} wanted voters are ready");
+    if s.view.is_none() {
+        let seen = s.bootstrapped();
+        return match seen {
+            true => input(
+                type_,
+                Unknown,
+                "NoQuorumSeen",
+                "no leader with a quorum was seen",
+            ),
+            false => input(type_, False, "NotFormed", "the cluster is not formed yet"),
+        };
+    }
+    if draft.stalled.is_some() {
+        return input(type_, False, "Stalled", message);
+    }
+    if voters == target && ready == target && s.healthy() == voters {
+        return input(type_, True, "AllVotersReady", message);
+    }
+    let reason = if voters == target {
+        "VotersNotReady"
+    } else {
+        "WrongSize"
+    };
+    input(type_, False, reason, message)
+}
+
+fn available(s: &Situation<'_>) -> ConditionInput {
+    let type_ = ConditionType::Available;
+    let described: Vec<_> =
+        s.o.descriptions
+            .keys()
+            .filter_map(|name| Some((name, s.description(name)?)))
+            .collect();
+    if let Some((name, _)) = described.iter().find(|(_, d)| d.ready) {
+        return input(
+            type_,
+            True,
+            "Serving",
+            format!("{name} answers linearizable reads"),
+        );
+    }
+    if described.is_empty() && s.bootstrapped() {
+        return input(
+            type_,
+            Unknown,
+            "NoAnswer",
+            "no member answered the operator",
+        );
+    }
+    input(
+        type_,
+        False,
+        "NotServing",
+        "no member that answered serves linearizable reads",
+    )
+}
+
+fn quorate(s: &Situation<'_>) -> ConditionInput {
+    let type_ = ConditionType::Quorate;
+    if let Some((leader, _)) = s.view {
+        let (healthy, voters) = (s.healthy(), s.voters.len());
+        let spare = healthy.saturating_sub(quorum(voters));
+        let message = format!(
+            "{leader} leads; {healthy} of {voters} voters are healthy, {spare} more may fail"
+        );
+        return input(type_, True, "LeaderSeen", message);
+    }
+    if !s.bootstrapped() {
+        return input(type_, False, "NotFormed", "the cluster is not formed yet");
+    }
+    let known = s.o.hints.voters.len();
+    let answered =
+        s.o.hints
+            .voters
+            .iter()
+            .filter(|name| s.description(name).is_some())
+            .count();
+    if known > 0 && answered >= quorum(known) {
+        let message = format!("{answered} of {known} voters answer, and none of them leads");
+        return input(type_, False, "NoLeader", message);
+    }
+    let message = format!("{answered} of {known} voters answered the operator: too few to tell");
+    input(type_, Unknown, "NoQuorumSeen", message)
+}
+
+fn progressing(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
+    let type_ = ConditionType::Progressing;
+    if let Some(step) = draft.steps.first() {
+        return input(
+            type_,
+            True,
+            step.action.word(),
+            format!("{}: {}", step.action, step.reason),
+        );
+    }
+    if let Some(wait) = draft.waits.first() {
+        return input(
+            type_,
+            True,
+            wait.reason,
+            format!("waiting for {}", wait.waiting_for),
+        );
+    }
+    if s.cluster.spec.paused {
+        return input(type_, False, "Paused", "paused by spec.paused");
+    }
+    input(type_, False, "AtRest", "nothing to do")
+}
+
+fn degraded(s: &Situation<'_>) -> ConditionInput {
+    let type_ = ConditionType::Degraded;
+    let target = s.cluster.target();
+    if s.view.is_none() {
+        return match s.bootstrapped() {
+            true => input(
+                type_,
+                Unknown,
+                "NoQuorumSeen",
+                "no leader with a quorum was seen",
+            ),
+            false => input(type_, False, "NotFormed", "the cluster is not formed yet"),
+        };
+    }
+    let sick: Vec<String> = s
+        .voters
+        .iter()
+        .filter_map(|(name, seat)| Some(format!("{name}: {}", seat.verdict.why()?)))
+        .collect();
+    if !sick.is_empty() {
+        return input(type_, True, "MemberUnhealthy", sick.join("; "));
+    }
+    if s.voters.len() < target {
+        let message = format!("{} of {target}", count(s.voters.len(), "voter"));
+        return input(type_, True, "TooFewMembers", message);
+    }
+    if s.voters.len().is_multiple_of(2) {
+        let voters = s.voters.len();
+        let message = format!(
+            "{voters} voters need {} for a quorum and tolerate {} failures, as many as {} voters do: an odd size is better",
+            quorum(voters),
+            voters - quorum(voters),
+            voters - 1
+        );
+        return input(type_, False, "EvenSize", message);
+    }
+    let spare = s.voters.len() - quorum(s.voters.len());
+    let message = format!(
+        "{} tolerate {spare} failures",
+        count(s.voters.len(), "voter")
+    );
+    input(type_, False, "AsWanted", message)
+}
+
+fn stalled(draft: &Draft) -> ConditionInput {
+    let type_ = ConditionType::Stalled;
+    match &draft.stalled {
+        Some((reason, why)) => input(type_, True, reason, why.clone()),
+        None => input(type_, False, "NotStalled", "the operator goes on by itself"),
+    }
+}

@@ -1,0 +1,100 @@
+//! One row a member: voters, learners, standbys and those on their way out.
+
+use crate::crd::{MemberHealth, MemberRole, MemberStatus, pod_name};
+use crate::plan::draft::Draft;
+use crate::plan::evidence::{Verdict, pod_in_words};
+use crate::plan::observed::Phase;
+use crate::plan::rules::lag;
+use crate::plan::situation::{Seat, Situation};
+use crate::plan::victims::updated;
+
+/// The rows, by name.
+pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
+    let mut rows: Vec<MemberStatus> = Vec::new();
+    for (name, seat) in &s.voters {
+        rows.push(seated(s, draft, name, seat, MemberRole::Voter));
+    }
+    for (name, seat) in &s.learners {
+        rows.push(seated(s, draft, name, seat, MemberRole::Learner));
+    }
+    for name in &s.standbys {
+        rows.push(unseated(s, draft, name, MemberRole::Standby));
+    }
+    for name in &s.leaving {
+        rows.push(unseated(s, draft, name, MemberRole::Leaving));
+    }
+    if s.view.is_none() {
+        for name in &s.o.hints.voters {
+            if !rows.iter().any(|row| row.name == *name) {
+                rows.push(unseated(s, draft, name, MemberRole::Voter));
+            }
+        }
+    }
+    rows.sort_by_key(|row| {
+        (
+            crate::crd::member_number(&s.cluster.name, &row.name).unwrap_or(u64::MAX),
+            row.name.clone(),
+        )
+    });
+    rows
+}
+
+fn seated(
+    s: &Situation<'_>,
+    draft: &Draft,
+    name: &str,
+    seat: &Seat<'_>,
+    role: MemberRole,
+) -> MemberStatus {
+    let mut row = blank(s, name, role);
+    row.id = Some(format!("{:x}", seat.view.id));
+    row.leader = s.view.is_some_and(|(leader, _)| leader == name);
+    row.health = match seat.verdict {
+        Verdict::Healthy => MemberHealth::Healthy,
+        Verdict::Unknown(_) => MemberHealth::Unknown,
+        _ => MemberHealth::Unhealthy,
+    };
+    row.reason = seat.verdict.why().map(str::to_owned);
+    if role == MemberRole::Learner {
+        row.lag_entries = i64::try_from(lag(s, seat)).ok();
+    }
+    row.restarts = super::restarts(s, draft, name, seat.healthy());
+    row
+}
+
+fn unseated(s: &Situation<'_>, draft: &Draft, name: &str, role: MemberRole) -> MemberStatus {
+    let mut row = blank(s, name, role);
+    row.reason = match (s.description(name), s.o.pods.get(name)) {
+        (Some(d), _) if d.phase == Phase::Member => {
+            Some("it answers, but no leader with a quorum was seen".to_owned())
+        }
+        (Some(d), _) => Some(format!("its server says that it is {:?}", d.phase)),
+        (None, Some(pod)) => Some(format!("it does not answer; {}", pod_in_words(pod))),
+        (None, None) => Some("it has no pod".to_owned()),
+    };
+    row.restarts = super::restarts(s, draft, name, false);
+    row
+}
+
+fn blank(s: &Situation<'_>, name: &str, role: MemberRole) -> MemberStatus {
+    let pod = s.o.pods.get(name);
+    let version = s
+        .description(name)
+        .map(|d| d.version.clone())
+        .filter(|v| !v.is_empty());
+    MemberStatus {
+        name: name.to_owned(),
+        id: None,
+        role,
+        leader: false,
+        health: MemberHealth::Unknown,
+        reason: None,
+        lag_entries: None,
+        version,
+        pod_name: pod.map(|_| pod_name(name)),
+        node_name: pod.and_then(|pod| pod.node.clone()),
+        volume_claim_name: s.claim(name).map(|_| s.claim_name(name)),
+        updated: pod.is_some() && updated(s, name),
+        restarts: None,
+    }
+}

@@ -1,0 +1,269 @@
+//! Rule 5: identity first, then one seed. A cluster is formed once in the life of a resource;
+//! where its data may have existed, nothing is ever formed again. And rule 7's first half: what
+//! is said when no leader with a quorum answers.
+
+use crate::crd::{RetentionPolicy, member_name};
+use crate::plan::draft::Draft;
+use crate::plan::evidence::pod_in_words;
+use crate::plan::observed::{ClaimState, Latch, Phase};
+use crate::plan::situation::{Situation, quorum};
+use crate::plan::step::{Action, Class};
+
+/// The identity latch. Returns whether the plan ends here.
+pub(super) fn latch(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    if let Some(latch) = &s.o.latch {
+        if latch.cluster_uid == s.cluster.uid {
+            return false;
+        }
+        draft.stall(
+            "NameConflict",
+            "the identity latch was made for another UID: delete the Secret if that cluster is gone",
+        );
+        return true;
+    }
+    if s.bootstrapped() {
+        return data_lost(
+            s,
+            draft,
+            "the identity latch is gone, but the cluster was formed before",
+        );
+    }
+    if let Some((claim, _)) = s.our_claims().next() {
+        return data_lost(
+            s,
+            draft,
+            &format!("there is no identity latch, but claim {claim} exists"),
+        );
+    }
+    let seed = match s.o.sets.keys().next() {
+        None => member_name(&s.cluster.name, 1),
+        Some(_) => s.next_name(),
+    };
+    let action = Action::CreateLatch {
+        seed,
+        nonce: s.o.entropy.clone(),
+    };
+    draft.step(5, action, "nothing of the cluster exists yet");
+    true
+}
+
+/// The first member. Returns whether the plan ends here.
+pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let Some(latch) = &s.o.latch else { return true };
+    if s.bootstrapped() {
+        return mark_joined(s, draft);
+    }
+    let seed = latch.seed.as_str();
+    let claim_name = s.claim_name(seed);
+    if let Some((other, _)) = s.our_claims().find(|(name, _)| *name != claim_name) {
+        return data_lost(
+            s,
+            draft,
+            &format!("claim {other} exists although no cluster was formed"),
+        );
+    }
+    draft.hold(
+        Class::Membership,
+        format!("the cluster is not formed yet; {seed} does it"),
+    );
+    let Some(claim) = s.claim(seed) else {
+        // The claim comes before the set: a set without it means that the disk was exchanged.
+        if s.o.sets.contains_key(seed) {
+            return data_lost(
+                s,
+                draft,
+                &format!("the volume claim of the seed {seed} is gone"),
+            );
+        }
+        let action = Action::CreateClaim {
+            member: seed.to_owned(),
+            claim: claim_name,
+        };
+        draft.step(5, action, "the seed needs a volume");
+        return true;
+    };
+    if claim.terminating {
+        draft.wait(
+            "Bootstrap",
+            seed,
+            "Terminating",
+            format!("claim {claim_name} to be gone"),
+        );
+        return true;
+    }
+    let current =
+        s.o.sets
+            .get(seed)
+            .is_some_and(|set| set.inputs.as_ref() == Some(&s.o.wanted_inputs));
+    if !current {
+        let action = Action::ApplySet {
+            member: seed.to_owned(),
+            claim: claim_name,
+        };
+        draft.step(5, action, "the seed needs a pod of the current spec");
+        return true;
+    }
+    form(s, draft, latch, &claim.uid);
+    true
+}
+
+/// The seed's set stands: form the cluster once its server says that its disk is empty.
+fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
+    let seed = latch.seed.as_str();
+    let pod = s.o.pods.get(seed);
+    if let Some(pod) = pod
+        && !pod.terminating
+        && pod
+            .inputs
+            .as_ref()
+            .is_some_and(|inputs| *inputs != s.o.wanted_inputs)
+    {
+        let action = Action::DeletePod {
+            member: seed.to_owned(),
+            uid: pod.uid.clone(),
+        };
+        draft.step(
+            5,
+            action,
+            "it was made from an older spec, and no member lives in it",
+        );
+        return;
+    }
+    let Some(description) = s.description(seed) else {
+        let why = pod.map_or("its pod to be made".to_owned(), |pod| {
+            format!("its server to answer; {}", pod_in_words(pod))
+        });
+        let created = s.o.sets.get(seed).map(|set| set.created_ms);
+        draft.wait("Bootstrap", seed, "SeedNotReady", why).since_ms = created;
+        return;
+    };
+    let same_nonce = description
+        .nonce
+        .as_ref()
+        .is_none_or(|nonce| *nonce == latch.nonce);
+    let ours = description
+        .cluster_uid
+        .as_ref()
+        .is_none_or(|uid| *uid == s.cluster.uid);
+    if description.phase != Phase::Standby || !description.disk_empty || !same_nonce || !ours {
+        let why =
+            format!("the disk of the seed {seed} is not empty, although no cluster was formed");
+        data_lost(s, draft, &why);
+        return;
+    }
+    let action = Action::Bootstrap {
+        member: seed.to_owned(),
+        pod_uid: description.pod_uid.clone(),
+        cluster_uid: s.cluster.uid.clone(),
+        incarnation: latch.incarnation,
+        nonce: latch.nonce.clone(),
+        claim_uid: claim_uid.to_owned(),
+        disk_uuid: description.disk_uuid.clone(),
+    };
+    draft.step(5, action, "the seed waits with an empty disk");
+}
+
+/// Records on their claims which members live. Returns false: the plan goes on.
+fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    for (name, seat) in s.voters.iter().chain(&s.learners) {
+        let lives = s.description(name).is_some_and(|d| {
+            matches!(d.phase, Phase::Member | Phase::Joining) && d.disk_uuid == seat.view.disk_uuid
+        });
+        if let Some(claim) = s.claim(name)
+            && lives
+            && claim.state == ClaimState::New
+        {
+            let action = Action::MarkClaim {
+                claim: s.claim_name(name),
+                uid: claim.uid.clone(),
+                state: ClaimState::Joined,
+            };
+            draft.step(5, action, format!("{name} lives on it"));
+        }
+    }
+    false
+}
+
+/// What is said when a formed cluster has no leader with a quorum. Returns whether there is none.
+pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    if s.view.is_some() {
+        return false;
+    }
+    let known = known_voters(s);
+    let lost: Vec<&str> = known
+        .iter()
+        .map(String::as_str)
+        .filter(|name| disk_lost(s, name))
+        .collect();
+    let intact = known.len() - lost.len();
+    if !known.is_empty() && intact < quorum(known.len()) {
+        let why = format!(
+            "the disks of {} are lost: {intact} of {} voters can have data, {} are needed",
+            lost.join(", "),
+            known.len(),
+            quorum(known.len())
+        );
+        return data_lost(s, draft, &why);
+    }
+    let why = "no leader with a quorum was seen: who does not answer is unknown, not dead";
+    draft.hold(Class::Membership, why);
+    draft.hold(Class::Disruption, why);
+    draft.hold(Class::Objects, why);
+    draft.wait(
+        "Wait",
+        "",
+        "NoQuorum",
+        "a leader that holds a quorum to answer",
+    );
+    true
+}
+
+/// The voters as the best informed answer knows them, or as last reported.
+fn known_voters(s: &Situation<'_>) -> Vec<String> {
+    let described =
+        s.o.descriptions
+            .keys()
+            .filter_map(|name| s.description(name));
+    let ours = described.filter(|d| d.cluster_uid.as_deref() == Some(s.cluster.uid.as_str()));
+    let best = ours
+        .filter(|d| !d.members.is_empty())
+        .max_by_key(|d| d.configuration_index);
+    match best {
+        Some(d) => d
+            .members
+            .iter()
+            .filter(|m| !m.learner)
+            .map(|m| m.name.clone())
+            .collect(),
+        None if !s.o.hints.voters.is_empty() => s.o.hints.voters.clone(),
+        None => s.o.latch.iter().map(|latch| latch.seed.clone()).collect(),
+    }
+}
+
+/// Whether a voter's disk is certainly gone: its claim is gone, or its server says it is empty.
+fn disk_lost(s: &Situation<'_>, name: &str) -> bool {
+    let Some(claim) = s.claim(name) else {
+        return true;
+    };
+    claim.volume_gone.is_some()
+        || s.description(name)
+            .is_some_and(|d| d.phase == Phase::Standby && d.disk_empty)
+}
+
+/// Condition DataLost: nothing is formed or added by itself. Returns true: the plan ends here.
+fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool {
+    let kept = match s.cluster.spec.storage.retention.when_deleted {
+        RetentionPolicy::Retain => "",
+        RetentionPolicy::Delete => {
+            " (set storage.retention.whenDeleted: Retain first to keep the volumes)"
+        }
+    };
+    let text = format!(
+        "{why}. Nothing is formed anew by itself: bring the volumes back, or delete this resource{kept} and create it again"
+    );
+    draft.hold(Class::Membership, "data may be lost");
+    draft.hold(Class::Disruption, "data may be lost");
+    draft.hold(Class::Objects, "data may be lost");
+    draft.stall("DataLost", text);
+    true
+}

@@ -1,0 +1,63 @@
+//! Rule 1: an object under one of our names belongs to somebody else, or is still going.
+
+use crate::plan::draft::Draft;
+use crate::plan::observed::Owner;
+use crate::plan::situation::Situation;
+use crate::plan::step::Class;
+
+/// Whether a conflict stops the plan.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let sets =
+        s.o.sets
+            .iter()
+            .map(|(name, set)| ("StatefulSet", name.clone(), &set.owner));
+    let objects = s.o.objects.iter();
+    let objects = objects.map(|(key, facts)| (key.kind.as_str(), key.name.clone(), &facts.owner));
+    let latch = s.o.latch.iter();
+    let latch = latch.map(|latch| {
+        (
+            "Secret",
+            crate::crd::latch_name(&s.cluster.name),
+            &latch.owner,
+        )
+    });
+    let mut waits = false;
+    for (kind, name, owner) in latch.chain(objects).chain(sets) {
+        let whose = match owner {
+            Owner::Ours => continue,
+            Owner::EarlierLife => {
+                draft.wait(
+                    "Wait",
+                    "",
+                    "EarlierLife",
+                    format!("{kind} {name} of a deleted cluster of this name to be collected"),
+                );
+                waits = true;
+                continue;
+            }
+            Owner::Nobody => "nobody".to_owned(),
+            Owner::Other(whose) => whose.clone(),
+        };
+        draft.stall(
+            "NameConflict",
+            format!("{kind} {name} belongs to {whose}: remove it, or name this cluster otherwise"),
+        );
+    }
+    if let Some((_, why)) = &draft.stalled {
+        let why = why.clone();
+        draft.hold(Class::Membership, why.clone());
+        draft.hold(Class::Disruption, why.clone());
+        draft.hold(Class::Objects, why);
+        return true;
+    }
+    if s.o.latch.as_ref().is_some_and(|latch| latch.terminating) {
+        draft.wait(
+            "Wait",
+            "",
+            "Terminating",
+            "the identity latch is being deleted",
+        );
+        waits = true;
+    }
+    waits
+}

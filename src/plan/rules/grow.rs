@@ -1,0 +1,78 @@
+//! Rule 13: too few members: the next claim, then its set. After a member that was given up, the
+//! next one waits, longer each time; a changed spec is tried at once.
+
+use crate::plan::draft::Draft;
+use crate::plan::situation::Situation;
+use crate::plan::step::{Action, Class};
+
+/// The longest pause between two attempts, milliseconds.
+const LONGEST_PAUSE_MS: u64 = 1_800_000;
+/// The first pause after a failed attempt, milliseconds; never longer than the deadline itself.
+const FIRST_PAUSE_MS: u64 = 60_000;
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    let target = s.cluster.target();
+    draft.remembered =
+        s.o.hints
+            .join_failures
+            .clone()
+            .filter(|failure| (s.voters.len() < target) && failure.inputs == s.o.wanted_inputs);
+    if s.voters.len() + s.learners.len() >= target {
+        return;
+    }
+    if draft.held(Class::Objects) {
+        return;
+    }
+    // A claim without its set: finish what was begun.
+    for name in s
+        .standbys
+        .iter()
+        .filter(|name| !s.o.sets.contains_key(*name))
+        .take(target)
+    {
+        if s.o.pods.contains_key(name) {
+            draft.wait(
+                "ApplySet",
+                name,
+                "Terminating",
+                "an earlier pod of this name to be gone",
+            );
+            continue;
+        }
+        let action = Action::ApplySet {
+            member: name.clone(),
+            claim: s.claim_name(name),
+        };
+        draft.step(13, action, "its claim exists and it needs a pod");
+        return;
+    }
+    if s.seats() >= target {
+        return;
+    }
+    let most = if s.grows_by_two() { 2 } else { 1 };
+    if s.standbys.len() + s.learners.len() >= most {
+        return;
+    }
+    if let Some(failure) = &draft.remembered {
+        let patience =
+            u64::try_from(s.cluster.spec.healing.learner_deadline_seconds).unwrap_or(0) * 1000;
+        let first = FIRST_PAUSE_MS.min(patience.max(1000));
+        let doubled = first.saturating_mul(1 << failure.count.saturating_sub(1).min(16));
+        let due = failure.last_ms + doubled.min(LONGEST_PAUSE_MS);
+        if due > s.o.now_ms {
+            let why = format!(
+                "a pause after {} failed attempt(s); the last was {}",
+                failure.count, failure.reason
+            );
+            let since = failure.last_ms;
+            let wait = draft.wait("CreateClaim", "", "BackOff", why);
+            wait.since_ms = Some(since);
+            wait.deadline_ms = Some(due);
+            return;
+        }
+    }
+    let member = s.next_name();
+    let claim = s.claim_name(&member);
+    let reason = format!("{} of {target} members", s.seats());
+    draft.step(13, Action::CreateClaim { member, claim }, reason);
+}

@@ -1,0 +1,65 @@
+//! Rule 17: objects of members that are out of the cluster, and claims of another life. Idempotent
+//! deletes that hold nothing; what is kept is reported, never adopted.
+
+use crate::crd::RetentionPolicy;
+use crate::plan::draft::Draft;
+use crate::plan::observed::ClaimState;
+use crate::plan::situation::Situation;
+use crate::plan::step::Action;
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    for name in &s.leaving {
+        if let Some(set) = s.o.sets.get(name) {
+            delete_set(s, draft, name, set.terminating, &set.uid);
+        } else if !s.o.pods.contains_key(name) {
+            settle_claim(s, draft, name);
+        } else {
+            draft.note("Leaving", format!("the pod of {name} is still going"));
+        }
+    }
+}
+
+fn delete_set(s: &Situation<'_>, draft: &mut Draft, name: &str, terminating: bool, uid: &str) {
+    let node = s.o.pods.get(name).and_then(|pod| pod.node.as_deref());
+    let facts = node.and_then(|node| s.o.nodes.get(node));
+    // Its node may still run it. Gone or out of service, Kubernetes itself lets the pod go.
+    if facts.is_some_and(|node| !node.ready && !node.out_of_service) {
+        draft.note("Leaving", format!("{name} was removed; its objects stay until its node reports, is gone or is tainted out-of-service"));
+        return;
+    }
+    if terminating {
+        draft.note("Leaving", format!("the set of {name} is still going"));
+        return;
+    }
+    let action = Action::DeleteSet {
+        member: name.to_owned(),
+        uid: uid.to_owned(),
+    };
+    draft.step(17, action, format!("{name} is out of the cluster"));
+}
+
+fn settle_claim(s: &Situation<'_>, draft: &mut Draft, name: &str) {
+    let Some(claim) = s.claim(name).filter(|claim| !claim.terminating) else {
+        return;
+    };
+    let (claim_name, uid) = (s.claim_name(name), claim.uid.clone());
+    let keep = s.cluster.spec.storage.retention.when_removed == RetentionPolicy::Retain;
+    match claim.state {
+        ClaimState::Retired => {}
+        _ if keep && claim.state == ClaimState::Joined => {
+            let action = Action::MarkClaim {
+                claim: claim_name,
+                uid,
+                state: ClaimState::Retired,
+            };
+            draft.step(17, action, "storage.retention.whenRemoved keeps it");
+        }
+        ClaimState::New | ClaimState::Joined => {
+            let action = Action::DeleteClaim {
+                claim: claim_name,
+                uid,
+            };
+            draft.step(17, action, format!("{name} is out of the cluster"));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Rule 6: a known member without its set gets it back, on the disk that it had. Never a new
+//! claim for a started member: that would be an empty disk under an old name.
+
+use crate::plan::draft::Draft;
+use crate::plan::observed::ClaimState;
+use crate::plan::situation::Situation;
+use crate::plan::step::Action;
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    for (claim_name, claim) in s.our_claims() {
+        let Some(member) = claim.member.as_deref() else {
+            continue;
+        };
+        if claim.state == ClaimState::Retired || claim.terminating {
+            continue;
+        }
+        // Without a leader's word, a claim that a member lived on is a member.
+        let known = match s.view {
+            Some(_) => s.voters.contains_key(member) || s.learners.contains_key(member),
+            None => claim.state == ClaimState::Joined,
+        };
+        match s.o.sets.get(member) {
+            None if known => {
+                let action = Action::ApplySet {
+                    member: member.to_owned(),
+                    claim: claim_name.to_owned(),
+                };
+                draft.step(6, action, "the member is known and its set is missing");
+            }
+            Some(set) if known && set.terminating => {
+                draft.wait(
+                    "ApplySet",
+                    member,
+                    "Terminating",
+                    "its set to be gone, to make it again",
+                );
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! One file a situation. Each rule reads the situation and adds steps, holds, notes and waits;
+//! the numbers are those of the contract's order.
+
+mod bootstrap;
+mod conflict;
+mod grow;
+mod learner;
+mod leftovers;
+mod missing_set;
+mod objects;
+mod shrink;
+mod sick;
+mod standby;
+mod template;
+
+pub(super) use learner::lag;
+
+use super::draft::Draft;
+use super::situation::Situation;
+use super::step::Class;
+
+/// Runs every rule in order.
+pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
+    // 1: names that belong to somebody else.
+    if conflict::rule(s, draft) {
+        return;
+    }
+    // 2: paused: only the disruption budget is kept up.
+    if s.cluster.spec.paused {
+        objects::budget_only(s, draft);
+        for class in [Class::Membership, Class::Disruption, Class::Objects] {
+            draft.hold(class, "paused by spec.paused");
+        }
+        return;
+    }
+    // 5 begins before 3: nothing of a cluster exists before its identity.
+    if bootstrap::latch(s, draft) {
+        return;
+    }
+    // 3: objects that need no quorum.
+    objects::rule(s, draft);
+    // 5: the first member.
+    if bootstrap::seed(s, draft) {
+        return;
+    }
+    // 6: a known member without its set.
+    missing_set::rule(s, draft);
+    // 7: without a quorum nothing about members is decided.
+    if bootstrap::no_quorum(s, draft) {
+        return;
+    }
+    // 9 and 10: the sick.
+    sick::rule(s, draft);
+    // 11: learners.
+    learner::rule(s, draft);
+    // 12: standbys that answer or do not.
+    standby::rule(s, draft);
+    // 13: too few.
+    grow::rule(s, draft);
+    // 15: too many.
+    shrink::rule(s, draft);
+    // 16, as far as this version goes: a changed template reaches the sets, restarting nothing.
+    template::rule(s, draft);
+    // 17: what is left over.
+    leftovers::rule(s, draft);
+    // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
+    objects::volumes(s, draft);
+}

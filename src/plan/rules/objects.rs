@@ -1,0 +1,63 @@
+//! Rule 3: Services, Secret, disruption budget, and the claims' size and owner. They need no
+//! quorum and hold nothing.
+
+use crate::crd::RetentionPolicy;
+use crate::plan::draft::Draft;
+use crate::plan::observed::{ClaimState, ObjectKind};
+use crate::plan::situation::Situation;
+use crate::plan::step::Action;
+
+/// Every object beside the members.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    apply(s, draft, |_| true);
+}
+
+/// The disruption budget alone.
+pub(super) fn budget_only(s: &Situation<'_>, draft: &mut Draft) {
+    apply(s, draft, |kind| kind == ObjectKind::PodDisruptionBudget);
+}
+
+fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bool) {
+    for (key, inputs) in
+        s.o.wanted_objects
+            .iter()
+            .filter(|(key, _)| wanted(key.kind))
+    {
+        let reason = match s.o.objects.get(key) {
+            None => "it is missing",
+            Some(facts) if facts.terminating => {
+                let text = format!("{} {} to be gone", key.kind.as_str(), key.name);
+                draft.wait("ApplyObject", "", "Terminating", text);
+                continue;
+            }
+            Some(facts) if facts.inputs.as_ref() != Some(inputs) => "what it is made from changed",
+            Some(_) => continue,
+        };
+        draft.step(3, Action::ApplyObject(key.clone()), reason);
+    }
+}
+
+/// The owner and the size of the claims of this life.
+pub(super) fn volumes(s: &Situation<'_>, draft: &mut Draft) {
+    let goes = s.cluster.spec.storage.retention.when_deleted == RetentionPolicy::Delete;
+    let wanted = s.cluster.storage_bytes;
+    for (name, claim) in s.our_claims().filter(|(_, claim)| !claim.terminating) {
+        let owned = goes && claim.state != ClaimState::Retired;
+        let (claim_name, uid) = (name.to_owned(), claim.uid.clone());
+        if claim.owned != owned {
+            let action = Action::OwnClaim {
+                claim: claim_name,
+                uid,
+                owned,
+            };
+            draft.step(3, action, "storage.retention.whenDeleted says so");
+        } else if claim.requested_bytes < wanted && claim.state != ClaimState::Retired {
+            let action = Action::GrowClaim {
+                claim: claim_name,
+                uid,
+                bytes: wanted,
+            };
+            draft.step(3, action, "storage.size was raised");
+        }
+    }
+}

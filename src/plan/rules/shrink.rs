@@ -1,0 +1,128 @@
+//! Rule 15: too many members: what is no voter goes first, then voters in the victims' order,
+//! each handed over before it is removed.
+
+use crate::plan::draft::{Draft, fence};
+use crate::plan::guards;
+use crate::plan::situation::Situation;
+use crate::plan::step::{Action, Class};
+use crate::plan::victims;
+
+/// A hand-over that takes longer than this is not waited for: the removal elects anew.
+const HAND_OVER_MS: u64 = 30_000;
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    let target = s.cluster.target();
+    let too_many = s.seats().saturating_sub(target);
+    if too_many == 0 {
+        return;
+    }
+    // Standbys, the newest first: no membership is touched.
+    for name in s.standbys.iter().rev().take(too_many) {
+        if let Some(claim) = s.claim(name) {
+            let action = Action::DeleteClaim {
+                claim: s.claim_name(name),
+                uid: claim.uid.clone(),
+            };
+            draft.step(
+                15,
+                action,
+                format!("{name} is not needed any more and never joined"),
+            );
+        }
+    }
+    let members = s.voters.len() + s.learners.len();
+    if members <= target {
+        return;
+    }
+    let ours = s.learners.iter().filter(|(_, seat)| seat.ours);
+    if let Some((name, seat)) = ours.last() {
+        let action = Action::Remove {
+            member: name.clone(),
+            id: seat.view.id,
+            fence: fence(s),
+        };
+        draft.step(
+            15,
+            action,
+            format!("{members} members are more than {target}"),
+        );
+        return;
+    }
+    if s.voters.len() <= target {
+        return;
+    }
+    let Some(victim) = victims::voters_in_order(s).first().copied() else {
+        draft.note(
+            "ForeignMember",
+            "there are too many members, but none that this operator made",
+        );
+        return;
+    };
+    remove(s, draft, victim);
+}
+
+fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
+    let Some(seat) = s.voters.get(victim) else {
+        return;
+    };
+    if let Err(held) = guards::remove_voter(s, victim) {
+        draft.wait("Remove", victim, "Guard", held);
+        return;
+    }
+    let reason = format!(
+        "{} voters are more than {}",
+        s.voters.len(),
+        s.cluster.target()
+    );
+    let leads = s.view.is_some_and(|(leader, _)| leader == victim);
+    if leads && !asked_long_ago(s, "Transfer", victim) {
+        if let Some((to, to_id)) = victims::successor(s, victim) {
+            let action = Action::Transfer {
+                from: victim.to_owned(),
+                to: to.to_owned(),
+                to_id,
+                fence: fence(s),
+            };
+            draft.step(15, action, format!("{reason}, and it leads"));
+        } else {
+            draft.hold(
+                Class::Membership,
+                format!("{victim} leads and no voter can take over"),
+            );
+        }
+        return;
+    }
+    let serves = s.description(victim).is_some_and(|d| d.ready);
+    if serves
+        && !asked_long_ago(s, "Retire", victim)
+        && let Some(pod) = s.o.pods.get(victim)
+    {
+        let action = Action::Retire {
+            member: victim.to_owned(),
+            pod_uid: pod.uid.clone(),
+        };
+        draft.step(
+            15,
+            action,
+            format!("{reason}; its clients go elsewhere first"),
+        );
+        return;
+    }
+    let action = Action::Remove {
+        member: victim.to_owned(),
+        id: seat.view.id,
+        fence: fence(s),
+    };
+    draft.step(15, action, reason);
+}
+
+fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
+    s.o.hints
+        .step
+        .as_ref()
+        .is_some_and(|(action, whom, since)| {
+            action == word
+                && whom.as_deref() == Some(member)
+                && s.o.now_ms.saturating_sub(*since) > HAND_OVER_MS
+        })
+}

@@ -1,0 +1,84 @@
+//! Rule 12: a standby that answers is added as a learner; one that never starts is given up after
+//! its deadline. A pending pod or a bad image never touches the membership.
+
+use crate::plan::draft::{Draft, fence};
+use crate::plan::evidence::pod_in_words;
+use crate::plan::guards;
+use crate::plan::observed::Phase;
+use crate::plan::situation::Situation;
+use crate::plan::step::Action;
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    let mut free = s
+        .cluster
+        .target()
+        .saturating_sub(s.voters.len() + s.learners.len());
+    for name in &s.standbys {
+        if free == 0 {
+            return; // one too many: rule 15
+        }
+        free -= 1;
+        let Some(set) = s.o.sets.get(name) else {
+            continue;
+        }; // rule 13 makes it
+        let pod = s.o.pods.get(name);
+        let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs)
+            || pod.is_some_and(|p| p.inputs.as_ref().is_some_and(|i| *i != s.o.wanted_inputs));
+        if outdated && super::sick::unstick(s, draft, name, "it is no member yet") {
+            continue;
+        }
+        let waits = s.description(name).filter(|d| {
+            let ours = d
+                .cluster_uid
+                .as_ref()
+                .is_none_or(|uid| *uid == s.cluster.uid);
+            d.phase == Phase::Standby && d.disk_empty && ours && !d.disk_uuid.is_empty()
+        });
+        if let Some(description) = waits {
+            match guards::add_learner(s) {
+                Ok(()) => {
+                    let action = Action::AddLearner {
+                        member: name.clone(),
+                        disk_uuid: description.disk_uuid.clone(),
+                        fence: fence(s),
+                    };
+                    draft.step(12, action, "its server waits with an empty disk");
+                }
+                Err(held) => {
+                    draft.wait("AddLearner", name, "Guard", held);
+                }
+            }
+            continue;
+        }
+        let state = match (s.description(name), pod) {
+            (Some(d), _) => format!("its server says that it is {:?} on a disk in use", d.phase),
+            (None, Some(pod)) => pod_in_words(pod),
+            (None, None) => "it has no pod".to_owned(),
+        };
+        let patience =
+            u64::try_from(s.cluster.spec.healing.learner_deadline_seconds).unwrap_or(0) * 1000;
+        let deadline = set.created_ms + patience;
+        if s.o.now_ms < deadline {
+            let wait = draft.wait(
+                "AddLearner",
+                name,
+                "StandbyNotReady",
+                format!("{name} to start: {state}"),
+            );
+            wait.since_ms = Some(set.created_ms);
+            wait.deadline_ms = Some(deadline);
+            continue;
+        }
+        // Its claim first: a standby without a claim, or with one that is going, is on its way out.
+        if let Some(claim) = s.claim(name) {
+            let action = Action::DeleteClaim {
+                claim: s.claim_name(name),
+                uid: claim.uid.clone(),
+            };
+            draft
+                .failed_joins
+                .push((action.clone(), format!("{name}: {state}")));
+            draft.step(12, action, format!("{name} did not start in time: {state}"));
+        }
+    }
+}

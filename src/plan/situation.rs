@@ -1,0 +1,232 @@
+//! What one pass means: who leads with a quorum, who is a member, who is only on the way, and what
+//! is left over. Derived from `Observed` once; the rules read it and decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::crd::{ValidatedCluster, claim_name, member_number};
+
+use super::evidence::{Verdict, verdict};
+use super::observed::{ClaimFacts, ClaimState, Description, MemberView, Observed, Phase};
+
+/// A description older than this says nothing about now.
+pub const FRESH_MS: u64 = 10_000;
+/// A leader that has not heard from a member for this long has no contact with it.
+pub const CONTACT_MS: u64 = 3_000;
+
+/// One pass, understood.
+pub(super) struct Situation<'a> {
+    pub(super) o: &'a Observed,
+    pub(super) cluster: &'a ValidatedCluster,
+    /// The leader's name and description, when a leader with a quorum answered.
+    pub(super) view: Option<(&'a str, &'a Description)>,
+    /// Voters in the leader's view, by name.
+    pub(super) voters: BTreeMap<String, Seat<'a>>,
+    /// Learners in the leader's view, by name.
+    pub(super) learners: BTreeMap<String, Seat<'a>>,
+    /// Members on the way in: a claim or set of ours that is no member and never was one.
+    pub(super) standbys: BTreeSet<String>,
+    /// Members on the way out: objects of ours whose member was removed or given up.
+    pub(super) leaving: BTreeSet<String>,
+}
+
+/// A place in the cluster's member list.
+pub(super) struct Seat<'a> {
+    pub(super) view: &'a MemberView,
+    /// The name is one that this operator gives.
+    pub(super) ours: bool,
+    pub(super) verdict: Verdict,
+}
+
+impl Seat<'_> {
+    pub(super) fn healthy(&self) -> bool {
+        matches!(self.verdict, Verdict::Healthy)
+    }
+}
+
+/// Votes that a configuration of `voters` needs.
+pub(super) fn quorum(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
+impl<'a> Situation<'a> {
+    pub(super) fn new(o: &'a Observed, cluster: &'a ValidatedCluster) -> Self {
+        let view = leader_with_quorum(o, cluster);
+        let mut s = Situation {
+            o,
+            cluster,
+            view,
+            voters: BTreeMap::new(),
+            learners: BTreeMap::new(),
+            standbys: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+        };
+        if let Some((_, description)) = view {
+            for member in &description.members {
+                let name = seat_name(member);
+                let ours = member_number(&cluster.name, &name).is_some();
+                let verdict = verdict(&s, &name, ours, member);
+                let seats = if member.learner {
+                    &mut s.learners
+                } else {
+                    &mut s.voters
+                };
+                seats.insert(
+                    name,
+                    Seat {
+                        view: member,
+                        ours,
+                        verdict,
+                    },
+                );
+            }
+        }
+        s.sort_objects();
+        s
+    }
+
+    /// Tells members on the way in from members on the way out.
+    fn sort_objects(&mut self) {
+        let mut names: BTreeSet<String> = self.o.sets.keys().cloned().collect();
+        names.extend(
+            self.our_claims()
+                .filter_map(|(_, claim)| claim.member.clone()),
+        );
+        for name in names {
+            if self.voters.contains_key(&name) || self.learners.contains_key(&name) {
+                continue;
+            }
+            let claim = self.claim(&name);
+            let removed = self.tombstoned(&name)
+                || self
+                    .description(&name)
+                    .is_some_and(|d| d.phase == Phase::Removed)
+                || claim.is_some_and(|c| c.state != ClaimState::New);
+            let given_up = claim.is_none_or(|c| c.terminating);
+            // Before the cluster exists, and without a leader's word, nothing is on its way out.
+            if self.view.is_some() && (removed || given_up) {
+                self.leaving.insert(name);
+            } else if !removed {
+                self.standbys.insert(name);
+            }
+        }
+    }
+
+    /// A fresh description by the pod that the platform knows under this name.
+    pub(super) fn description(&self, name: &str) -> Option<&'a Description> {
+        fresh_description(self.o, name)
+    }
+
+    /// The claim of a member of this life.
+    pub(super) fn claim(&self, member: &str) -> Option<&'a ClaimFacts> {
+        let claim = self.o.claims.get(&self.claim_name(member))?;
+        (claim.cluster_uid.as_deref() == Some(self.cluster.uid.as_str())).then_some(claim)
+    }
+
+    pub(super) fn claim_name(&self, member: &str) -> String {
+        claim_name(member, &self.cluster.uid)
+    }
+
+    /// Claims that were made for this life of the resource.
+    pub(super) fn our_claims(&self) -> impl Iterator<Item = (&'a str, &'a ClaimFacts)> + use<'a> {
+        let (o, uid) = (self.o, self.cluster.uid.as_str());
+        o.claims
+            .iter()
+            .filter(move |(_, claim)| claim.cluster_uid.as_deref() == Some(uid))
+            .map(|(name, claim)| (name.as_str(), claim))
+    }
+
+    pub(super) fn tombstoned(&self, member: &str) -> bool {
+        self.view
+            .is_some_and(|(_, d)| d.tombstones.iter().any(|(_, name)| name == member))
+    }
+
+    /// H: voters seen healthy within the freshness bound.
+    pub(super) fn healthy(&self) -> usize {
+        self.voters.values().filter(|seat| seat.healthy()).count()
+    }
+
+    /// From one voter to three or more: two learners, promoted back to back.
+    pub(super) fn grows_by_two(&self) -> bool {
+        self.voters.len() == 1 && self.cluster.target() >= 3
+    }
+
+    /// Voters, learners and standbys together.
+    pub(super) fn seats(&self) -> usize {
+        self.voters.len() + self.learners.len() + self.standbys.len()
+    }
+
+    /// Proof that the cluster exists or existed, even when nobody answers.
+    pub(super) fn bootstrapped(&self) -> bool {
+        self.view.is_some()
+            || self.o.status_cluster_id.is_some()
+            || self
+                .our_claims()
+                .any(|(_, claim)| claim.state != ClaimState::New)
+            || self.o.descriptions.keys().any(|name| {
+                self.description(name).is_some_and(|d| {
+                    d.cluster_id != 0 && d.cluster_uid.as_deref() == Some(self.cluster.uid.as_str())
+                })
+            })
+    }
+
+    /// The first name that nobody ever had: 1 + the largest over members, tombstones, sets,
+    /// claims and pods.
+    pub(super) fn next_name(&self) -> String {
+        let cluster = self.cluster.name.as_str();
+        let tombstones = self
+            .view
+            .map(|(_, d)| d.tombstones.as_slice())
+            .unwrap_or_default();
+        let claims = self
+            .our_claims()
+            .filter_map(|(_, claim)| claim.member.as_deref());
+        let largest = (self
+            .voters
+            .keys()
+            .chain(self.learners.keys())
+            .map(String::as_str))
+        .chain(tombstones.iter().map(|(_, name)| name.as_str()))
+        .chain(
+            self.o
+                .sets
+                .keys()
+                .chain(self.o.pods.keys())
+                .map(String::as_str),
+        )
+        .chain(claims)
+        .filter_map(|name| member_number(cluster, name))
+        .max();
+        crate::crd::member_name(cluster, largest.unwrap_or(0) + 1)
+    }
+}
+
+/// The name of a member: its own, or its ID where it never told one.
+fn seat_name(member: &MemberView) -> String {
+    if member.name.is_empty() {
+        format!("{:x}", member.id)
+    } else {
+        member.name.clone()
+    }
+}
+
+fn fresh_description<'a>(o: &'a Observed, name: &str) -> Option<&'a Description> {
+    let description = o.descriptions.get(name)?;
+    let same_pod = o
+        .pods
+        .get(name)
+        .is_none_or(|pod| pod.uid == description.pod_uid);
+    (description.age_ms <= FRESH_MS && same_pod).then_some(description)
+}
+
+/// The leader that heard from a quorum; of two, the one of the higher term.
+fn leader_with_quorum<'a>(
+    o: &'a Observed,
+    cluster: &ValidatedCluster,
+) -> Option<(&'a str, &'a Description)> {
+    o.descriptions
+        .keys()
+        .filter_map(|name| Some((name.as_str(), fresh_description(o, name)?)))
+        .filter(|(_, d)| d.leads && d.phase == Phase::Member)
+        .filter(|(_, d)| d.cluster_uid.as_deref() == Some(cluster.uid.as_str()))
+        .max_by_key(|(_, d)| d.term)
+}

@@ -1,0 +1,64 @@
+//! Who goes first when there are too many voters.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::situation::Situation;
+
+/// Voters of ours in the order in which they would be removed: sick, on a node going away, in the
+/// most crowded node, outdated, not leading, highest number. (Learners go before any voter.)
+pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
+    let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in s.voters.keys() {
+        if let Some(node) = node_of(s, name) {
+            *crowd.entry(node).or_default() += 1;
+        }
+    }
+    let mut names: Vec<&str> = s
+        .voters
+        .iter()
+        .filter(|(_, seat)| seat.ours)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    names.sort_by_key(|name| {
+        let healthy = s.voters.get(*name).is_some_and(|seat| seat.healthy());
+        let node = node_of(s, name);
+        let going = node.is_some_and(|node| s.o.nodes.get(node).is_none_or(|n| n.unschedulable))
+            && !s.o.nodes.is_empty();
+        let crowded = node.and_then(|node| crowd.get(node)).copied().unwrap_or(0);
+        let leads = s.view.is_some_and(|(leader, _)| leader == *name);
+        let number = crate::crd::member_number(&s.cluster.name, name);
+        (
+            healthy,
+            !going,
+            Reverse(crowded),
+            updated(s, name),
+            leads,
+            Reverse(number),
+        )
+    });
+    names
+}
+
+/// The voter that takes over from `leader`: healthy, in sync, not next to go, furthest ahead.
+pub(super) fn successor<'s>(s: &'s Situation<'_>, leader: &str) -> Option<(&'s str, u64)> {
+    let order = voters_in_order(s);
+    let place = |name: &str| order.iter().position(|n| *n == name);
+    let heirs = s
+        .voters
+        .iter()
+        .filter(|(name, seat)| *name != leader && seat.healthy());
+    heirs
+        .max_by_key(|(name, seat)| (place(name), seat.view.match_index))
+        .map(|(name, seat)| (name.as_str(), seat.view.id))
+}
+
+/// Whether a member's pod was made from the current inputs.
+pub(super) fn updated(s: &Situation<'_>, name: &str) -> bool {
+    let inputs = s.o.pods.get(name).and_then(|pod| pod.inputs.as_deref());
+    inputs.is_none_or(|inputs| inputs == s.o.wanted_inputs)
+}
+
+fn node_of<'s>(s: &'s Situation<'_>, name: &str) -> Option<&'s str> {
+    s.o.pods.get(name).and_then(|pod| pod.node.as_deref())
+}
