@@ -179,6 +179,7 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::AddLearner { .. } => Some("LearnerAdded"),
         Action::Promote { .. } => Some("MemberPromoted"),
         Action::Transfer { .. } => Some("LeadershipMoved"),
+        Action::Retire { .. } => Some("MemberRetired"),
         Action::Remove { .. } => Some("MemberRemoved"),
         Action::DeletePod { .. } => Some("PodReplaced"),
         Action::DeleteSet { .. } => Some("SetDeleted"),

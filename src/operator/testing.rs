@@ -20,6 +20,7 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         epoch: 1,
         deleting: false,
         cluster: Ok(cluster),
+        client_endpoint: String::new(),
         status_cluster_id: None,
         hints: Hints::default(),
         latch: None,

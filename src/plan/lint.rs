@@ -6,10 +6,20 @@ use crate::crd::{ValidatedCluster, claim_name};
 
 use super::observed::{ClaimState, Description, MemberView, Observed, Phase};
 use super::situation::{CONTACT_MS, FRESH_MS};
-use super::step::{Action, Step};
+use super::step::{Action, Plan, Step};
 
-/// The invariants that these steps would break, in words; empty for a sound plan.
-pub(super) fn lint(o: &Observed, cluster: &ValidatedCluster, steps: &[Step]) -> Vec<String> {
+/// The invariants that this plan would break, in words; empty for a sound plan. `plan` itself
+/// asks this too; a shell asks again about the plan that it is about to execute.
+pub fn lint(o: &Observed, plan: &Plan) -> Vec<String> {
+    match &o.cluster {
+        Ok(cluster) if !o.deleting => steps_of(o, cluster, &plan.steps),
+        _ if plan.steps.is_empty() => Vec::new(),
+        _ => vec!["an invalid or deleted resource gets no steps".to_owned()],
+    }
+}
+
+/// The invariants that these steps would break.
+pub(super) fn steps_of(o: &Observed, cluster: &ValidatedCluster, steps: &[Step]) -> Vec<String> {
     let facts = Facts {
         o,
         cluster,

@@ -19,6 +19,7 @@ mod victims;
 #[cfg(test)]
 mod tests;
 
+pub use lint::lint;
 pub use observed::*;
 pub use situation::{CONTACT_MS, FRESH_MS};
 pub use step::*;
@@ -39,7 +40,7 @@ pub fn plan(o: &Observed) -> Plan {
     let s = Situation::new(o, cluster);
     let mut draft = Draft::default();
     rules::run(&s, &mut draft);
-    let refused = lint::lint(o, cluster, &draft.steps);
+    let refused = lint::steps_of(o, cluster, &draft.steps);
     if !refused.is_empty() {
         draft.steps.clear();
         draft.stall(

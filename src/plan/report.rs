@@ -11,7 +11,7 @@ use crate::crd::{
 };
 
 use super::draft::{Draft, Wait};
-use super::observed::{ClaimState, Hints, InvalidCluster, JoinFailure, Observed};
+use super::observed::{ClaimState, InvalidCluster, JoinFailure, Observed};
 use super::situation::Situation;
 use super::step::{Action, Plan, Progress, Step};
 
@@ -319,47 +319,12 @@ fn join_failures(s: &Situation<'_>, draft: &Draft) -> Option<JoinFailures> {
     }))
 }
 
-impl Hints {
-    /// Reads back what earlier passes wrote. What cannot be read is forgotten.
-    pub fn from_status(status: &EtcdClusterStatus) -> Hints {
-        let step = status.step.as_ref().and_then(|step| {
-            let since = millis(step.start_time.as_deref()?)?;
-            Some((step.action.clone(), step.member.clone(), since))
-        });
-        let restarts = status.members.iter().filter_map(|member| {
-            Some((member.name.clone(), u32::try_from(member.restarts?).ok()?))
-        });
-        let join_failures = status.join_failures.as_ref().and_then(|failures| {
-            Some(JoinFailure {
-                count: u32::try_from(failures.count).ok()?,
-                last_ms: millis(&failures.last_time)?,
-                inputs: failures.inputs.clone(),
-                reason: failures.reason.clone(),
-            })
-        });
-        let voters = status
-            .members
-            .iter()
-            .filter(|m| m.role == crate::crd::MemberRole::Voter);
-        Hints {
-            step,
-            restarts: restarts.collect(),
-            join_failures,
-            voters: voters.map(|member| member.name.clone()).collect(),
-        }
-    }
-}
-
 /// A time as the API writes it.
 pub(super) fn timestamp(ms: u64) -> String {
     let whole = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
     Timestamp::from_second(whole)
         .unwrap_or(Timestamp::MAX)
         .to_string()
-}
-
-fn millis(text: &str) -> Option<u64> {
-    u64::try_from(text.parse::<Timestamp>().ok()?.as_millisecond()).ok()
 }
 
 /// Times that the operator replaced a member's pod, after this plan's first step.
