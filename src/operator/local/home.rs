@@ -92,8 +92,8 @@ pub struct SetRecord {
     pub claim: String,
     /// Hash of the inputs that it was rendered from.
     pub input_hash: String,
-    /// Number of the builder that rendered it.
-    pub builder: u64,
+    /// When it was made, in Unix milliseconds.
+    pub created_ms: u64,
     /// The server's arguments, as rendered.
     pub arguments: Vec<String>,
 }
@@ -107,8 +107,26 @@ pub struct ClaimRecord {
     pub member: String,
     /// The life of the cluster that it belongs to.
     pub cluster_uid: String,
-    /// Whether its member has joined.
-    pub joined: bool,
+    /// What it has been.
+    pub state: ClaimState,
+    /// It goes once no process uses it.
+    pub terminating: bool,
+    /// Bytes asked for. A directory has no size of its own: kept so that a raised size is seen.
+    pub bytes: u64,
+    /// Whether it goes with the resource.
+    pub owned: bool,
+}
+
+/// What a claim has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimState {
+    /// No member lived on it, as far as is recorded.
+    New,
+    /// A member lives on it.
+    Joined,
+    /// Its member was removed; it is kept.
+    Retired,
 }
 
 /// What `state.json` holds.
@@ -282,45 +300,68 @@ impl Home {
     }
 
     /// Makes a claim, or leaves the one that is there. Returns its record.
-    pub fn create_claim(&self, claim: &str, member: &str) -> Result<ClaimRecord, Error> {
+    pub fn create_claim(
+        &self,
+        claim: &str,
+        member: &str,
+        bytes: u64,
+    ) -> Result<ClaimRecord, Error> {
         if let Some(found) = self.claims()?.remove(claim) {
             return Ok(found);
         }
-        let directory = self.root.join("claims").join(claim);
         let data = self.data_dir(claim);
         fs::create_dir_all(&data).map_err(file("create", &data))?;
         let record = ClaimRecord {
             uid: uuid::Uuid::new_v4().to_string(),
             member: member.to_owned(),
             cluster_uid: self.state.cluster_uid.clone(),
-            joined: false,
+            state: ClaimState::New,
+            terminating: false,
+            bytes,
+            owned: false,
         };
-        write_json(&directory.join("claim.json"), &record)?;
+        self.write_claim(claim, &record)?;
         Ok(record)
     }
 
-    /// Marks a claim as belonging to a member that has joined.
-    pub fn mark_joined(&self, claim: &str) -> Result<(), Error> {
-        let Some(mut record) = self.claims()?.remove(claim) else {
-            return Ok(());
-        };
-        record.joined = true;
-        write_json(
-            &self.root.join("claims").join(claim).join("claim.json"),
-            &record,
-        )
-    }
-
-    /// Removes a claim's directory if it is still the one meant. True if it was there.
-    pub fn delete_claim(&self, claim: &str, uid: &str) -> Result<bool, Error> {
+    /// Changes a claim's record if it is still the one meant. True if it was there.
+    pub fn update_claim(
+        &self,
+        claim: &str,
+        uid: &str,
+        change: impl FnOnce(&mut ClaimRecord),
+    ) -> Result<bool, Error> {
         match self.claims()?.remove(claim) {
-            Some(found) if found.uid == uid => {
-                let directory = self.root.join("claims").join(claim);
-                fs::remove_dir_all(&directory).map_err(file("remove", &directory))?;
+            Some(mut found) if found.uid == uid => {
+                change(&mut found);
+                self.write_claim(claim, &found)?;
                 Ok(true)
             }
             _ => Ok(false),
         }
+    }
+
+    /// Removes the directories of claims that are to go and that nobody uses, and what is left of
+    /// directories whose record is gone.
+    pub fn collect(&self, in_use: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let claims = self.claims()?;
+        let root = self.root.join("claims");
+        for entry in fs::read_dir(&root).map_err(file("list", &root))? {
+            let entry = entry.map_err(file("list", &root))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let goes = claims.get(&name).is_none_or(|claim| claim.terminating);
+            if goes && !in_use(&name) {
+                fs::remove_dir_all(entry.path()).map_err(file("remove", &entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_claim(&self, claim: &str, record: &ClaimRecord) -> Result<(), Error> {
+        write_json(
+            &self.root.join("claims").join(claim).join("claim.json"),
+            record,
+        )
     }
 }
 
@@ -417,31 +458,49 @@ mod tests {
     fn a_removed_directory_is_a_lost_claim_and_deletion_needs_the_right_uid() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let home = open(&directory).expect("a new home");
-        let claim = home.create_claim("data-demo-1", "demo-1").expect("a claim");
+        let claim = home
+            .create_claim("data-demo-1", "demo-1", 1)
+            .expect("a claim");
         assert_eq!(
-            home.create_claim("data-demo-1", "demo-1")
+            home.create_claim("data-demo-1", "demo-1", 1)
                 .expect("the same"),
             claim
         );
-        home.mark_joined("data-demo-1").expect("marked");
-        assert!(home.claims().expect("claims")["data-demo-1"].joined);
+        let joined = |claim: &mut ClaimRecord| claim.state = ClaimState::Joined;
+        assert!(
+            home.update_claim("data-demo-1", &claim.uid, joined)
+                .expect("marked")
+        );
+        assert_eq!(
+            home.claims().expect("claims")["data-demo-1"].state,
+            ClaimState::Joined
+        );
+        let goes = |claim: &mut ClaimRecord| claim.terminating = true;
         assert!(
             !home
-                .delete_claim("data-demo-1", "someone else's")
+                .update_claim("data-demo-1", "someone else's", goes)
                 .expect("no failure")
         );
+        home.collect(|_| false).expect("nothing to collect");
         assert!(home.data_dir("data-demo-1").is_dir());
         fs::remove_dir_all(home.data_dir("data-demo-1").parent().expect("its claim"))
             .expect("removed by hand");
         assert!(home.claims().expect("claims").is_empty());
         let again = home
-            .create_claim("data-demo-1", "demo-1")
+            .create_claim("data-demo-1", "demo-1", 1)
             .expect("a new claim");
         assert_ne!(again.uid, claim.uid);
         assert!(
-            home.delete_claim("data-demo-1", &again.uid)
+            home.update_claim("data-demo-1", &again.uid, goes)
                 .expect("deleted")
         );
+        home.collect(|_| true).expect("in use");
+        assert!(
+            home.data_dir("data-demo-1").is_dir(),
+            "a claim in use stays"
+        );
+        home.collect(|_| false).expect("collected");
+        assert!(!home.data_dir("data-demo-1").exists());
     }
 
     #[test]

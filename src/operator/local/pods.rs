@@ -20,6 +20,8 @@ const GRACE: Duration = Duration::from_secs(15);
 struct Pod {
     uid: String,
     created_ms: u64,
+    claim: String,
+    input_hash: String,
     arguments: Vec<String>,
     deleting: bool,
     /// None while its claim is missing.
@@ -35,6 +37,8 @@ pub struct PodView {
     pub uid: String,
     /// When it was made, in milliseconds of the platform's clock.
     pub created_ms: u64,
+    /// Hash of the inputs that its set was rendered from when it was made.
+    pub input_hash: String,
     /// Deleted, and still stopping.
     pub deleting: bool,
     /// Its process; none while its claim is missing.
@@ -45,15 +49,19 @@ pub struct PodView {
 #[derive(Debug)]
 pub struct Pods {
     program: PathBuf,
+    /// The flag that tells a server its pod's UID, up to the `=`.
+    identify: Option<String>,
     pods: BTreeMap<String, Pod>,
     changed: Arc<Notify>,
 }
 
 impl Pods {
-    /// Runs this executable for each member; `changed` is notified when a process starts or ends.
-    pub fn new(program: PathBuf, changed: Arc<Notify>) -> Self {
+    /// Runs this executable for each member, with `identify` and its pod's UID as the last
+    /// argument; `changed` is notified when a process starts or ends.
+    pub fn new(program: PathBuf, identify: Option<String>, changed: Arc<Notify>) -> Self {
         Self {
             program,
+            identify,
             pods: BTreeMap::new(),
             changed,
         }
@@ -92,15 +100,23 @@ impl Pods {
             let pod = self.pods.entry(member.clone()).or_insert_with(|| Pod {
                 uid: uuid::Uuid::new_v4().to_string(),
                 created_ms: now_ms,
+                claim: set.claim.clone(),
+                input_hash: set.input_hash.clone(),
                 arguments: set.arguments.clone(),
                 deleting: false,
                 supervisor: None,
             });
             if !pod.deleting && pod.supervisor.is_none() && claims.contains_key(&set.claim) {
+                let mut arguments = pod.arguments.clone();
+                arguments.extend(
+                    self.identify
+                        .iter()
+                        .map(|flag| format!("{flag}{}", pod.uid)),
+                );
                 let program = Program {
                     path: self.program.clone(),
-                    arguments: pod.arguments.clone(),
-                    environment: vec![("POD_UID".into(), pod.uid.clone())],
+                    arguments,
+                    environment: vec![],
                     log: home.log(member),
                     grace: GRACE,
                 };
@@ -116,6 +132,7 @@ impl Pods {
             member: member.clone(),
             uid: pod.uid.clone(),
             created_ms: pod.created_ms,
+            input_hash: pod.input_hash.clone(),
             deleting: pod.deleting,
             process: pod.supervisor.as_ref().map(Supervisor::state),
         };
@@ -145,23 +162,28 @@ impl Pods {
             .is_some_and(Supervisor::kill)
     }
 
-    /// Stops every process gracefully, one after the other in this order, the rest at the end.
-    pub async fn stop_all(&mut self, order: &[String]) {
-        for member in order {
-            if let Some(child) = self.pods.remove(member).and_then(|pod| pod.supervisor) {
+    /// Whether a process runs on this claim, or is about to.
+    pub fn uses(&self, claim: &str) -> bool {
+        self.pods
+            .values()
+            .any(|pod| pod.claim == claim && pod.supervisor.is_some())
+    }
+
+    /// Stops every process gracefully, this one (the leader) after all the others.
+    pub async fn stop_all(&mut self, last: Option<&str>) {
+        let leader = last.and_then(|last| self.pods.remove(last));
+        for pods in [
+            std::mem::take(&mut self.pods).into_values().collect(),
+            Vec::from_iter(leader),
+        ] {
+            let children: Vec<Supervisor> =
+                pods.into_iter().filter_map(|pod| pod.supervisor).collect();
+            for child in &children {
                 child.request_stop();
+            }
+            for child in children {
                 child.stopped().await;
             }
-        }
-        let rest: Vec<Supervisor> = std::mem::take(&mut self.pods)
-            .into_values()
-            .filter_map(|pod| pod.supervisor)
-            .collect();
-        for child in &rest {
-            child.request_stop();
-        }
-        for child in rest {
-            child.stopped().await;
         }
     }
 }
@@ -195,18 +217,19 @@ mod tests {
         let set = SetRecord {
             uid: "s1".into(),
             claim: "data-demo-1".into(),
-            input_hash: String::new(),
-            builder: 1,
+            input_hash: "h".into(),
+            created_ms: 1,
             arguments: vec!["60".into()],
         };
         home.update(|state| state.sets.insert("demo-1".into(), set))
             .expect("written");
-        let mut pods = Pods::new("/bin/sleep".into(), Arc::new(Notify::new()));
+        let mut pods = Pods::new("/bin/sleep".into(), None, Arc::new(Notify::new()));
 
         // Without its claim the pod waits.
         pods.reconcile(&home, 5).expect("reconciled");
         assert_eq!(pods.view()[0].process, None);
-        home.create_claim("data-demo-1", "demo-1").expect("a claim");
+        home.create_claim("data-demo-1", "demo-1", 1)
+            .expect("a claim");
         until(&mut pods, &home, running).await;
         let first = pods.view()[0].uid.clone();
 
@@ -231,6 +254,6 @@ mod tests {
         // Without its set it goes.
         home.update(|state| state.sets.clear()).expect("written");
         until(&mut pods, &home, <[PodView]>::is_empty).await;
-        pods.stop_all(&[]).await;
+        pods.stop_all(None).await;
     }
 }
