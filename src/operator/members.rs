@@ -25,6 +25,8 @@ const DESCRIBE: Duration = Duration::from_millis(1500);
 pub struct Described {
     /// What the member said.
     pub description: proto::DescribeResponse,
+    /// It leads, and a quorum confirmed the member list above.
+    pub leads: bool,
     /// When the answer came.
     pub at: Instant,
 }
@@ -68,30 +70,14 @@ impl Members {
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             clients.retain(|address, _| addresses.values().any(|used| used == address));
         }
-        let calls = addresses.iter().map(|(name, address)| async {
-            let answer = match self.at(address) {
-                Ok(mut client) => {
-                    match tokio::time::timeout(DESCRIBE, client.describe(false)).await {
-                        Ok(Ok(description)) => Ok(description),
-                        Ok(Err(status)) => Err(reason(&status)),
-                        Err(_) => Err(format!("no answer in {} ms", DESCRIBE.as_millis())),
-                    }
-                }
-                Err(failure) => Err(failure.to_string()),
-            };
-            (name.clone(), answer)
-        });
+        let calls = addresses
+            .iter()
+            .map(|(name, address)| async { (name.clone(), self.describe_one(address).await) });
         let (mut described, mut silent) = (BTreeMap::new(), BTreeMap::new());
         for (name, answer) in join_all(calls).await {
             match answer {
-                Ok(description) => {
-                    described.insert(
-                        name,
-                        Described {
-                            description,
-                            at: Instant::now(),
-                        },
-                    );
+                Ok(answer) => {
+                    described.insert(name, answer);
                 }
                 Err(why) => {
                     silent.insert(name, why);
@@ -99,6 +85,31 @@ impl Members {
             }
         }
         (described, silent)
+    }
+
+    /// What one member says; a leader's word about the members is confirmed by its quorum.
+    async fn describe_one(&self, address: &str) -> Result<Described, String> {
+        let mut client = self.at(address).map_err(|failure| failure.to_string())?;
+        let description = within(client.describe(false)).await?;
+        if !description.leader_with_quorum {
+            return Ok(Described { description, leads: false, at: Instant::now() });
+        }
+        match within(client.describe(true)).await {
+            Ok(description) => {
+                let leads = description.leader_with_quorum;
+                Ok(Described { description, leads, at: Instant::now() })
+            }
+            // It led a moment ago; what it said of itself still holds.
+            Err(_) => Ok(Described { description, leads: false, at: Instant::now() }),
+        }
+    }
+}
+
+async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, String> {
+    match tokio::time::timeout(DESCRIBE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(status)) => Err(reason(&status)),
+        Err(_) => Err(format!("no answer in {} ms", DESCRIBE.as_millis())),
     }
 }
 

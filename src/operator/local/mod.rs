@@ -4,6 +4,7 @@
 
 pub mod console;
 pub mod home;
+pub mod platform;
 pub mod pods;
 pub mod supervisor;
 pub mod writer;

@@ -1,0 +1,106 @@
+//! From what members say on the wire, and how they end, to the facts that a plan takes.
+
+use crate::plan::{Description, Exit, MemberView, Phase};
+use crate::wire::member as proto;
+
+/// Exit codes of the server that mean something for its disk (`quorate::disk`'s classes).
+const CORRUPT: i32 = 20;
+const FOREIGN_DISK: i32 = 21;
+const DISK_FULL: i32 = 22;
+const FSYNC: i32 = 23;
+
+/// A description as received `age_ms` ago. `leads` is true only where the member list was read
+/// through a quorum.
+pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> Description {
+    Description {
+        age_ms,
+        pod_uid: said.pod_uid.clone(),
+        version: said.version.clone(),
+        disk_uuid: said.disk_uuid.clone(),
+        disk_empty: said.disk_empty,
+        phase: phase(said.phase()),
+        nonce: some(&said.nonce),
+        cluster_uid: some(&said.cluster_uid),
+        cluster_id: said.cluster_id,
+        member_id: said.member_id,
+        leads,
+        term: said.term,
+        leader_id: said.leader_id,
+        commit: said.commit,
+        applied: said.applied,
+        ready: said.ready,
+        alarms: said.alarms.clone(),
+        configuration_index: said.configuration_index,
+        members: said.members.iter().map(member).collect(),
+        tombstones: said.tombstones.iter().map(|gone| (gone.id, gone.name.clone())).collect(),
+    }
+}
+
+fn member(view: &proto::MemberView) -> MemberView {
+    MemberView {
+        id: view.id,
+        name: view.name.clone(),
+        learner: view.learner,
+        disk_uuid: view.disk_uuid.clone(),
+        match_index: view.match_index,
+        // -1: never.
+        last_contact_ms: u64::try_from(view.last_contact_age_ms).ok(),
+        promotable: view.learner && view.in_sync,
+        not_promotable: view.not_in_sync_reason.clone(),
+    }
+}
+
+/// A phase that this operator does not know is not taken for one that it does: `Joining` allows
+/// nothing to be decided.
+fn phase(phase: proto::Phase) -> Phase {
+    match phase {
+        proto::Phase::Standby => Phase::Standby,
+        proto::Phase::Member => Phase::Member,
+        proto::Phase::Removed => Phase::Removed,
+        proto::Phase::Joining | proto::Phase::Unspecified => Phase::Joining,
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// How a server ended, from its exit code and, where there is one, its termination message.
+pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
+    let class = termination_message
+        .and_then(|line| serde_json::from_str::<serde_json::Value>(line.trim()).ok())
+        .and_then(|message| message.get("class")?.as_str().map(str::to_owned));
+    match (code, class.as_deref()) {
+        (_, Some("log_lost" | "lost_log")) => Exit::LostLog,
+        (CORRUPT, _) | (_, Some("corrupt")) => Exit::Corrupt,
+        (FOREIGN_DISK, _) | (_, Some("foreign_disk")) => Exit::ForeignDisk,
+        (DISK_FULL, _) | (_, Some("disk_full")) => Exit::DiskFull,
+        (FSYNC, _) | (_, Some("fsync")) => Exit::Fsync,
+        (code, _) => Exit::Other(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_by_code_or_message() {
+        assert_eq!(exit(20, None), Exit::Corrupt);
+        assert_eq!(exit(1, Some("{\"class\":\"foreign_disk\",\"exitCode\":1}\n")), Exit::ForeignDisk);
+        assert_eq!(exit(1, Some("{\"class\":\"log_lost\"}")), Exit::LostLog);
+        assert_eq!(exit(137, Some("no JSON")), Exit::Other(137));
+    }
+
+    #[test]
+    fn silence_on_the_wire_is_no_fact() {
+        let said = proto::DescribeResponse {
+            members: vec![proto::MemberView { last_contact_age_ms: -1, ..Default::default() }],
+            ..Default::default()
+        };
+        let facts = description(&said, false, 3);
+        assert_eq!((facts.nonce, facts.cluster_uid), (None, None));
+        assert_eq!(facts.members[0].last_contact_ms, None);
+        assert_eq!(facts.phase, Phase::Joining, "an unknown phase allows nothing");
+    }
+}

@@ -1,0 +1,511 @@
+//! How a plan's acts are carried out on this machine, and how the machine looks to a plan.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+
+use super::console::Console;
+use super::home::{self, ClaimState, Home, LatchRecord, Ports, SetRecord};
+use super::pods::{PodView, Pods};
+use crate::crd::{EtcdCluster, EtcdClusterStatus};
+use crate::operator::members::{Described, Members, failure};
+use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
+use crate::operator::{describe, hints};
+use crate::plan::{
+    self, Action, ClaimFacts, Fence, InvalidCluster, Latch, Observed, Owner, PodFacts, PodPhase,
+    SetFacts,
+};
+use crate::server::operator_auth::Key;
+use crate::wire::member as proto;
+
+/// Every resource of this machine is in this namespace.
+const NAMESPACE: &str = "local";
+/// A starting server that has not answered is not said to run for longer than it does.
+const LAG_LINE: Duration = Duration::from_secs(1);
+
+/// One cluster on this machine.
+#[derive(Debug)]
+pub struct Local {
+    /// The directory.
+    pub home: Home,
+    /// The processes.
+    pub pods: Pods,
+    /// Where lines go.
+    pub console: Console,
+    cluster: EtcdCluster,
+    members: Members,
+    status: EtcdClusterStatus,
+    status_written: Option<Instant>,
+    lag_said: Option<Instant>,
+    seen: Option<Seen>,
+    /// The last report had nothing left to do.
+    pub at_rest: bool,
+}
+
+impl Local {
+    /// A cluster in this directory, run by this executable. `changed` wakes the loop.
+    pub fn new(
+        mut home: Home,
+        program: PathBuf,
+        cluster: EtcdCluster,
+        changed: Arc<Notify>,
+    ) -> Result<Self, home::Error> {
+        let (_, key) = home.secret()?;
+        let status = serde_json::from_value(home.state().status.clone()).unwrap_or_default();
+        let cluster = adopt(&mut home, cluster)?;
+        Ok(Self {
+            home,
+            pods: Pods::new(program, Some("--pod-uid=".into()), changed),
+            console: Console::new(),
+            cluster,
+            members: Members::new(Key::new(&key)),
+            status,
+            status_written: None,
+            lag_said: None,
+            seen: None,
+            at_rest: false,
+        })
+    }
+
+    /// Takes an edited resource. A changed specification is a new generation.
+    pub fn edit(&mut self, cluster: EtcdCluster) -> Result<bool, home::Error> {
+        let before = self.home.state().generation;
+        self.cluster = adopt(&mut self.home, cluster)?;
+        Ok(self.home.state().generation != before)
+    }
+
+    /// The status as last reported.
+    pub fn status(&self) -> &EtcdClusterStatus {
+        &self.status
+    }
+
+    /// Client URLs of the members that vote, the leader first.
+    pub fn endpoints(&self) -> Vec<String> {
+        let voters = self.status.members.iter();
+        let mut voters: Vec<_> =
+            voters.filter(|member| member.role == crate::crd::MemberRole::Voter).collect();
+        voters.sort_by_key(|member| !member.leader);
+        let ports = |name: &str| self.home.state().ports.get(name).copied();
+        voters.iter().filter_map(|member| ports(&member.name)).map(Ports::client_url).collect()
+    }
+
+    /// Stops every process gracefully, the leader last.
+    pub async fn stop(&mut self) {
+        let leader = self.status.leader.clone();
+        self.pods.stop_all(leader.as_deref()).await;
+    }
+
+    /// Keeps processes and directories as recorded. Cheap; to be called before each pass.
+    pub fn housekeep(&mut self) -> Result<(), home::Error> {
+        for line in self.pods.reconcile(&self.home, now_ms())? {
+            self.console.say(&line);
+        }
+        let pods = &self.pods;
+        self.home.collect(|claim| pods.uses(claim))
+    }
+
+    async fn look(&mut self, entropy: &str) -> Result<Seen, Failure> {
+        self.housekeep().map_err(broken)?;
+        let pods = self.pods.view();
+        let running = pods.iter().filter(|pod| pid(pod).is_some() && !pod.deleting);
+        let mut addresses = BTreeMap::new();
+        for pod in running {
+            let ports = self.home.ports(&pod.member).map_err(broken)?;
+            addresses.insert(pod.member.clone(), ports.peer_address());
+        }
+        let (described, _) = self.members.describe(&addresses).await;
+        let state = self.home.state();
+        let now_ms = now_ms();
+        let observed = Observed {
+            now_ms,
+            entropy: entropy.to_owned(),
+            epoch: state.epoch,
+            deleting: false,
+            cluster: crate::crd::validate(&self.cluster).map_err(|invalid| InvalidCluster {
+                name: state.cluster.clone(),
+                problems: invalid.to_string(),
+            }),
+            status_cluster_id: self.status.cluster_id.clone(),
+            hints: hints::of_status(&self.status),
+            latch: state.latch.as_ref().map(|latch| self.latch(latch)),
+            wanted_objects: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            wanted_inputs: inputs(&self.cluster),
+            sets: state.sets.iter().map(|(name, set)| (name.clone(), set_facts(set))).collect(),
+            pods: pods
+                .iter()
+                .map(|pod| (pod.member.clone(), pod_facts(pod, described.get(&pod.member))))
+                .collect(),
+            claims: self.claims()?,
+            nodes: BTreeMap::new(),
+            descriptions: described
+                .iter()
+                .filter(|(name, said)| {
+                    let pod = pods.iter().find(|pod| pod.member == **name);
+                    pod.is_some_and(|pod| pod.uid == said.description.pod_uid)
+                })
+                .map(|(name, said)| (name.clone(), facts(said)))
+                .collect(),
+        };
+        let status_age_ms = self.status_written.map(|at| milliseconds(at.elapsed()));
+        let (generation, status) = (state.generation, self.status.clone());
+        Ok(Seen { observed, generation, status, status_age_ms })
+    }
+
+    fn latch(&self, latch: &LatchRecord) -> Latch {
+        Latch {
+            owner: Owner::Ours,
+            terminating: false,
+            cluster_uid: self.home.state().cluster_uid.clone(),
+            incarnation: latch.incarnation,
+            seed: latch.seed.clone(),
+            nonce: latch.nonce.clone(),
+        }
+    }
+
+    fn claims(&self) -> Result<BTreeMap<String, ClaimFacts>, Failure> {
+        let claims = self.home.claims().map_err(broken)?;
+        let facts = |claim: home::ClaimRecord| ClaimFacts {
+            uid: claim.uid,
+            cluster_uid: Some(claim.cluster_uid),
+            member: Some(claim.member),
+            state: match claim.state {
+                ClaimState::New => plan::ClaimState::New,
+                ClaimState::Joined => plan::ClaimState::Joined,
+                ClaimState::Retired => plan::ClaimState::Retired,
+            },
+            terminating: claim.terminating,
+            bound: true,
+            volume_gone: None,
+            requested_bytes: claim.bytes,
+            owned: claim.owned,
+        };
+        Ok(claims.into_iter().map(|(name, claim)| (name, facts(claim))).collect())
+    }
+
+    /// The arguments of a member's server. A new member asks every address that there is.
+    fn arguments(&mut self, member: &str, claim: &str) -> Result<Vec<String>, home::Error> {
+        let own = self.home.ports(member)?;
+        let (secret, _) = self.home.secret()?;
+        let state = self.home.state();
+        let others = state.sets.keys().filter(|name| *name != member);
+        let mut from: Vec<String> = others
+            .filter_map(|name| state.ports.get(name))
+            .map(|ports| ports.peer_address())
+            .collect();
+        from.push(own.peer_address());
+        let (client, peer) = (own.client_url(), own.peer_url());
+        Ok(vec![
+            "server".into(),
+            format!("--name={member}"),
+            format!("--data-dir={}", self.home.data_dir(claim).display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            "--await-membership".into(),
+            format!("--join-from={}", from.join(",")),
+            format!("--operator-secret-file={}", secret.display()),
+            format!("--cluster-uid={}", state.cluster_uid),
+        ])
+    }
+
+    fn local_act(&mut self, action: &Action) -> Result<(), Failure> {
+        match action {
+            Action::CreateLatch { seed, nonce } => {
+                let latch =
+                    LatchRecord { incarnation: 1, seed: seed.clone(), nonce: nonce.clone() };
+                self.home.update(|state| state.latch.get_or_insert(latch).clone()).map_err(broken)?;
+            }
+            Action::CreateClaim { member, claim } => {
+                let bytes = self.storage_bytes();
+                self.home.create_claim(claim, member, bytes).map_err(broken)?;
+            }
+            Action::GrowClaim { claim, uid, bytes } => {
+                self.change_claim(claim, uid, |record| record.bytes = *bytes)?;
+            }
+            Action::MarkClaim { claim, uid, state } => {
+                let state = match state {
+                    plan::ClaimState::New => ClaimState::New,
+                    plan::ClaimState::Joined => ClaimState::Joined,
+                    plan::ClaimState::Retired => ClaimState::Retired,
+                };
+                self.change_claim(claim, uid, |record| record.state = state)?;
+            }
+            Action::OwnClaim { claim, uid, owned } => {
+                self.change_claim(claim, uid, |record| record.owned = *owned)?;
+            }
+            Action::DeleteClaim { claim, uid } => {
+                self.change_claim(claim, uid, |record| record.terminating = true)?;
+            }
+            Action::ApplySet { member, claim } => {
+                let set = SetRecord {
+                    uid: uuid::Uuid::new_v4().to_string(),
+                    claim: claim.clone(),
+                    input_hash: inputs(&self.cluster),
+                    created_ms: now_ms(),
+                    arguments: self.arguments(member, claim).map_err(broken)?,
+                };
+                let apply = |state: &mut home::State| match state.sets.get_mut(member) {
+                    Some(found) => {
+                        found.input_hash = set.input_hash;
+                        found.arguments = set.arguments;
+                    }
+                    None => {
+                        state.sets.insert(member.clone(), set);
+                    }
+                };
+                self.home.update(apply).map_err(broken)?;
+            }
+            Action::DeletePod { member, uid } => {
+                if !self.pods.delete(member, uid) {
+                    return Err(Failure::Changed(format!("the pod of {member} is another one")));
+                }
+            }
+            Action::DeleteSet { member, uid } => {
+                let remove = |state: &mut home::State| {
+                    if state.sets.get(member).is_some_and(|set| set.uid == *uid) {
+                        state.sets.remove(member);
+                    }
+                };
+                self.home.update(remove).map_err(broken)?;
+            }
+            Action::ApplyObject(key) => {
+                return Err(Failure::Refused(format!("this machine has no {}", key.kind.as_str())));
+            }
+            Action::Bootstrap { .. }
+            | Action::AddLearner { .. }
+            | Action::Promote { .. }
+            | Action::Transfer { .. }
+            | Action::Retire { .. }
+            | Action::Remove { .. } => {
+                return Err(Failure::Refused(format!("{action} is no act of this machine's")));
+            }
+        }
+        self.housekeep().map_err(broken)
+    }
+
+    fn change_claim(
+        &self,
+        claim: &str,
+        uid: &str,
+        change: impl FnOnce(&mut home::ClaimRecord),
+    ) -> Result<(), Failure> {
+        self.home.update_claim(claim, uid, change).map_err(broken).map(|_| ())
+    }
+
+    fn storage_bytes(&self) -> u64 {
+        let seen = self.seen.as_ref().and_then(|seen| seen.observed.cluster.as_ref().ok());
+        seen.map_or(0, |cluster| cluster.storage_bytes)
+    }
+
+    /// Calls that go to a member: its own, or the leader's.
+    async fn member_act(&mut self, act: &Act) -> Result<(), Failure> {
+        let done = |result: Result<(), tonic::Status>, what: &str, member: &str| {
+            result.map_err(|status| failure(what, member, &status))
+        };
+        let leader = act.leader.clone().unwrap_or_default();
+        match &act.action {
+            Action::Bootstrap {
+                member, cluster_uid, incarnation, nonce, claim_uid, disk_uuid, ..
+            } => {
+                let request = proto::BootstrapRequest {
+                    cluster_uid: cluster_uid.clone(),
+                    incarnation: *incarnation,
+                    nonce: nonce.clone(),
+                    claim_uid: claim_uid.clone(),
+                    disk_uuid: disk_uuid.clone(),
+                };
+                let answer = self.dial(member)?.bootstrap(request).await;
+                done(answer.map(|_| ()), "bootstrap", member)
+            }
+            Action::AddLearner { member, disk_uuid, fence } => {
+                let ports = self.home.ports(member).map_err(broken)?;
+                let request = proto::AddLearnerRequest {
+                    fence: Some(wire_fence(*fence)),
+                    name: member.clone(),
+                    peer_urls: vec![ports.peer_url()],
+                    disk_uuid: disk_uuid.clone(),
+                    client_urls: vec![ports.client_url()],
+                };
+                let answer = self.dial(&leader)?.add_learner(request).await;
+                done(answer.map(|_| ()), "add learner", member)
+            }
+            Action::Promote { member, id, fence } => {
+                let answer = self.dial(&leader)?.promote(wire_fence(*fence), *id).await;
+                done(answer.map(|_| ()), "promote", member)
+            }
+            Action::Remove { member, id, fence } => {
+                let answer = self.dial(&leader)?.remove(wire_fence(*fence), *id).await;
+                done(answer.map(|_| ()), "remove", member)
+            }
+            Action::Transfer { from, to_id, .. } => {
+                let answer = self.dial(from)?.transfer(*to_id).await;
+                done(answer.map(|_| ()), "transfer leadership from", from)
+            }
+            Action::Retire { member, .. } => {
+                let answer = self.dial(member)?.retire().await;
+                done(answer.map(|_| ()), "retire", member)
+            }
+            _ => self.local_act(&act.action),
+        }
+    }
+
+    fn dial(
+        &mut self,
+        member: &str,
+    ) -> Result<crate::server::member_client::MemberClient, Failure> {
+        if member.is_empty() {
+            return Err(Failure::Changed("no member leads".into()));
+        }
+        let ports = self.home.ports(member).map_err(broken)?;
+        self.members.at(&ports.peer_address())
+    }
+}
+
+impl Platform for Local {
+    async fn observe(&mut self, _: Look, entropy: &str) -> Result<Option<Seen>, Failure> {
+        let seen = self.look(entropy).await?;
+        self.seen = Some(seen.clone());
+        Ok(Some(seen))
+    }
+
+    async fn act(&mut self, act: &Act) -> Result<(), Failure> {
+        self.member_act(act).await
+    }
+
+    async fn report(&mut self, report: &Report) -> Result<(), Failure> {
+        for event in &report.events {
+            let warning = if event.severity == Severity::Warning { "! " } else { "" };
+            self.console.say(&format!("{warning}{}", event.note));
+        }
+        if let Some(failure) = &report.failure
+            && !matches!(failure, Failure::Changed(_))
+        {
+            self.console.waits(&failure.to_string());
+        } else if report.acted.is_none()
+            && let Some(waiting) = report.plan.progress.as_ref().and_then(|p| p.waiting_for.clone())
+            && self.lag_said.is_none_or(|at| at.elapsed() >= LAG_LINE)
+        {
+            self.lag_said = Some(Instant::now());
+            self.console.waits(&waiting);
+        }
+        self.at_rest = report.plan.progress.is_none()
+            && report.plan.steps.is_empty()
+            && report.failure.is_none();
+        if let Some(status) = &report.status {
+            let value = serde_json::to_value(status)
+                .map_err(|error| Failure::Refused(format!("cannot write the status: {error}")))?;
+            self.home.update(|state| state.status = value).map_err(broken)?;
+            self.status = status.clone();
+            self.status_written = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+impl Ports {
+    /// Where the etcd API is.
+    pub fn client_url(self) -> String {
+        format!("http://127.0.0.1:{}", self.client)
+    }
+
+    /// Where peers and the operator dial.
+    pub fn peer_url(self) -> String {
+        format!("http://{}", self.peer_address())
+    }
+
+    /// The same as `host:port`.
+    pub fn peer_address(self) -> String {
+        format!("127.0.0.1:{}", self.peer)
+    }
+}
+
+/// Gives the resource its identity on this machine; a changed specification raises the generation.
+fn adopt(home: &mut Home, mut cluster: EtcdCluster) -> Result<EtcdCluster, home::Error> {
+    let spec = serde_json::to_value(&cluster.spec).unwrap_or_default();
+    if home.state().spec != spec {
+        home.update(|state| {
+            state.spec = spec;
+            state.generation += 1;
+        })?;
+    }
+    cluster.metadata.namespace = Some(NAMESPACE.into());
+    cluster.metadata.uid = Some(home.state().cluster_uid.clone());
+    cluster.metadata.generation = Some(home.state().generation);
+    Ok(cluster)
+}
+
+/// Hash of what a member's process is rendered from: here the version alone.
+fn inputs(cluster: &EtcdCluster) -> String {
+    format!("local-{}", cluster.spec.version)
+}
+
+fn set_facts(set: &SetRecord) -> SetFacts {
+    SetFacts {
+        uid: set.uid.clone(),
+        owner: Owner::Ours,
+        terminating: false,
+        inputs: Some(set.input_hash.clone()),
+        created_ms: set.created_ms,
+    }
+}
+
+fn pod_facts(pod: &PodView, said: Option<&Described>) -> PodFacts {
+    let process = pod.process.as_ref();
+    let started = process.and_then(|process| process.pid);
+    let waiting = match process {
+        None => Some("its volume claim is missing".to_owned()),
+        Some(process) => process.start_error.clone(),
+    };
+    let last_exit = process
+        .and_then(|process| process.last_end.as_ref())
+        .map(|end| end.code.unwrap_or_else(|| 128 + end.signal.unwrap_or(0)))
+        .map(|code| describe::exit(code, None));
+    PodFacts {
+        uid: pod.uid.clone(),
+        phase: if process.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        ready: said.is_some_and(|said| said.description.ready),
+        terminating: pod.deleting,
+        node: None,
+        inputs: Some(pod.input_hash.clone()),
+        created_ms: pod.created_ms,
+        started_ms: started.map(|_| pod.created_ms),
+        waiting,
+        last_exit,
+    }
+}
+
+fn facts(said: &Described) -> plan::Description {
+    describe::description(&said.description, said.leads, milliseconds(said.at.elapsed()))
+}
+
+fn pid(pod: &PodView) -> Option<u32> {
+    pod.process.as_ref().and_then(|process| process.pid)
+}
+
+fn wire_fence(fence: Fence) -> proto::Fence {
+    proto::Fence { configuration_index: fence.configuration_index, epoch: fence.epoch }
+}
+
+fn broken(error: home::Error) -> Failure {
+    let text = match std::error::Error::source(&error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    Failure::Retry(text)
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The wall clock: times of this machine's records outlive its processes.
+fn now_ms() -> u64 {
+    #[allow(clippy::disallowed_methods)]
+    let now = SystemTime::now();
+    milliseconds(now.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
