@@ -32,7 +32,11 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
         alarms: said.alarms.clone(),
         configuration_index: said.configuration_index,
         members: said.members.iter().map(member).collect(),
-        tombstones: said.tombstones.iter().map(|gone| (gone.id, gone.name.clone())).collect(),
+        tombstones: said
+            .tombstones
+            .iter()
+            .map(|gone| (gone.id, gone.name.clone()))
+            .collect(),
     }
 }
 
@@ -87,7 +91,10 @@ mod tests {
     #[test]
     fn ends_are_told_by_code_or_message() {
         assert_eq!(exit(20, None), Exit::Corrupt);
-        assert_eq!(exit(1, Some("{\"class\":\"foreign_disk\",\"exitCode\":1}\n")), Exit::ForeignDisk);
+        assert_eq!(
+            exit(1, Some("{\"class\":\"foreign_disk\",\"exitCode\":1}\n")),
+            Exit::ForeignDisk
+        );
         assert_eq!(exit(1, Some("{\"class\":\"log_lost\"}")), Exit::LostLog);
         assert_eq!(exit(137, Some("no JSON")), Exit::Other(137));
     }
@@ -95,12 +102,19 @@ mod tests {
     #[test]
     fn silence_on_the_wire_is_no_fact() {
         let said = proto::DescribeResponse {
-            members: vec![proto::MemberView { last_contact_age_ms: -1, ..Default::default() }],
+            members: vec![proto::MemberView {
+                last_contact_age_ms: -1,
+                ..Default::default()
+            }],
             ..Default::default()
         };
         let facts = description(&said, false, 3);
         assert_eq!((facts.nonce, facts.cluster_uid), (None, None));
         assert_eq!(facts.members[0].last_contact_ms, None);
-        assert_eq!(facts.phase, Phase::Joining, "an unknown phase allows nothing");
+        assert_eq!(
+            facts.phase,
+            Phase::Joining,
+            "an unknown phase allows nothing"
+        );
     }
 }

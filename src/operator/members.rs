@@ -92,15 +92,27 @@ impl Members {
         let mut client = self.at(address).map_err(|failure| failure.to_string())?;
         let description = within(client.describe(false)).await?;
         if !description.leader_with_quorum {
-            return Ok(Described { description, leads: false, at: Instant::now() });
+            return Ok(Described {
+                description,
+                leads: false,
+                at: Instant::now(),
+            });
         }
         match within(client.describe(true)).await {
             Ok(description) => {
                 let leads = description.leader_with_quorum;
-                Ok(Described { description, leads, at: Instant::now() })
+                Ok(Described {
+                    description,
+                    leads,
+                    at: Instant::now(),
+                })
             }
             // It led a moment ago; what it said of itself still holds.
-            Err(_) => Ok(Described { description, leads: false, at: Instant::now() }),
+            Err(_) => Ok(Described {
+                description,
+                leads: false,
+                at: Instant::now(),
+            }),
         }
     }
 }

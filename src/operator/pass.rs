@@ -28,6 +28,14 @@ pub struct Rules {
     pub lint: fn(&Observed, &Plan) -> Vec<String>,
 }
 
+impl Rules {
+    /// The rules as shipped.
+    pub const SHIPPED: Self = Self {
+        plan: crate::plan::plan,
+        lint: crate::plan::lint,
+    };
+}
+
 /// What the pass needs next.
 #[derive(Debug)]
 pub enum Need {

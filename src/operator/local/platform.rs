@@ -85,11 +85,16 @@ impl Local {
     /// Client URLs of the members that vote, the leader first.
     pub fn endpoints(&self) -> Vec<String> {
         let voters = self.status.members.iter();
-        let mut voters: Vec<_> =
-            voters.filter(|member| member.role == crate::crd::MemberRole::Voter).collect();
+        let mut voters: Vec<_> = voters
+            .filter(|member| member.role == crate::crd::MemberRole::Voter)
+            .collect();
         voters.sort_by_key(|member| !member.leader);
         let ports = |name: &str| self.home.state().ports.get(name).copied();
-        voters.iter().filter_map(|member| ports(&member.name)).map(Ports::client_url).collect()
+        voters
+            .iter()
+            .filter_map(|member| ports(&member.name))
+            .map(Ports::client_url)
+            .collect()
     }
 
     /// Stops every process gracefully, the leader last.
@@ -110,7 +115,9 @@ impl Local {
     async fn look(&mut self, entropy: &str) -> Result<Seen, Failure> {
         self.housekeep().map_err(broken)?;
         let pods = self.pods.view();
-        let running = pods.iter().filter(|pod| pid(pod).is_some() && !pod.deleting);
+        let running = pods
+            .iter()
+            .filter(|pod| pid(pod).is_some() && !pod.deleting);
         let mut addresses = BTreeMap::new();
         for pod in running {
             let ports = self.home.ports(&pod.member).map_err(broken)?;
@@ -128,16 +135,26 @@ impl Local {
                 name: state.cluster.clone(),
                 problems: invalid.to_string(),
             }),
+            client_endpoint: self.endpoints().join(","),
             status_cluster_id: self.status.cluster_id.clone(),
             hints: hints::of_status(&self.status),
             latch: state.latch.as_ref().map(|latch| self.latch(latch)),
             wanted_objects: BTreeMap::new(),
             objects: BTreeMap::new(),
             wanted_inputs: inputs(&self.cluster),
-            sets: state.sets.iter().map(|(name, set)| (name.clone(), set_facts(set))).collect(),
+            sets: state
+                .sets
+                .iter()
+                .map(|(name, set)| (name.clone(), set_facts(set)))
+                .collect(),
             pods: pods
                 .iter()
-                .map(|pod| (pod.member.clone(), pod_facts(pod, described.get(&pod.member))))
+                .map(|pod| {
+                    (
+                        pod.member.clone(),
+                        pod_facts(pod, described.get(&pod.member)),
+                    )
+                })
                 .collect(),
             claims: self.claims()?,
             nodes: BTreeMap::new(),
@@ -152,7 +169,12 @@ impl Local {
         };
         let status_age_ms = self.status_written.map(|at| milliseconds(at.elapsed()));
         let (generation, status) = (state.generation, self.status.clone());
-        Ok(Seen { observed, generation, status, status_age_ms })
+        Ok(Seen {
+            observed,
+            generation,
+            status,
+            status_age_ms,
+        })
     }
 
     fn latch(&self, latch: &LatchRecord) -> Latch {
@@ -183,7 +205,10 @@ impl Local {
             requested_bytes: claim.bytes,
             owned: claim.owned,
         };
-        Ok(claims.into_iter().map(|(name, claim)| (name, facts(claim))).collect())
+        Ok(claims
+            .into_iter()
+            .map(|(name, claim)| (name, facts(claim)))
+            .collect())
     }
 
     /// The arguments of a member's server. A new member asks every address that there is.
@@ -216,13 +241,20 @@ impl Local {
     fn local_act(&mut self, action: &Action) -> Result<(), Failure> {
         match action {
             Action::CreateLatch { seed, nonce } => {
-                let latch =
-                    LatchRecord { incarnation: 1, seed: seed.clone(), nonce: nonce.clone() };
-                self.home.update(|state| state.latch.get_or_insert(latch).clone()).map_err(broken)?;
+                let latch = LatchRecord {
+                    incarnation: 1,
+                    seed: seed.clone(),
+                    nonce: nonce.clone(),
+                };
+                self.home
+                    .update(|state| state.latch.get_or_insert(latch).clone())
+                    .map_err(broken)?;
             }
             Action::CreateClaim { member, claim } => {
                 let bytes = self.storage_bytes();
-                self.home.create_claim(claim, member, bytes).map_err(broken)?;
+                self.home
+                    .create_claim(claim, member, bytes)
+                    .map_err(broken)?;
             }
             Action::GrowClaim { claim, uid, bytes } => {
                 self.change_claim(claim, uid, |record| record.bytes = *bytes)?;
@@ -262,7 +294,9 @@ impl Local {
             }
             Action::DeletePod { member, uid } => {
                 if !self.pods.delete(member, uid) {
-                    return Err(Failure::Changed(format!("the pod of {member} is another one")));
+                    return Err(Failure::Changed(format!(
+                        "the pod of {member} is another one"
+                    )));
                 }
             }
             Action::DeleteSet { member, uid } => {
@@ -274,7 +308,10 @@ impl Local {
                 self.home.update(remove).map_err(broken)?;
             }
             Action::ApplyObject(key) => {
-                return Err(Failure::Refused(format!("this machine has no {}", key.kind.as_str())));
+                return Err(Failure::Refused(format!(
+                    "this machine has no {}",
+                    key.kind.as_str()
+                )));
             }
             Action::Bootstrap { .. }
             | Action::AddLearner { .. }
@@ -282,7 +319,9 @@ impl Local {
             | Action::Transfer { .. }
             | Action::Retire { .. }
             | Action::Remove { .. } => {
-                return Err(Failure::Refused(format!("{action} is no act of this machine's")));
+                return Err(Failure::Refused(format!(
+                    "{action} is no act of this machine's"
+                )));
             }
         }
         self.housekeep().map_err(broken)
@@ -294,11 +333,17 @@ impl Local {
         uid: &str,
         change: impl FnOnce(&mut home::ClaimRecord),
     ) -> Result<(), Failure> {
-        self.home.update_claim(claim, uid, change).map_err(broken).map(|_| ())
+        self.home
+            .update_claim(claim, uid, change)
+            .map_err(broken)
+            .map(|_| ())
     }
 
     fn storage_bytes(&self) -> u64 {
-        let seen = self.seen.as_ref().and_then(|seen| seen.observed.cluster.as_ref().ok());
+        let seen = self
+            .seen
+            .as_ref()
+            .and_then(|seen| seen.observed.cluster.as_ref().ok());
         seen.map_or(0, |cluster| cluster.storage_bytes)
     }
 
@@ -310,7 +355,13 @@ impl Local {
         let leader = act.leader.clone().unwrap_or_default();
         match &act.action {
             Action::Bootstrap {
-                member, cluster_uid, incarnation, nonce, claim_uid, disk_uuid, ..
+                member,
+                cluster_uid,
+                incarnation,
+                nonce,
+                claim_uid,
+                disk_uuid,
+                ..
             } => {
                 let request = proto::BootstrapRequest {
                     cluster_uid: cluster_uid.clone(),
@@ -322,7 +373,11 @@ impl Local {
                 let answer = self.dial(member)?.bootstrap(request).await;
                 done(answer.map(|_| ()), "bootstrap", member)
             }
-            Action::AddLearner { member, disk_uuid, fence } => {
+            Action::AddLearner {
+                member,
+                disk_uuid,
+                fence,
+            } => {
                 let ports = self.home.ports(member).map_err(broken)?;
                 let request = proto::AddLearnerRequest {
                     fence: Some(wire_fence(*fence)),
@@ -379,7 +434,11 @@ impl Platform for Local {
 
     async fn report(&mut self, report: &Report) -> Result<(), Failure> {
         for event in &report.events {
-            let warning = if event.severity == Severity::Warning { "! " } else { "" };
+            let warning = if event.severity == Severity::Warning {
+                "! "
+            } else {
+                ""
+            };
             self.console.say(&format!("{warning}{}", event.note));
         }
         if let Some(failure) = &report.failure
@@ -387,7 +446,11 @@ impl Platform for Local {
         {
             self.console.waits(&failure.to_string());
         } else if report.acted.is_none()
-            && let Some(waiting) = report.plan.progress.as_ref().and_then(|p| p.waiting_for.clone())
+            && let Some(waiting) = report
+                .plan
+                .progress
+                .as_ref()
+                .and_then(|p| p.waiting_for.clone())
             && self.lag_said.is_none_or(|at| at.elapsed() >= LAG_LINE)
         {
             self.lag_said = Some(Instant::now());
@@ -399,7 +462,9 @@ impl Platform for Local {
         if let Some(status) = &report.status {
             let value = serde_json::to_value(status)
                 .map_err(|error| Failure::Refused(format!("cannot write the status: {error}")))?;
-            self.home.update(|state| state.status = value).map_err(broken)?;
+            self.home
+                .update(|state| state.status = value)
+                .map_err(broken)?;
             self.status = status.clone();
             self.status_written = Some(Instant::now());
         }
@@ -467,7 +532,11 @@ fn pod_facts(pod: &PodView, said: Option<&Described>) -> PodFacts {
         .map(|code| describe::exit(code, None));
     PodFacts {
         uid: pod.uid.clone(),
-        phase: if process.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        phase: if process.is_some() {
+            PodPhase::Running
+        } else {
+            PodPhase::Pending
+        },
         ready: said.is_some_and(|said| said.description.ready),
         terminating: pod.deleting,
         node: None,
@@ -480,7 +549,11 @@ fn pod_facts(pod: &PodView, said: Option<&Described>) -> PodFacts {
 }
 
 fn facts(said: &Described) -> plan::Description {
-    describe::description(&said.description, said.leads, milliseconds(said.at.elapsed()))
+    describe::description(
+        &said.description,
+        said.leads,
+        milliseconds(said.at.elapsed()),
+    )
 }
 
 fn pid(pod: &PodView) -> Option<u32> {
@@ -488,7 +561,10 @@ fn pid(pod: &PodView) -> Option<u32> {
 }
 
 fn wire_fence(fence: Fence) -> proto::Fence {
-    proto::Fence { configuration_index: fence.configuration_index, epoch: fence.epoch }
+    proto::Fence {
+        configuration_index: fence.configuration_index,
+        epoch: fence.epoch,
+    }
 }
 
 fn broken(error: home::Error) -> Failure {
