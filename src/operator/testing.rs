@@ -21,7 +21,6 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         deleting: false,
         cluster: Ok(cluster),
         client_endpoint: String::new(),
-        client_endpoint: "http://demo-client:2379".into(),
         status_cluster_id: None,
         hints: Hints::default(),
         latch: None,
