@@ -1,1 +1,29 @@
-//! Pure: a validated cluster to Kubernetes objects, one file a kind.
+//! Pure: a validated cluster to Kubernetes objects, one file a kind. The same cluster and settings
+//! give the same objects; nothing is read, and nothing that another room decides is decided here.
+//!
+//! Drift is a difference of *inputs* (the part of the spec that an object is made from), kept as a
+//! hash on the object beside the builder's number. A newer builder that would render otherwise
+//! therefore changes nothing until the inputs change or the member is made anew.
+
+mod budget;
+mod claim;
+mod common;
+mod member;
+mod pod;
+mod rbac;
+mod secret;
+mod service;
+
+#[cfg(test)]
+mod tests;
+
+pub use budget::budget;
+pub use claim::claim;
+pub use common::{
+    BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, owner, wanted_inputs, wanted_objects,
+};
+pub use member::{client_endpoint, client_url, host, peer_url, server_arguments};
+pub use pod::stateful_set;
+pub use rbac::{cluster_role_yaml, namespaced_rules_yaml, rules};
+pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
+pub use service::{client_service, peers_service};

@@ -3,7 +3,7 @@
 /// The API group of the resource.
 pub const GROUP: &str = "quorate.dev";
 /// Field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
-pub const MANAGER: &str = "quorate-operator";
+pub const MANAGER: &str = "quorate";
 /// Value of `app.kubernetes.io/name`.
 pub const APP: &str = "quorate";
 /// UID of the resource that an object belongs to: part of every selector.

@@ -225,17 +225,17 @@ pub enum ServiceType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Scheduling {
-    /// Whether two members may share a node.
+    /// How members are spread over nodes.
     pub spread: Spread,
 }
 
-/// Whether two members may share a node.
+/// How members are spread over nodes. Over zones they are spread where that is possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Spread {
-    /// Never: a member waits until there is a node for it.
+    /// Evenly: a member waits rather than make one node hold two members more than another.
     #[default]
     Required,
-    /// Only when there is no other node.
+    /// Evenly where possible: a member does not wait for a better node.
     Preferred,
 }
 

@@ -1,0 +1,153 @@
+//! What several kinds share: labels, owners, input hashes and ports.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::crd::{
+    ANNOTATION_BUILDER, ANNOTATION_INPUTS, APP, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER,
+    MANAGER, ValidatedCluster, client_service_name, operator_secret_name, pdb_name,
+    peers_service_name,
+};
+use crate::plan::{ObjectKey, ObjectKind};
+
+/// Number of this builder, written on every object. Raised when the rendering changes.
+pub const BUILDER: u32 = 1;
+/// Port for etcd clients.
+pub const CLIENT_PORT: u16 = 2379;
+/// Port for the other members and the operator.
+pub const PEER_PORT: u16 = 2380;
+/// Port for probes and metrics, plain HTTP.
+pub const METRICS_PORT: u16 = 2381;
+
+/// What the operator's own flags add to a rendering. Not part of the inputs: another setting
+/// reaches a member when it is next made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Image without its tag, for clusters that name none: the tag is `spec.version`.
+    pub image_repository: String,
+}
+
+/// The hash of the inputs of a member's set.
+pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
+    let spec = &cluster.spec;
+    hash(&json!({
+        "version": spec.version,
+        "image": spec.image,
+        "resources": spec.resources,
+        "podTemplate": spec.pod_template,
+        "scheduling": spec.scheduling,
+    }))
+}
+
+/// The objects beside the members, with the hash of the inputs of each.
+pub fn wanted_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String> {
+    let name = cluster.name.as_str();
+    let key = |kind, name| ObjectKey { kind, name };
+    [
+        (
+            key(ObjectKind::Secret, operator_secret_name(name)),
+            hash(&json!("operator")),
+        ),
+        (
+            key(ObjectKind::Service, peers_service_name(name)),
+            hash(&json!("peers")),
+        ),
+        (
+            key(ObjectKind::Service, client_service_name(name)),
+            hash(&json!(cluster.spec.service)),
+        ),
+        (
+            key(ObjectKind::PodDisruptionBudget, pdb_name(name)),
+            hash(&json!("gate")),
+        ),
+    ]
+    .into()
+}
+
+/// The hash of one of [`wanted_objects`].
+pub(super) fn inputs_of(cluster: &ValidatedCluster, kind: ObjectKind, name: &str) -> String {
+    let key = ObjectKey {
+        kind,
+        name: name.to_owned(),
+    };
+    wanted_objects(cluster).remove(&key).unwrap_or_default()
+}
+
+/// Half of a SHA-256, in hexadecimal, of a JSON value with sorted keys.
+fn hash(value: &Value) -> String {
+    let digest = Sha256::digest(value.to_string().as_bytes());
+    digest
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The resource as an owner of its objects.
+pub fn owner(cluster: &ValidatedCluster, controller: bool) -> OwnerReference {
+    OwnerReference {
+        api_version: "quorate.dev/v1alpha1".to_owned(),
+        kind: "EtcdCluster".to_owned(),
+        name: cluster.name.clone(),
+        uid: cluster.uid.clone(),
+        controller: controller.then_some(true),
+        block_owner_deletion: None,
+    }
+}
+
+/// Labels of every object of a cluster.
+pub(super) fn labels(cluster: &ValidatedCluster, component: &str) -> BTreeMap<String, String> {
+    strings(&[
+        ("app.kubernetes.io/name", APP),
+        ("app.kubernetes.io/instance", &cluster.name),
+        ("app.kubernetes.io/component", component),
+        ("app.kubernetes.io/managed-by", MANAGER),
+        (LABEL_CLUSTER, &cluster.name),
+        (LABEL_CLUSTER_UID, &cluster.uid),
+    ])
+}
+
+/// Labels of the objects of one member.
+pub(super) fn member_labels(cluster: &ValidatedCluster, member: &str) -> BTreeMap<String, String> {
+    let mut labels = labels(cluster, "member");
+    labels.insert(LABEL_MEMBER.to_owned(), member.to_owned());
+    labels
+}
+
+/// Selects the member pods of this life of the cluster.
+pub(super) fn selector(cluster: &ValidatedCluster) -> BTreeMap<String, String> {
+    strings(&[
+        ("app.kubernetes.io/component", "member"),
+        (LABEL_CLUSTER_UID, &cluster.uid),
+    ])
+}
+
+/// Metadata of an object that goes away with the resource.
+pub(super) fn metadata(cluster: &ValidatedCluster, name: String, inputs: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(cluster.namespace.clone()),
+        labels: Some(labels(cluster, "cluster")),
+        annotations: Some(annotations(inputs)),
+        owner_references: Some(vec![owner(cluster, true)]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The hash of the inputs and the builder's number.
+pub(super) fn annotations(inputs: &str) -> BTreeMap<String, String> {
+    strings(&[
+        (ANNOTATION_INPUTS, inputs),
+        (ANNOTATION_BUILDER, &BUILDER.to_string()),
+    ])
+}
+
+pub(super) fn strings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}

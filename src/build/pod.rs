@@ -1,0 +1,261 @@
+//! A member's StatefulSet: one pod, restricted, on a claim that is referred to by name. The set
+//! restarts nothing by itself (`OnDelete`): the operator alone lets a member's pod go.
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath,
+    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec,
+    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
+    SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::crd::{
+    LABEL_CLUSTER_UID, LABEL_MEMBER, Resources, Spread, ValidatedCluster, claim_name,
+    operator_secret_name, peers_service_name,
+};
+
+use super::common::{
+    CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, annotations, member_labels, metadata, selector,
+    strings, wanted_inputs,
+};
+use super::member::server_arguments;
+
+/// Where the volume is mounted. The data directory is a folder in it, because the root of a new
+/// file system is not empty.
+pub(super) const DATA_FOLDER: &str = "/var/lib/quorate";
+/// The key that authorises the operator.
+pub(super) const KEY_FILE: &str = "/etc/quorate/operator/key";
+const KEY_FOLDER: &str = "/etc/quorate/operator";
+/// The customary user of images without users: a number, so that Kubernetes can check it.
+const USER: i64 = 65532;
+/// Seconds to hand over before the kill.
+const GRACE_SECONDS: i64 = 60;
+
+/// The set of a member.
+pub fn stateful_set(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> StatefulSet {
+    let inputs = wanted_inputs(cluster);
+    let labels = member_labels(cluster, member);
+    let mut metadata = metadata(cluster, member.to_owned(), &inputs);
+    metadata.labels = Some(labels.clone());
+    let user = &cluster.spec.pod_template.metadata;
+    let template = ObjectMeta {
+        labels: Some(user.labels.clone().into_iter().chain(labels).collect()),
+        annotations: Some(
+            user.annotations
+                .clone()
+                .into_iter()
+                .chain(annotations(&inputs))
+                .collect(),
+        ),
+        ..ObjectMeta::default()
+    };
+    let own = strings(&[(LABEL_CLUSTER_UID, &cluster.uid), (LABEL_MEMBER, member)]);
+    StatefulSet {
+        metadata,
+        spec: Some(StatefulSetSpec {
+            replicas: Some(1),
+            service_name: Some(peers_service_name(&cluster.name)),
+            pod_management_policy: Some("Parallel".to_owned()),
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("OnDelete".to_owned()),
+                rolling_update: None,
+            }),
+            revision_history_limit: Some(2),
+            selector: LabelSelector {
+                match_labels: Some(own),
+                ..LabelSelector::default()
+            },
+            template: PodTemplateSpec {
+                metadata: Some(template),
+                spec: Some(pod(cluster, settings, member)),
+            },
+            ..StatefulSetSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> PodSpec {
+    let user = &cluster.spec.pod_template.spec;
+    let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
+    PodSpec {
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(USER),
+            run_as_group: Some(USER),
+            fs_group: Some(USER),
+            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..PodSecurityContext::default()
+        }),
+        termination_grace_period_seconds: Some(
+            user.termination_grace_period_seconds
+                .unwrap_or(GRACE_SECONDS),
+        ),
+        topology_spread_constraints: Some(spread(cluster)),
+        node_selector: (!user.node_selector.is_empty()).then(|| user.node_selector.clone()),
+        tolerations: (!user.tolerations.is_empty()).then(|| user.tolerations.clone()),
+        affinity: user.affinity.clone(),
+        priority_class_name: user.priority_class_name.clone(),
+        image_pull_secrets: some(&user.image_pull_secrets),
+        service_account_name: user.service_account_name.clone(),
+        containers: vec![container(cluster, settings, member)],
+        volumes: Some(volumes(cluster, member)),
+        ..PodSpec::default()
+    }
+}
+
+fn container(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> Container {
+    let image = cluster.spec.image.clone();
+    let image =
+        image.unwrap_or_else(|| format!("{}:{}", settings.image_repository, cluster.spec.version));
+    let port = |name: &str, number: u16| ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: i32::from(number),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    };
+    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    };
+    Container {
+        name: "member".to_owned(),
+        image: Some(image),
+        args: Some(server_arguments(cluster, member)),
+        env: Some(vec![EnvVar {
+            name: "POD_UID".to_owned(),
+            value: None,
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector {
+                    api_version: Some("v1".to_owned()),
+                    field_path: "metadata.uid".to_owned(),
+                }),
+                ..EnvVarSource::default()
+            }),
+        }]),
+        ports: Some(vec![
+            port("client", CLIENT_PORT),
+            port("peer", PEER_PORT),
+            port("metrics", METRICS_PORT),
+        ]),
+        resources: requirements(&cluster.spec.resources),
+        volume_mounts: Some(vec![
+            mount("data", DATA_FOLDER, false),
+            mount("operator", KEY_FOLDER, true),
+        ]),
+        // A long log is replayed before the first answer: twenty minutes.
+        startup_probe: Some(probe("/livez", 5, 240)),
+        liveness_probe: Some(probe("/livez", 10, 6)),
+        readiness_probe: Some(probe("/readyz", 2, 2)),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                add: None,
+                drop: Some(vec!["ALL".to_owned()]),
+            }),
+            ..SecurityContext::default()
+        }),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+fn probe(path: &str, period_seconds: i32, failures: i32) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_owned()),
+            port: IntOrString::String("metrics".to_owned()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period_seconds),
+        timeout_seconds: Some(5.min(period_seconds.max(2))),
+        failure_threshold: Some(failures),
+        ..Probe::default()
+    }
+}
+
+fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
+    vec![
+        Volume {
+            name: "data".to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim_name(member, &cluster.uid),
+                read_only: None,
+            }),
+            ..Volume::default()
+        },
+        Volume {
+            name: "operator".to_owned(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(operator_secret_name(&cluster.name)),
+                default_mode: Some(0o440),
+                items: Some(vec![KeyToPath {
+                    key: "key".to_owned(),
+                    path: "key".to_owned(),
+                    mode: None,
+                }]),
+                optional: None,
+            }),
+            ..Volume::default()
+        },
+    ]
+}
+
+fn requirements(resources: &Resources) -> Option<ResourceRequirements> {
+    let map = |from: &std::collections::BTreeMap<String, crate::crd::Quantity>| {
+        let map = from
+            .iter()
+            .map(|(key, value)| (key.clone(), Quantity(value.0.clone())));
+        (!from.is_empty()).then(|| map.collect())
+    };
+    let (requests, limits) = (map(&resources.requests), map(&resources.limits));
+    (requests.is_some() || limits.is_some()).then(|| ResourceRequirements {
+        requests,
+        limits,
+        claims: None,
+    })
+}
+
+/// Over nodes as the spec says, over zones where that is possible, then the user's own, each with
+/// the selector of this cluster's member pods.
+fn spread(cluster: &ValidatedCluster) -> Vec<TopologySpreadConstraint> {
+    let own = LabelSelector {
+        match_labels: Some(selector(cluster)),
+        ..LabelSelector::default()
+    };
+    let over = |key: &str, when: &str| TopologySpreadConstraint {
+        topology_key: key.to_owned(),
+        max_skew: 1,
+        when_unsatisfiable: when.to_owned(),
+        // A cordoned node takes no member, so it must not count as an empty one.
+        node_taints_policy: Some("Honor".to_owned()),
+        label_selector: Some(own.clone()),
+        ..TopologySpreadConstraint::default()
+    };
+    let hosts = match cluster.spec.scheduling.spread {
+        Spread::Required => "DoNotSchedule",
+        Spread::Preferred => "ScheduleAnyway",
+    };
+    let mut all = vec![
+        over("kubernetes.io/hostname", hosts),
+        over("topology.kubernetes.io/zone", "ScheduleAnyway"),
+    ];
+    for user in &cluster.spec.pod_template.spec.topology_spread_constraints {
+        let mut user = user.clone();
+        user.label_selector.get_or_insert_with(|| own.clone());
+        all.push(user);
+    }
+    all
+}

@@ -1,0 +1,82 @@
+//! The operator's rights: one list, from which the chart and the one-file install are made. Only
+//! what the shell really asks for.
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Read and follow.
+const WATCH: &[&str] = &["get", "list", "watch"];
+/// Read, follow, make, change and delete.
+const MANAGE: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+
+/// What the operator may do in the namespaces that it serves.
+pub fn rules() -> Vec<PolicyRule> {
+    vec![
+        rule("quorate.dev", &["etcdclusters"], WATCH),
+        rule("quorate.dev", &["etcdclusters/status"], &["get", "patch"]),
+        rule("apps", &["statefulsets"], MANAGE),
+        rule("", &["services", "persistentvolumeclaims"], MANAGE),
+        rule(
+            "",
+            &["secrets"],
+            &["get", "list", "watch", "create", "patch"],
+        ),
+        rule(
+            "policy",
+            &["poddisruptionbudgets"],
+            &["get", "list", "watch", "create", "patch"],
+        ),
+        rule("", &["pods"], &["get", "list", "watch", "delete"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        rule(
+            "coordination.k8s.io",
+            &["leases"],
+            &["get", "create", "update", "patch"],
+        ),
+    ]
+}
+
+/// What it may read of the whole Kubernetes cluster: evidence that a disk or a node is gone.
+fn cluster_rules() -> Vec<PolicyRule> {
+    vec![rule("", &["nodes", "persistentvolumes"], WATCH)]
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let owned = |list: &[&str]| {
+        list.iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>()
+    };
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+/// The ClusterRole of an operator that serves every namespace, as YAML.
+///
+/// # Errors
+/// A text when it cannot be written as YAML.
+pub fn cluster_role_yaml() -> Result<String, String> {
+    let role = ClusterRole {
+        metadata: ObjectMeta {
+            name: Some("quorate-operator".to_owned()),
+            ..ObjectMeta::default()
+        },
+        rules: Some(rules().into_iter().chain(cluster_rules()).collect()),
+        aggregation_rule: None,
+    };
+    serde_saphyr::to_string(&role).map_err(|error| error.to_string())
+}
+
+/// The rules alone, as YAML lists for a chart: those of a namespace and those of the cluster.
+///
+/// # Errors
+/// A text when they cannot be written as YAML.
+pub fn namespaced_rules_yaml() -> Result<(String, String), String> {
+    let yaml =
+        |rules: Vec<PolicyRule>| serde_saphyr::to_string(&rules).map_err(|error| error.to_string());
+    Ok((yaml(rules())?, yaml(cluster_rules())?))
+}

@@ -1,0 +1,70 @@
+//! The Services: a headless one that publishes every member, ready or not, so that members find
+//! each other before they are ready; and one for clients, of ready voters only.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::crd::{ServiceType, ValidatedCluster, client_service_name, peers_service_name};
+use crate::plan::ObjectKind;
+
+use super::common::{CLIENT_PORT, METRICS_PORT, PEER_PORT, inputs_of, metadata, selector};
+
+/// The headless Service that gives each member's pod its DNS name.
+pub fn peers_service(cluster: &ValidatedCluster) -> Service {
+    let name = peers_service_name(&cluster.name);
+    let inputs = inputs_of(cluster, ObjectKind::Service, &name);
+    Service {
+        metadata: metadata(cluster, name, &inputs),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            publish_not_ready_addresses: Some(true),
+            selector: Some(selector(cluster)),
+            ports: Some(vec![
+                port("peer", PEER_PORT),
+                port("client", CLIENT_PORT),
+                port("metrics", METRICS_PORT),
+            ]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The Service for clients. A member is ready only as a voter with a recent linearizable read,
+/// so readiness alone keeps learners and standbys out.
+pub fn client_service(cluster: &ValidatedCluster) -> Service {
+    let options = &cluster.spec.service;
+    let name = client_service_name(&cluster.name);
+    let inputs = inputs_of(cluster, ObjectKind::Service, &name);
+    let mut metadata = metadata(cluster, name, &inputs);
+    // The operator's own labels and annotations win over the user's.
+    let own = metadata.labels.take().unwrap_or_default();
+    metadata.labels = Some(options.labels.clone().into_iter().chain(own).collect());
+    let own = metadata.annotations.take().unwrap_or_default();
+    metadata.annotations = Some(options.annotations.clone().into_iter().chain(own).collect());
+    let type_ = match options.type_ {
+        ServiceType::ClusterIP => "ClusterIP",
+        ServiceType::NodePort => "NodePort",
+        ServiceType::LoadBalancer => "LoadBalancer",
+    };
+    Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            type_: Some(type_.to_owned()),
+            selector: Some(selector(cluster)),
+            ports: Some(vec![port("client", CLIENT_PORT)]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn port(name: &str, number: u16) -> ServicePort {
+    ServicePort {
+        name: Some(name.to_owned()),
+        port: i32::from(number),
+        target_port: Some(IntOrString::String(name.to_owned())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    }
+}
