@@ -16,10 +16,10 @@ use prost::Message;
 
 use super::lease::LeaseInfo;
 use super::log::LogEntry;
+use super::machine::Store;
 use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
 use super::state::State;
-use super::store::Store;
 use super::tree::Item as _;
 use super::view::View;
 use super::{Error, LeaseId, Revision};

@@ -13,11 +13,11 @@ mod error;
 mod hash;
 mod lease;
 mod log;
+mod machine;
 mod range;
 mod record;
 mod span;
 mod state;
-mod store;
 mod tree;
 mod txn;
 mod view;
@@ -30,7 +30,7 @@ pub use command::*;
 pub use error::Error;
 pub use hash::KeyHash;
 pub use lease::LeaseInfo;
-pub use store::Store;
+pub use machine::Store;
 pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};
 
@@ -42,3 +42,6 @@ pub type LeaseId = i64;
 
 /// The largest time to live that can be granted, in seconds (etcd's bound).
 pub const MAX_LEASE_TTL: i64 = 9_000_000_000;
+
+#[cfg(test)]
+mod tests;

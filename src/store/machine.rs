@@ -85,8 +85,8 @@ impl Store {
     }
 
     /// Gives back memory that compactions have made free, for at most `budget` records. Changes
-    /// nothing that can be seen, so each member may do it when it likes. Returns how many
-    /// records are left to look at.
+    /// nothing that can be seen, so each member may do it when it likes. Returns 0 when
+    /// nothing is left, else an upper bound of it.
     pub fn reclaim(&mut self, budget: usize) -> usize {
         self.state.reclaim(budget)
     }

@@ -1,0 +1,13 @@
+//! Tests of the store: a naive model that it is compared with, and one test for each rule that
+//! a random test would not name.
+
+mod dice;
+mod forms;
+mod helpers;
+mod model;
+mod random;
+mod rules;
+mod tree;
+mod upkeep;
+mod watch_model;
+mod watching;

@@ -1,0 +1,214 @@
+//! Random operations: the store must answer and refuse as the model does, whatever has been
+//! reclaimed, exported or frozen in between. `SEEDS` and `OPS` make it longer, `SEED` runs one.
+
+use std::sync::Arc;
+
+use super::dice::Dice;
+use super::model::Model;
+use super::watch_model::Audience;
+use crate::store::*;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+struct Run {
+    dice: Dice,
+    store: Store,
+    model: Model,
+    audience: Audience,
+    frozen: Vec<(Arc<View>, Model)>,
+    term: u64,
+}
+
+#[test]
+fn answers_and_refuses_as_a_naive_model_does() {
+    let ops = setting("OPS", 700);
+    let first = setting("SEED", 0);
+    let seeds = if std::env::var("SEED").is_ok() {
+        1
+    } else {
+        setting("SEEDS", 8)
+    };
+    for seed in first..first + seeds {
+        let store = Store::new();
+        let audience = Audience::new(&store.publish());
+        let (dice, model) = (Dice::new(seed), Model::new());
+        let mut run = Run {
+            dice,
+            store,
+            model,
+            audience,
+            frozen: Vec::new(),
+            term: 1,
+        };
+        for op in 0..ops {
+            run.step(&format!("seed {seed}, operation {op}"));
+        }
+        run.check_frozen(&format!("seed {seed}"));
+        run.audience.finish(&run.store.publish(), &run.model);
+    }
+}
+
+impl Run {
+    fn step(&mut self, at: &str) {
+        let (low, high) = (self.model.compacted.max(0), self.model.revision);
+        let operation = match self.dice.below(40) {
+            0..=14 => Operation::Put(self.dice.put()),
+            15..=18 => Operation::DeleteRange(self.dice.delete()),
+            19..=29 => Operation::Txn(self.dice.txn(2, low, high)),
+            30..=32 => {
+                let id = self.dice.between(1, 6);
+                Operation::LeaseGrant(LeaseGrant {
+                    id,
+                    ttl: self.dice.between(1, 9),
+                })
+            }
+            33 => Operation::LeaseRevoke(LeaseRevoke {
+                id: self.dice.between(1, 6),
+            }),
+            34 => {
+                let ids = vec![self.dice.between(1, 6), self.dice.between(1, 6)];
+                Operation::LeaseExpire(LeaseExpire {
+                    ids,
+                    term: self.dice.below(2) + 1,
+                })
+            }
+            35 => {
+                let revision = self.dice.between(low - 1, high + 1);
+                Operation::Compact(Compact { revision })
+            }
+            36 => {
+                self.store.reclaim(self.dice.below(40) as usize);
+                return;
+            }
+            37 if self.dice.one_in(4) => return self.rebuild(at),
+            38 => return self.freeze(),
+            _ => return self.watch(at),
+        };
+        let command = Command::from(operation);
+        let view = self.store.publish();
+        if check(
+            &command,
+            &Limits {
+                max_txn_ops: 6,
+                quota_bytes: 0,
+            },
+            &view,
+        )
+        .is_ok()
+        {
+            self.apply(&command, at);
+        }
+        self.read(at);
+    }
+
+    fn apply(&mut self, command: &Command, at: &str) {
+        let size = self.store.publish().db_size();
+        let position = Position {
+            index: 0,
+            term: self.term,
+        };
+        let expected = self.model.apply(command, self.term);
+        assert_eq!(
+            self.store.apply(command, position),
+            expected,
+            "{at}: {command:?}"
+        );
+        let view = self.store.publish();
+        assert_eq!(
+            view.db_size(),
+            self.model.db_size(),
+            "{at}: size after {command:?}"
+        );
+        if expected.is_err() {
+            assert_eq!(
+                view.db_size(),
+                size,
+                "{at}: a refused command changes nothing"
+            );
+        }
+    }
+
+    fn read(&mut self, at: &str) {
+        let view = self.store.publish();
+        let (low, high) = (self.model.compacted.max(0), self.model.revision);
+        assert_eq!(
+            (view.revision(), view.compacted()),
+            (high, self.model.compacted),
+            "{at}"
+        );
+        for _ in 0..3 {
+            let range = self.dice.range(low, high);
+            assert_eq!(
+                view.range(&range),
+                self.model.range(&range),
+                "{at}: {range:?}"
+            );
+        }
+        let revision = self.dice.between(low.max(1), high);
+        let hash = view.hash_kv(revision).map(|hash| hash.hash);
+        assert_eq!(
+            hash,
+            Ok(self.model.hash_kv(revision)),
+            "{at}: hash at {revision}"
+        );
+        let id = self.dice.between(1, 6);
+        let ttl = view.lease(id).map(|lease| lease.ttl);
+        assert_eq!(ttl, self.model.leases.get(&id).copied(), "{at}: lease {id}");
+        assert_eq!(
+            view.lease_keys(id),
+            self.model.lease_keys(id),
+            "{at}: lease {id}"
+        );
+    }
+
+    /// Goes on with a store made from an export, or leaves an interrupted import behind.
+    fn rebuild(&mut self, at: &str) {
+        let view = self.store.publish();
+        let chunks: Vec<_> = view.export().collect();
+        let store = Store::import(&chunks).unwrap_or_else(|error| panic!("{at}: {error}"));
+        let rebuilt = store.publish();
+        assert_eq!(rebuilt.hash_kv(0), view.hash_kv(0), "{at}");
+        assert_eq!(rebuilt.db_size(), view.db_size(), "{at}");
+        assert_eq!(rebuilt.leases(), view.leases(), "{at}");
+        assert_eq!(
+            rebuilt.export().collect::<Vec<_>>(),
+            chunks,
+            "{at}: the same bytes again"
+        );
+        self.store = store;
+    }
+
+    fn freeze(&mut self) {
+        self.frozen.push((self.store.publish(), self.model.clone()));
+        if self.frozen.len() > 4 {
+            self.frozen.remove(0);
+        }
+    }
+
+    /// Views show what they showed when they were published.
+    fn check_frozen(&mut self, at: &str) {
+        for (view, model) in &self.frozen {
+            let (low, high) = (model.compacted.max(0), model.revision);
+            for _ in 0..50 {
+                let range = self.dice.range(low, high);
+                assert_eq!(view.range(&range), model.range(&range), "{at}: {range:?}");
+            }
+            assert_eq!(
+                view.hash_kv(0).map(|hash| hash.hash),
+                Ok(model.hash_kv(high)),
+                "{at}"
+            );
+            assert_eq!(view.db_size(), model.db_size(), "{at}");
+        }
+    }
+
+    fn watch(&mut self, at: &str) {
+        let view = self.store.publish();
+        self.audience.step(&mut self.dice, &view, &self.model, at);
+    }
+}

@@ -1,0 +1,120 @@
+//! The tree against a sorted map.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use super::dice::Dice;
+use crate::store::Revision;
+use crate::store::span::Span;
+use crate::store::tree::{Item, Tree};
+
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    key: Bytes,
+    live: bool,
+    modified: Revision,
+}
+
+impl Item for Row {
+    fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    fn live(&self) -> bool {
+        self.live
+    }
+
+    fn modified(&self) -> Revision {
+        self.modified
+    }
+}
+
+fn key(number: u64) -> Bytes {
+    Bytes::from(format!("{number:05}"))
+}
+
+/// Stands for a history: at an even distance from its last change a row lived.
+fn live_at(row: &Row, revision: Revision) -> bool {
+    if row.modified <= revision {
+        row.live
+    } else {
+        (row.modified - revision) % 2 == 0
+    }
+}
+
+fn rows(tree: &Tree<Row>, span: Span<'_>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    tree.visit(span, &mut |row| {
+        rows.push(row.clone());
+        ControlFlow::Continue(())
+    });
+    rows
+}
+
+#[test]
+fn holds_and_counts_what_a_sorted_map_does() {
+    for seed in 0..4 {
+        let mut dice = Dice::new(seed);
+        let mut tree = Tree::default();
+        let mut map: BTreeMap<Bytes, Row> = BTreeMap::new();
+        let mut clones = Vec::new();
+        // Grow, shrink to nothing, and grow again.
+        for step in 0..9000_i64 {
+            let shrinking = (3000..6500).contains(&step);
+            let key = key(dice.below(3000));
+            if dice.one_in(if shrinking { 10 } else { 2 }) {
+                let row = Row {
+                    key: key.clone(),
+                    live: !dice.one_in(3),
+                    modified: step,
+                };
+                match map.contains_key(&key) {
+                    true => drop(tree.modify(&key, |old: &mut Row| *old = row.clone())),
+                    false => tree.insert(row.clone()),
+                }
+                map.insert(key, row);
+            } else if shrinking || dice.one_in(3) {
+                let key = map
+                    .range(key..)
+                    .next()
+                    .map(|(key, _)| key.clone())
+                    .unwrap_or_default();
+                assert_eq!(tree.remove(&key), map.remove(&key));
+            } else {
+                assert_eq!(tree.get(&key), map.get(&key));
+            }
+            if step % 1500 == 0 {
+                clones.push((tree.clone(), map.clone()));
+            }
+            if step % 100 == 0 {
+                check(&mut dice, &tree, &map, step);
+            }
+        }
+        for (tree, map) in clones {
+            assert_eq!(
+                rows(&tree, Span::ALL),
+                map.values().cloned().collect::<Vec<_>>()
+            );
+        }
+    }
+}
+
+fn check(dice: &mut Dice, tree: &Tree<Row>, map: &BTreeMap<Bytes, Row>, step: i64) {
+    assert_eq!(tree.len(), map.len() as u64);
+    for _ in 0..10 {
+        let (from, end) = (key(dice.below(3100)), key(dice.below(3100)));
+        let end = if dice.one_in(4) {
+            Bytes::from_static(&[0])
+        } else {
+            end
+        };
+        let span = Span::new(&from, &end);
+        let revision = dice.between(step - 300, step);
+        let inside = || map.values().filter(|row| span.contains(&row.key));
+        let expected = inside().filter(|row| live_at(row, revision)).count() as u64;
+        assert_eq!(tree.count(span, revision, &live_at), expected);
+        assert_eq!(rows(tree, span), inside().cloned().collect::<Vec<_>>());
+    }
+}
