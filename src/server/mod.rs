@@ -8,7 +8,6 @@ pub mod flag_table;
 pub mod flags;
 pub mod handle;
 mod http;
-pub mod ids;
 mod link;
 pub mod listen;
 pub mod machine;

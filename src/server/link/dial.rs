@@ -46,6 +46,15 @@ impl Security {
         })
     }
 
+    /// No TLS at all.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Security {
+        Security {
+            server: None,
+            client: None,
+        }
+    }
+
     /// The accepting side of TLS, or nothing where the port is plain.
     pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<Io, Error> {
         tcp.set_nodelay(true)?;

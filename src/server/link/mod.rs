@@ -9,6 +9,8 @@ pub(crate) mod accept;
 pub(crate) mod dial;
 pub(crate) mod frame;
 pub(crate) mod hello;
+#[cfg(test)]
+mod link_test;
 pub(crate) mod outbound;
 
 use tokio::io::{AsyncRead, AsyncWrite};

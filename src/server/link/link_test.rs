@@ -1,0 +1,245 @@
+//! Two ends of a link on loopback.
+
+use std::collections::BTreeMap;
+use std::io::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::accept::{self, Host};
+use super::dial::{DialError, Dialler};
+use super::hello::{
+    Answer, Ask, FORMAT, Hello, Known, List, Listed, Purpose, Question, Refusal, Reply,
+};
+use super::outbound::{self, Listener, Peer};
+use super::{Io, frame};
+use crate::server::url::Endpoint;
+
+const CLUSTER: u64 = 7;
+
+/// Member 1, which accepts, and member 2, which dials.
+struct Member {
+    id: u64,
+    known: Mutex<Known>,
+    inbox: mpsc::UnboundedSender<(u64, Listed)>,
+    removed: mpsc::UnboundedSender<String>,
+}
+
+impl Member {
+    fn known(&self) -> Known {
+        self.known.lock().expect("no panic holds it").clone()
+    }
+}
+
+impl Host for Member {
+    fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply> {
+        let (refusal, reason) = match self.known().judge(&hello) {
+            Ok(()) => (Refusal::Welcome, String::new()),
+            Err(refused) => refused,
+        };
+        let reply = Reply {
+            format: FORMAT,
+            cluster_id: CLUSTER,
+            member_id: self.id,
+            disk_uuid: format!("disk-{}", self.id),
+            name: format!("m{}", self.id),
+            refusal: refusal.into(),
+            reason,
+        };
+        async move { reply }.boxed()
+    }
+
+    fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error> {
+        let message = frame::decode(body.clone())?;
+        let _ = self.inbox.send((from, message));
+        Ok(true)
+    }
+
+    fn answer(&self, _: Ask) -> BoxFuture<'_, Answer> {
+        let answer = Answer {
+            cluster_id: CLUSTER,
+            ..Answer::default()
+        };
+        async move { answer }.boxed()
+    }
+
+    fn receive(&self, _: u64, _: Io) -> BoxFuture<'_, Result<(), Error>> {
+        async { Ok(()) }.boxed()
+    }
+}
+
+impl Listener for Member {
+    fn hello(&self, to: u64, purpose: Purpose) -> Hello {
+        Hello {
+            format: FORMAT,
+            cluster_id: CLUSTER,
+            member_id: self.id,
+            disk_uuid: format!("disk-{}", self.id),
+            name: format!("m{}", self.id),
+            to,
+            purpose: purpose.into(),
+        }
+    }
+
+    fn known(&self) -> Known {
+        Member::known(self)
+    }
+
+    fn unreachable(&self, _: u64) {}
+
+    fn removed(&self, reason: &str) {
+        let _ = self.removed.send(reason.to_owned());
+    }
+}
+
+fn member(
+    id: u64,
+) -> (
+    Arc<Member>,
+    mpsc::UnboundedReceiver<(u64, Listed)>,
+    mpsc::UnboundedReceiver<String>,
+) {
+    let (inbox, received) = mpsc::unbounded_channel();
+    let (removed, removals) = mpsc::unbounded_channel();
+    let known = Known {
+        cluster_id: CLUSTER,
+        member_id: id,
+        disks: BTreeMap::from([(1, "disk-1".to_owned()), (2, "disk-2".to_owned())]),
+        ..Known::default()
+    };
+    let member = Member {
+        id,
+        known: Mutex::new(known),
+        inbox,
+        removed,
+    };
+    (Arc::new(member), received, removals)
+}
+
+fn dialler() -> Arc<Dialler> {
+    Arc::new(Dialler::new(super::dial::Security::plain()))
+}
+
+async fn listen(host: Arc<Member>) -> Endpoint {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(accept::serve(
+        listener,
+        dialler(),
+        host,
+        axum::Router::new(),
+    ));
+    Endpoint {
+        tls: false,
+        host: "127.0.0.1".to_owned(),
+        port,
+    }
+}
+
+fn listed(id: u64) -> Listed {
+    Listed {
+        id,
+        ..Listed::default()
+    }
+}
+
+#[tokio::test]
+async fn messages_arrive_in_order_with_their_sender() {
+    let (one, mut received, _r1) = member(1);
+    let (two, _i2, _r2) = member(2);
+    let url = listen(one).await;
+    let peer = Peer {
+        id: 1,
+        urls: vec![url],
+    };
+    let outbound = outbound::start::<Listed>(peer, dialler(), two);
+    // What is sent before the link stands may be dropped, so the first is repeated.
+    loop {
+        outbound.send(listed(u64::MAX));
+        let wait = tokio::time::timeout(Duration::from_millis(10), received.recv());
+        if let Ok(Some(_)) = wait.await {
+            break;
+        }
+    }
+    for id in 1..1000 {
+        assert!(outbound.send(listed(id)));
+    }
+    let mut next = 1;
+    while next < 1000 {
+        let (from, message) = received.recv().await.expect("open");
+        assert_eq!(from, 2);
+        if message.id != u64::MAX {
+            assert_eq!(message.id, next);
+            next += 1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_removed_member_hears_of_it() {
+    let (one, _i1, _r1) = member(1);
+    one.known.lock().expect("free").tombstones.insert(2);
+    let (two, _i2, mut removals) = member(2);
+    let url = listen(one).await;
+    let peer = Peer {
+        id: 1,
+        urls: vec![url],
+    };
+    let _outbound = outbound::start::<Listed>(peer, dialler(), two);
+    let reason = removals.recv().await.expect("told");
+    assert!(reason.contains("was removed from cluster 7"), "{reason}");
+}
+
+#[tokio::test]
+async fn another_disk_is_refused_and_a_question_answered() {
+    let (one, _i1, _r1) = member(1);
+    let (two, _i2, _r2) = member(2);
+    let url = listen(one).await;
+    let dialler = dialler();
+    let lost = Hello {
+        disk_uuid: "new".to_owned(),
+        ..two.hello(1, Purpose::Messages)
+    };
+    match dialler.greet(&url, &lost).await.map(|(_, reply)| reply) {
+        Err(DialError::Refused {
+            refusal, reason, ..
+        }) => {
+            assert_eq!(refusal, Refusal::Disk);
+            assert!(reason.contains("bound to disk disk-2"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let asking = two.hello(0, Purpose::Questions);
+    let (mut io, _) = dialler.greet(&url, &asking).await.expect("welcome");
+    let question = Question {
+        ask: Some(Ask::List(List {})),
+    };
+    frame::write(&mut io, &question).await.expect("sent");
+    let answer: Option<Answer> = frame::read(&mut io, 1000).await.expect("answered");
+    assert_eq!(answer.expect("one answer").cluster_id, CLUSTER);
+}
+
+#[tokio::test]
+async fn whoever_answers_must_be_the_one_meant() {
+    let (one, _i1, _r1) = member(1);
+    let (two, _i2, _r2) = member(2);
+    let reply = one.admit(two.hello(1, Purpose::Messages)).await;
+    let known = Member::known(&two);
+    assert!(outbound::check_reply(&known, 1, &reply).is_ok());
+    assert!(outbound::check_reply(&known, 3, &reply).is_err());
+    let disk = Reply {
+        disk_uuid: "new".to_owned(),
+        ..reply.clone()
+    };
+    assert!(outbound::check_reply(&known, 1, &disk).is_err());
+    let cluster = Reply {
+        cluster_id: 8,
+        ..reply
+    };
+    assert!(outbound::check_reply(&known, 1, &cluster).is_err());
+}
