@@ -1,6 +1,7 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
 pub mod describe;
+mod local;
 pub mod witness;
 
 use std::ffi::{OsStr, OsString};
@@ -15,6 +16,11 @@ type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
 /// Every subcommand, in the order of the help text.
 const SUBCOMMANDS: &[Subcommand] = &[
+    (
+        "local",
+        "a cluster as processes of this machine, by the operator's own plan",
+        local::run,
+    ),
     (
         "describe",
         "what a server says of itself and of its cluster",
@@ -82,5 +88,52 @@ fn help() -> String {
         text += &format!("  {name:<10} {what}\n");
     }
     text += "  help       this text\n  version    the version\n\n`quorate <subcommand> --help` tells more.\n";
+    text
+}
+
+/// Shows what clap has to say: help on standard output, an error on standard error.
+fn refuse(error: &clap::Error) -> ExitCode {
+    // Whoever reads may have gone.
+    let _ = error.print();
+    if error.use_stderr() {
+        ExitCode::from(USAGE)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Runs a future on the main thread alone: children that are to die with this process are started
+/// from here.
+fn block_on_main<E: std::error::Error>(
+    program: &str,
+    future: impl Future<Output = Result<(), E>>,
+) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("{program}: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(future) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
     text
 }

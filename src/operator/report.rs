@@ -187,7 +187,6 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::GrowClaim { .. } => Some("ClaimGrown"),
         Action::ApplyObject(_)
         | Action::CreateLatch { .. }
-        | Action::Retire { .. }
         | Action::MarkClaim { .. }
         | Action::OwnClaim { .. }
         | Action::ApplySet { .. } => None,

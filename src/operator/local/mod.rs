@@ -6,5 +6,6 @@ pub mod console;
 pub mod home;
 pub mod platform;
 pub mod pods;
+pub mod run;
 pub mod supervisor;
 pub mod writer;

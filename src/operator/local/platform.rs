@@ -77,6 +77,11 @@ impl Local {
         Ok(self.home.state().generation != before)
     }
 
+    /// The resource's name.
+    pub fn name(&self) -> Option<String> {
+        self.cluster.metadata.name.clone()
+    }
+
     /// The status as last reported.
     pub fn status(&self) -> &EtcdClusterStatus {
         &self.status

@@ -1,0 +1,51 @@
+//! `quorate local`: flags of the operator over child processes of this machine.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::operator::local::run::{self, Options};
+
+/// Runs a cluster as processes of this machine, from the same resource and by the same plan as on
+/// Kubernetes. Edits of the file take effect while it runs. To see it heal, kill a member's
+/// process, or remove its directory under <dir>/claims as well.
+#[derive(Debug, Parser)]
+#[command(version, about, verbatim_doc_comment)]
+struct Arguments {
+    /// YAML file with one EtcdCluster.
+    file: PathBuf,
+
+    /// Where data, records and logs are kept; by default ./<name of the file>.quorate.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+
+    /// Where the search for free ports on 127.0.0.1 begins; a member keeps its ports.
+    #[arg(long, default_value_t = 23790, value_parser = clap::value_parser!(u16).range(1024..=60000))]
+    base_port: u16,
+}
+
+/// Runs the subcommand.
+pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return super::refuse(&error),
+    };
+    let by_file = || {
+        let name = arguments
+            .file
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        PathBuf::from(format!("{name}.quorate"))
+    };
+    let directory = arguments.dir.clone().unwrap_or_else(by_file);
+    let options = Options {
+        file: arguments.file,
+        directory,
+        base_port: arguments.base_port,
+    };
+    super::block_on_main("quorate local", run::run(&options))
+}
