@@ -1,0 +1,218 @@
+//! Start and end of the server process: settings, log, sockets, the member, services, signals.
+//!
+//! Ports are bound before the disk is touched, so that a second server on one machine is told
+//! apart from a damaged one. Never looks into a request.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::config::{Config, Log};
+use super::etcd::{Services, VERSION};
+use super::exit::Stop;
+use super::flags::Flags;
+use super::handle::MemberHandle;
+use super::listen::{self, Bound, ClientRuntimes, Serve};
+use super::metrics::ClientMetrics;
+use super::{etcd, flag_table, http, machine};
+
+/// How long connections may take to finish what is in flight.
+const DRAIN: Duration = Duration::from_secs(3);
+/// How long a pod serves on after it is unready, until every node has heard of it.
+const PROPAGATE: Duration = Duration::from_secs(5);
+
+/// The member's threads, as start-up and shutdown see them.
+pub trait Core {
+    /// Returns when the member cannot go on, and why.
+    fn stopped(&mut self) -> impl Future<Output = Stop>;
+    /// Makes the member unready and moves its leadership away, as far as that is possible.
+    fn retire(&mut self) -> impl Future<Output = ()>;
+    /// Ends every thread; what was acknowledged is on disk.
+    fn shutdown(self);
+}
+
+/// Runs the server with these arguments (without the program's name) and this environment.
+pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> ExitCode {
+    let flags = match Flags::parse(arguments, environment) {
+        Ok(flags) => flags,
+        Err(error) => return Stop::usage(error).report(None),
+    };
+    if flags.help {
+        print!("{}", flag_table::help());
+        return ExitCode::SUCCESS;
+    }
+    if flags.bool("version") {
+        // Tools read the first line.
+        println!("etcd Version: {VERSION}\nQuorate Version: {}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
+    }
+    let message_file = flags.optional("termination-message-file").map(Path::new);
+    let config = match Config::from_flags(&flags, machine::look()) {
+        Ok(config) => config,
+        Err(error) => return Stop::usage(error).report(message_file),
+    };
+    match serve(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => stop.report(message_file),
+    }
+}
+
+fn serve(config: &Config) -> Result<(), Stop> {
+    log_to(config.log);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    check_surroundings(config)?;
+    let (clients, probes) = listen::bind(config).map_err(Stop::listen)?;
+    let runtimes = ClientRuntimes::start(machine::cores()).map_err(|error| Stop {
+        code: super::exit::OTHER,
+        class: "io",
+        message: format!("cannot start threads: {error}"),
+    })?;
+    let (member, core) = super::runtime::start(config)?;
+    let doors = Doors::open(config, member, clients, probes, &runtimes);
+    let result = live(config, core, &doors);
+    runtimes.shutdown();
+    result
+}
+
+/// What must hold before anything is touched.
+fn check_surroundings(config: &Config) -> Result<(), Stop> {
+    if let Some(expected) = &config.expected_hostname {
+        let hostname = machine::hostname().unwrap_or_default();
+        if hostname != *expected {
+            return Err(Stop {
+                code: crate::disk::Class::Identity.exit_code(),
+                class: crate::disk::Class::Identity.name(),
+                message: format!(
+                    "--expected-hostname is {expected:?} and this host is {hostname:?}: this data directory belongs to another pod; start it there"
+                ),
+            });
+        }
+    }
+    // The flag is read by a disk that is still empty alone, as in etcd.
+    let empty = std::fs::read_dir(&config.data_dir).is_ok_and(|mut files| files.next().is_none());
+    if empty || !config.data_dir.exists() {
+        config.check_initial_cluster().map_err(Stop::usage)?;
+    }
+    if let Some(path) = &config.termination_message_file
+        && let Err(error) = OpenOptions::new().append(true).create(true).open(path)
+    {
+        return Err(Stop::usage(format!(
+            "--termination-message-file: cannot write {}: {error}; give a file in a directory that this user may write",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The open ports.
+struct Doors {
+    open: Arc<AtomicU64>,
+    drain: watch::Sender<bool>,
+}
+
+impl Doors {
+    fn open(
+        config: &Config,
+        member: MemberHandle,
+        clients: Vec<Bound>,
+        probes: Vec<Bound>,
+        runtimes: &ClientRuntimes,
+    ) -> Doors {
+        let (drain, draining) = watch::channel(false);
+        let open = Arc::new(AtomicU64::new(0));
+        let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
+        let services = Services::new(member, config, metrics.clone(), draining.clone());
+        let http = http::router(services.clone());
+        let serve = Serve {
+            router: etcd::router(&services).merge(http.clone()),
+            port: config.client.clone(),
+            metrics: Some(metrics),
+            draining,
+            open: open.clone(),
+        };
+        for bound in clients {
+            tracing::info!(address = %bound.address, "serving clients");
+            listen::accept(bound, runtimes.handles(), serve.clone());
+        }
+        let probe = Serve { router: http, metrics: None, ..serve };
+        for bound in probes {
+            tracing::info!(address = %bound.address, "serving metrics and probes");
+            listen::accept(bound, runtimes.handles(), probe.clone());
+        }
+        Doors { open, drain }
+    }
+
+    /// Lets connections finish what is in flight, and no longer than that.
+    async fn close(&self) {
+        // An error means that nobody listens any more.
+        let _ = self.drain.send(true);
+        let deadline = tokio::time::Instant::now() + DRAIN;
+        while self.open.load(Relaxed) > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Waits for the end and carries it out.
+fn live(config: &Config, mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
+    let other = |error: std::io::Error| Stop {
+        code: super::exit::OTHER,
+        class: "io",
+        message: format!("cannot wait for signals: {error}"),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(other)?;
+    let result = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(other)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(other)?;
+        let name = tokio::select! {
+            biased;
+            stop = core.stopped() => {
+                tracing::error!(class = stop.class, "{}", stop.message);
+                return Err(stop);
+            }
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping: leadership is handed over first");
+        core.retire().await;
+        if config.operated.pod_uid.is_some() {
+            tokio::time::sleep(PROPAGATE).await;
+        }
+        doors.close().await;
+        Ok(())
+    });
+    core.shutdown();
+    tracing::info!("stopped");
+    result
+}
+
+fn log_to(log: Log) {
+    let level = LevelFilter::from_level(log.level);
+    // Libraries speak only when something is wrong: their chatter hides ours.
+    let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("quorate", level);
+    let writer = match log.stdout {
+        true => BoxMakeWriter::new(std::io::stdout),
+        false => BoxMakeWriter::new(std::io::stderr),
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let registry = tracing_subscriber::registry().with(filter);
+    // Only a test runs two servers in one process; the first one's log serves both.
+    let _ = match log.json {
+        true => registry.with(lines.json().flatten_event(true)).try_init(),
+        false => registry.with(lines).try_init(),
+    };
+}
