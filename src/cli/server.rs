@@ -8,8 +8,11 @@ use super::USAGE;
 
 /// Runs the server until it is stopped.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments: Result<Vec<String>, OsString> =
-        arguments.into_iter().skip(1).map(OsString::into_string).collect();
+    let arguments: Result<Vec<String>, OsString> = arguments
+        .into_iter()
+        .skip(1)
+        .map(OsString::into_string)
+        .collect();
     match arguments {
         Ok(arguments) => crate::server::run(&arguments, &environment()),
         Err(argument) => {

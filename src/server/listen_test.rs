@@ -1,16 +1,20 @@
 //! Real sockets on loopback: who gets in, who is told why not, and that a drain ends.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 use super::{Bound, ClientRuntimes, ListenError, Serve, accept, bind_one};
-use crate::server::config::ClientPort;
+use crate::server::config::{ClientPort, TlsPolicy};
 use crate::server::metrics::ClientMetrics;
+use crate::server::tls::{self, CLIENT_ALPN};
+use crate::server::tls_fixture::Certificates;
 use crate::server::url::Endpoint;
 
 fn loopback() -> Bound {
@@ -92,5 +96,60 @@ fn connections_are_answered_counted_and_drained() {
             .expect("set");
         assert_eq!(stream.read(&mut [0; 8]).expect("closed"), 0);
     }
+    runtimes.shutdown();
+}
+
+/// One request over TLS; the error is whatever ended the conversation.
+async fn ask(address: SocketAddr, config: Arc<rustls::ClientConfig>) -> io::Result<String> {
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    let name = ServerName::try_from("localhost").expect("name");
+    let mut stream = tokio_rustls::TlsConnector::from(config)
+        .connect(name, stream)
+        .await?;
+    stream
+        .write_all(b"GET /hello HTTP/1.1\r\nhost: h\r\n\r\n")
+        .await?;
+    let mut answer = vec![0; 512];
+    let length = stream.read(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
+
+#[tokio::test]
+async fn only_known_certificates_are_let_in() {
+    let certificates = Certificates::new();
+    let policy = TlsPolicy::default();
+    let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
+    let url = Endpoint::parse("https://127.0.0.1:0").expect("url");
+    let bound = bind_one("listen-client-urls", &url, Some(&shown)).expect("bound");
+    let address = bound.address;
+    let runtimes = ClientRuntimes::start(1).expect("threads");
+    let (serve, _drain) = serve(&Arc::new(ClientMetrics::new(false)));
+    accept(bound, runtimes.handles(), serve);
+
+    let known = tls::client(&certificates.files(), &policy, &[b"http/1.1"]).expect("client");
+    let answer = ask(address, known.current()).await.expect("let in");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+
+    let provider = known.current().crypto_provider().clone();
+    let nobody = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let mut anonymous = (*known.current()).clone();
+    anonymous.client_auth_cert_resolver = nobody.client_auth_cert_resolver.clone();
+    let error = ask(address, Arc::new(anonymous))
+        .await
+        .expect_err("no certificate");
+    assert!(error.to_string().contains("CertificateRequired"), "{error}");
+
+    let stranger = Certificates::new();
+    let other = tls::client(&stranger.files(), &policy, &[b"http/1.1"]).expect("client");
+    let mut other_root = (*known.current()).clone();
+    other_root.client_auth_cert_resolver = other.current().client_auth_cert_resolver.clone();
+    let error = ask(address, Arc::new(other_root))
+        .await
+        .expect_err("a stranger's certificate");
+    assert!(error.to_string().contains("alert"), "{error}");
     runtimes.shutdown();
 }

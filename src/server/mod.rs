@@ -17,6 +17,8 @@ pub mod operator_auth;
 pub mod pending;
 mod queue;
 pub mod tls;
+#[cfg(test)]
+mod tls_fixture;
 pub mod url;
 
 pub use config_flags::{ConfigError, Machine};

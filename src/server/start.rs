@@ -54,7 +54,10 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
     }
     if flags.bool("version") {
         // Tools read the first line.
-        println!("etcd Version: {VERSION}\nQuorate Version: {}", env!("CARGO_PKG_VERSION"));
+        println!(
+            "etcd Version: {VERSION}\nQuorate Version: {}",
+            env!("CARGO_PKG_VERSION")
+        );
         return ExitCode::SUCCESS;
     }
     let message_file = flags.optional("termination-message-file").map(Path::new);
@@ -93,8 +96,8 @@ fn check_surroundings(config: &Config) -> Result<(), Stop> {
         let hostname = machine::hostname().unwrap_or_default();
         if hostname != *expected {
             return Err(Stop {
-                code: crate::disk::Class::Identity.exit_code(),
-                class: crate::disk::Class::Identity.name(),
+                code: 24,
+                class: "identity",
                 message: format!(
                     "--expected-hostname is {expected:?} and this host is {hostname:?}: this data directory belongs to another pod; start it there"
                 ),
@@ -147,7 +150,11 @@ impl Doors {
             tracing::info!(address = %bound.address, "serving clients");
             listen::accept(bound, runtimes.handles(), serve.clone());
         }
-        let probe = Serve { router: http, metrics: None, ..serve };
+        let probe = Serve {
+            router: http,
+            metrics: None,
+            ..serve
+        };
         for bound in probes {
             tracing::info!(address = %bound.address, "serving metrics and probes");
             listen::accept(bound, runtimes.handles(), probe.clone());
@@ -173,8 +180,10 @@ fn live(config: &Config, mut core: impl Core, doors: &Doors) -> Result<(), Stop>
         class: "io",
         message: format!("cannot wait for signals: {error}"),
     };
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(other)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(other)?;
     let result = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(other)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(other)?;
@@ -203,12 +212,16 @@ fn live(config: &Config, mut core: impl Core, doors: &Doors) -> Result<(), Stop>
 fn log_to(log: Log) {
     let level = LevelFilter::from_level(log.level);
     // Libraries speak only when something is wrong: their chatter hides ours.
-    let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("quorate", level);
+    let filter = Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target("quorate", level);
     let writer = match log.stdout {
         true => BoxMakeWriter::new(std::io::stdout),
         false => BoxMakeWriter::new(std::io::stderr),
     };
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_ansi(false);
     let registry = tracing_subscriber::registry().with(filter);
     // Only a test runs two servers in one process; the first one's log serves both.
     let _ = match log.json {

@@ -1,61 +1,11 @@
 //! Certificates made on the spot: what is taken, what is refused and how, what is read again.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-
-use rcgen::{CertificateParams, Issuer, KeyPair};
 
 use super::{CLIENT_ALPN, TlsError, client, server};
 use crate::server::config::{TlsFiles, TlsPolicy};
-
-struct Files {
-    folder: tempfile::TempDir,
-    root: (CertificateParams, KeyPair),
-}
-
-impl Files {
-    fn new() -> Files {
-        let mut params = CertificateParams::new(Vec::new()).expect("params");
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("key");
-        let certificate = params.self_signed(&key).expect("root");
-        let files = Files {
-            folder: tempfile::tempdir().expect("folder"),
-            root: (params, key),
-        };
-        files.write("ca.pem", &certificate.pem());
-        files.leaf("leaf");
-        files
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.folder.path().join(name);
-        std::fs::write(&path, text).expect("written");
-        path
-    }
-
-    fn leaf(&self, name: &str) {
-        let key = KeyPair::generate().expect("key");
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("params");
-        let issuer = Issuer::from_params(&self.root.0, &self.root.1);
-        let certificate = params.signed_by(&key, &issuer).expect("leaf");
-        self.write(&format!("{name}.pem"), &certificate.pem());
-        self.write(&format!("{name}.key"), &key.serialize_pem());
-    }
-
-    fn files(&self) -> TlsFiles {
-        let path = |name: &str| self.folder.path().join(name);
-        TlsFiles {
-            certificate: path("leaf.pem"),
-            key: path("leaf.key"),
-            trusted_ca: Some(path("ca.pem")),
-            client_auth: true,
-            revoked: None,
-            client_certificate: None,
-            client_key: None,
-        }
-    }
-}
+use crate::server::tls_fixture::Certificates as Files;
 
 fn refusal(files: &TlsFiles, policy: &TlsPolicy) -> String {
     server(files, policy, CLIENT_ALPN)
@@ -105,7 +55,7 @@ fn bad_files_are_named() {
     assert!(refusal(&no_key, &policy).contains("cannot read the key"));
     files.leaf("other");
     let mismatch = TlsFiles {
-        key: files.folder.path().join("other.key"),
+        key: files.path("other.key"),
         ..files.files()
     };
     assert!(
@@ -150,7 +100,7 @@ fn changed_files_are_read_again_and_half_a_change_is_not_used() {
     let first = server.current();
     files.leaf("next");
     let copy = |from: &str, to: &str| {
-        let text = std::fs::read_to_string(files.folder.path().join(from)).expect("read");
+        let text = std::fs::read_to_string(files.path(from)).expect("read");
         // One byte more, so that the change shows however coarse the file system's clock is.
         files.write(to, &format!("{text}\n"));
     };

@@ -20,7 +20,7 @@ use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
 
 /// The etcd level that this server speaks: what `Status.version` and `/version` say.
-pub const VERSION: &str = "3.7.1";
+pub const VERSION: &str = "3.7.3";
 
 /// All services of the client port; cheap to clone.
 #[derive(Clone)]
