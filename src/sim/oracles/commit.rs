@@ -1,0 +1,167 @@
+//! State-machine safety and leader completeness (paper, figure 3): what is applied at an index is
+//! the same everywhere; when it is first applied it is durable at a quorum of the voters, learners
+//! not counted; and every later leader holds it.
+
+use crate::raft::{Configuration, Entry, Index, Term};
+use crate::sim::network::HostId;
+
+use super::{Logs, Verdict, Violation};
+
+/// What has been committed: the term of each applied index, from the first one on.
+#[derive(Debug, Default)]
+pub(in crate::sim) struct Commits {
+    first: Index,
+    terms: Vec<Term>,
+}
+
+impl Commits {
+    /// The cluster starts with the state at this index.
+    pub(in crate::sim) fn found(index: Index, term: Term) -> Self {
+        Self {
+            first: index,
+            terms: vec![term],
+        }
+    }
+
+    /// The last committed index that is known.
+    pub(in crate::sim) fn last(&self) -> Index {
+        self.first + self.terms.len() as Index - 1
+    }
+
+    /// A host applies an entry. `configurations` are those that the leader may have counted in:
+    /// the one in force before the entry, and the one before that; `host_of` tells where a
+    /// voter's disk is.
+    pub(in crate::sim) fn applied(
+        &mut self,
+        host: HostId,
+        entry: &Entry,
+        logs: &Logs,
+        configurations: &[&Configuration],
+        host_of: impl Fn(u64) -> Option<HostId>,
+    ) -> Verdict {
+        if let Some(term) = self.term(entry.index) {
+            if term == entry.term {
+                return Ok(());
+            }
+            return Err(Violation::new(
+                "state-machine safety",
+                format!(
+                    "host {host} applies index {} of term {}, another host applied term {term}",
+                    entry.index, entry.term
+                ),
+            ));
+        }
+        if entry.index != self.last() + 1 {
+            return Err(Violation::new(
+                "state-machine safety",
+                format!("host {host} applies index {} after a gap", entry.index),
+            ));
+        }
+        let durable_at_quorum = |configuration: &&Configuration| {
+            let holders = configuration.voters.iter().filter(|voter| {
+                host_of(**voter).is_some_and(|h| logs.holds(h, entry.index, entry.term))
+            });
+            holders.count() > configuration.voters.len() / 2
+        };
+        if !configurations.iter().any(durable_at_quorum) {
+            return Err(Violation::new(
+                "durable before committed",
+                format!(
+                    "host {host} applies index {} of term {}, which is not durable at a quorum of the voters",
+                    entry.index, entry.term
+                ),
+            ));
+        }
+        self.terms.push(entry.term);
+        Ok(())
+    }
+
+    /// A host has become leader of `term`: it must hold every committed entry of earlier terms.
+    pub(in crate::sim) fn leader(&self, host: HostId, term: Term, logs: &Logs) -> Verdict {
+        for (offset, committed) in self.terms.iter().enumerate().rev() {
+            let index = self.first + offset as Index;
+            if *committed < term && !logs.holds(host, index, *committed) {
+                return Err(Violation::new(
+                    "leader completeness",
+                    format!(
+                        "host {host} leads term {term} without index {index} of term {committed}, which is committed"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn term(&self, index: Index) -> Option<Term> {
+        let offset = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        self.terms.get(offset).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: Index, term: Term) -> Entry {
+        Entry {
+            index,
+            term,
+            ..Entry::default()
+        }
+    }
+
+    fn voters(ids: &[u64]) -> Configuration {
+        Configuration {
+            voters: ids.iter().copied().collect(),
+            ..Configuration::default()
+        }
+    }
+
+    fn written(hosts: &[HostId]) -> Logs {
+        let mut logs = Logs::default();
+        for host in hosts {
+            logs.reset(*host, (1, 1));
+            logs.wrote(*host, &[entry(2, 1)]).expect("matching");
+        }
+        logs
+    }
+
+    fn host(id: u64) -> Option<HostId> {
+        usize::try_from(id).ok()
+    }
+
+    #[test]
+    fn an_entry_that_only_a_minority_of_the_voters_holds_is_not_committed() {
+        let three = voters(&[0, 1, 2]);
+        let mut commits = Commits::found(1, 1);
+        // Host 7 is a learner: its copy does not count.
+        let minority = written(&[0, 7]);
+        assert!(
+            commits
+                .applied(0, &entry(2, 1), &minority, &[&three], host)
+                .is_err()
+        );
+        let quorum = written(&[0, 2]);
+        assert_eq!(
+            commits.applied(0, &entry(2, 1), &quorum, &[&three], host),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn another_term_at_an_applied_index_and_an_incomplete_leader_are_seen() {
+        let three = voters(&[0, 1, 2]);
+        let logs = written(&[0, 1]);
+        let mut commits = Commits::found(1, 1);
+        commits
+            .applied(0, &entry(2, 1), &logs, &[&three], host)
+            .expect("committed");
+        assert!(
+            commits
+                .applied(1, &entry(2, 2), &logs, &[&three], host)
+                .is_err()
+        );
+        assert_eq!(commits.leader(1, 2, &logs), Ok(()));
+        assert!(commits.leader(2, 2, &logs).is_err());
+    }
+}

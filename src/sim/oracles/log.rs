@@ -1,0 +1,148 @@
+//! Log matching (paper, figure 3): entries of one index and term are the same everywhere and
+//! follow the same entry. And a shadow of each member's log, by which leader completeness and
+//! the durability of what is committed are judged.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use crate::raft::{Entry, Index, Term};
+use crate::sim::network::HostId;
+
+use super::{Verdict, Violation};
+
+/// Every entry that was ever written, and which host holds which.
+#[derive(Debug, Default)]
+pub(in crate::sim) struct Logs {
+    entries: BTreeMap<(Index, Term), (u64, Term)>,
+    shadows: BTreeMap<HostId, Shadow>,
+}
+
+/// One host's log: the terms after its floor.
+#[derive(Clone, Debug, Default)]
+struct Shadow {
+    floor: (Index, Term),
+    terms: BTreeMap<Index, Term>,
+}
+
+impl Logs {
+    /// A host's log begins after this entry, whatever was there before; what lay beyond is kept
+    /// only where the caller writes it again.
+    pub(in crate::sim) fn reset(&mut self, host: HostId, floor: (Index, Term)) {
+        let terms = BTreeMap::new();
+        self.shadows.insert(host, Shadow { floor, terms });
+    }
+
+    /// The host's disk is gone.
+    pub(in crate::sim) fn forget(&mut self, host: HostId) {
+        self.shadows.remove(&host);
+    }
+
+    /// Entries are durable at a host.
+    pub(in crate::sim) fn wrote(&mut self, host: HostId, entries: &[Entry]) -> Verdict {
+        let shadow = self.shadows.entry(host).or_default();
+        for entry in entries {
+            shadow.terms.split_off(&entry.index);
+            let before = shadow.term(entry.index - 1).ok_or_else(|| {
+                Violation::new(
+                    "log matching",
+                    format!("host {host} writes index {} after a gap", entry.index),
+                )
+            })?;
+            shadow.terms.insert(entry.index, entry.term);
+            let what = (digest(entry), before);
+            let known = self
+                .entries
+                .entry((entry.index, entry.term))
+                .or_insert(what);
+            if *known != what {
+                return Err(Violation::new(
+                    "log matching",
+                    format!(
+                        "host {host} holds another entry at index {} of term {}, or after another one",
+                        entry.index, entry.term
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The term of an entry in a host's log; `None` where it holds none or dropped it.
+    pub(in crate::sim) fn term(&self, host: HostId, index: Index) -> Option<Term> {
+        self.shadows.get(&host)?.term(index)
+    }
+
+    /// Whether a host's log holds this entry, or holds it no longer because a checkpoint does.
+    pub(in crate::sim) fn holds(&self, host: HostId, index: Index, term: Term) -> bool {
+        let Some(shadow) = self.shadows.get(&host) else {
+            return false;
+        };
+        index < shadow.floor.0 || shadow.term(index) == Some(term)
+    }
+}
+
+impl Shadow {
+    fn term(&self, index: Index) -> Option<Term> {
+        if index == self.floor.0 {
+            return Some(self.floor.1);
+        }
+        self.terms.get(&index).copied()
+    }
+}
+
+fn digest(entry: &Entry) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    entry.kind.hash(&mut hasher);
+    entry.data.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: Index, term: Term, data: &'static [u8]) -> Entry {
+        Entry {
+            index,
+            term,
+            data: data.into(),
+            ..Entry::default()
+        }
+    }
+
+    #[test]
+    fn another_entry_of_the_same_index_and_term_is_seen() {
+        let mut logs = Logs::default();
+        assert_eq!(
+            logs.wrote(0, &[entry(1, 1, b"a"), entry(2, 1, b"b")]),
+            Ok(())
+        );
+        assert_eq!(logs.wrote(1, &[entry(1, 1, b"a")]), Ok(()));
+        assert!(logs.wrote(1, &[entry(2, 1, b"c")]).is_err());
+    }
+
+    #[test]
+    fn the_same_entry_after_another_one_is_seen() {
+        let mut logs = Logs::default();
+        assert_eq!(
+            logs.wrote(0, &[entry(1, 1, b"a"), entry(2, 3, b"b")]),
+            Ok(())
+        );
+        assert_eq!(logs.wrote(1, &[entry(1, 2, b"x")]), Ok(()));
+        assert!(logs.wrote(1, &[entry(2, 3, b"b")]).is_err());
+    }
+
+    #[test]
+    fn a_gap_is_seen_and_a_rewritten_suffix_is_forgotten() {
+        let mut logs = Logs::default();
+        assert_eq!(
+            logs.wrote(0, &[entry(1, 1, b"a"), entry(2, 1, b"b")]),
+            Ok(())
+        );
+        assert_eq!(logs.wrote(0, &[entry(1, 2, b"z")]), Ok(()));
+        assert_eq!(logs.term(0, 2), None);
+        assert!(logs.wrote(0, &[entry(4, 2, b"q")]).is_err());
+        logs.reset(0, (10, 2));
+        assert!(logs.holds(0, 9, 1) && logs.holds(0, 10, 2) && !logs.holds(0, 11, 2));
+    }
+}

@@ -1,0 +1,35 @@
+//! What must hold at every step, one property a file. Each oracle is told what happened and
+//! answers with a violation in words; none of them knows how a member works inside.
+
+mod commit;
+mod election;
+mod linear;
+mod log;
+mod state;
+
+pub(super) use commit::Commits;
+pub(super) use election::Elections;
+pub(super) use linear::{Linear, Read, Write};
+pub(super) use log::Logs;
+pub(super) use state::States;
+
+/// A property that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The oracle that saw it.
+    pub oracle: &'static str,
+    /// What it saw.
+    pub text: String,
+}
+
+impl Violation {
+    pub(super) fn new(oracle: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            oracle,
+            text: text.into(),
+        }
+    }
+}
+
+/// What an oracle says.
+pub(super) type Verdict = Result<(), Violation>;
