@@ -2,6 +2,7 @@
 
 pub mod describe;
 mod local;
+pub mod generate;
 pub mod witness;
 
 use std::ffi::{OsStr, OsString};
@@ -25,6 +26,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         "describe",
         "what a server says of itself and of its cluster",
         describe::run,
+    ),
+    (
+        "generate",
+        "files that are made from the code: the resource definition, rights, flags",
+        generate::run,
     ),
     (
         "witness",
