@@ -1,8 +1,8 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
 pub mod describe;
-mod local;
 pub mod generate;
+mod local;
 pub mod witness;
 
 use std::ffi::{OsStr, OsString};
