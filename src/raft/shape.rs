@@ -58,6 +58,17 @@ impl LogShape {
         })
     }
 
+    /// The first index of the run of equal terms that holds `index`, which is above the floor
+    /// and in the log; otherwise `index` itself.
+    pub(super) fn run_start(&self, index: Index) -> Index {
+        let run = self.runs.partition_point(|(first, _)| *first <= index);
+        if run == 0 {
+            index
+        } else {
+            self.runs[run - 1].0
+        }
+    }
+
     /// Adds an entry. One at or below the last index replaces it and all that follow, as in
     /// the file that the log is kept in.
     pub fn append(&mut self, entry: &Entry) -> Result<(), Error> {

@@ -1,0 +1,279 @@
+//! Elections: timeouts, pre-votes, votes and the roles that come of them (paper §5.2, §5.4.1,
+//! thesis §6.2 and §9.6).
+
+use rand_xoshiro::rand_core::Rng;
+
+use super::core::{Raft, Stepped};
+use super::error::Error;
+use super::message::{Body, VoteReply, VoteRequest};
+use super::progress::Progress;
+use super::quorum::{self, VoteResult};
+use super::ready::{ReadFailureReason, Role};
+use super::replication::Uncommitted;
+use super::status::ProgressState;
+use super::types::{Entry, MemberId, Term};
+
+/// What a campaign is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Campaign {
+    /// Ask first; raises no term.
+    Pre,
+    /// For real.
+    Real,
+    /// For real and at the leader's wish: its lease does not stand in the way.
+    Transfer,
+}
+
+impl Raft {
+    /// Campaigns at once, with a pre-vote first where that is on. Does nothing at a leader or
+    /// at a member that may not campaign.
+    pub fn campaign(&mut self) -> Result<Stepped, Error> {
+        let kind = if self.config.pre_vote {
+            Campaign::Pre
+        } else {
+            Campaign::Real
+        };
+        self.start_campaign(kind)
+    }
+
+    pub(super) fn tick_election(&mut self) -> Result<(), Error> {
+        self.election_elapsed = self.election_elapsed.saturating_add(1);
+        if self.election_elapsed >= self.election_timeout && self.may_campaign() {
+            self.election_elapsed = 0;
+            self.campaign()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tick_leader(&mut self) -> Result<(), Error> {
+        self.heartbeat_elapsed += 1;
+        self.election_elapsed += 1;
+        self.tick_transfer();
+        if self.election_elapsed >= self.config.election_ticks {
+            self.election_elapsed = 0;
+            if self.config.check_quorum && !self.quorum_is_active() {
+                self.become_follower(self.term, None);
+                return Ok(());
+            }
+        }
+        if self.heartbeat_elapsed >= self.config.heartbeat_ticks {
+            self.heartbeat_elapsed = 0;
+            self.broadcast_heartbeat();
+        }
+        Ok(())
+    }
+
+    /// Whether a quorum was heard since the last call. Starts counting anew.
+    fn quorum_is_active(&mut self) -> bool {
+        let own = self.config.id;
+        let active = self
+            .configuration
+            .voters
+            .iter()
+            .filter(|id| **id == own || self.progress.get(id).is_some_and(|it| it.recent_active))
+            .count();
+        for (id, progress) in &mut self.progress {
+            progress.recent_active = *id == own;
+        }
+        active >= self.configuration.quorum()
+    }
+
+    /// Only a voter whose log and state are in place campaigns; learners and members that
+    /// were removed never do.
+    fn may_campaign(&self) -> bool {
+        self.configuration.voters.contains(&self.config.id) && self.install.is_none()
+    }
+
+    pub(super) fn start_campaign(&mut self, kind: Campaign) -> Result<Stepped, Error> {
+        if self.role == Role::Leader {
+            return Ok(Stepped::Ignored("leads already"));
+        }
+        if !self.may_campaign() {
+            return Ok(Stepped::Ignored("not a voter"));
+        }
+        // The configuration decides who must be asked, so a committed change comes first.
+        let change = self.log.unapplied_configuration();
+        if change.is_some_and(|index| index <= self.log.commit()) {
+            self.campaign_when_applied |= kind == Campaign::Transfer;
+            return Ok(Stepped::Ignored(
+                "a committed change of membership is not applied yet",
+            ));
+        }
+        self.run_campaign(kind)?;
+        Ok(Stepped::Taken)
+    }
+
+    fn run_campaign(&mut self, kind: Campaign) -> Result<(), Error> {
+        let id = self.config.id;
+        let request = VoteRequest {
+            last_index: self.log.last(),
+            last_term: self.log.last_term(),
+            transfer: kind == Campaign::Transfer,
+        };
+        let others: Vec<MemberId> = self
+            .configuration
+            .voters
+            .iter()
+            .copied()
+            .filter(|voter| *voter != id)
+            .collect();
+        if kind == Campaign::Pre {
+            self.become_pre_candidate();
+            for to in others {
+                self.send_in_term(to, self.term + 1, Body::PreVote(request));
+            }
+            return self.count_vote(id, true);
+        }
+        self.become_candidate();
+        for to in others {
+            // Held until term and own vote are durable. Otherwise a crash could lead to a
+            // second campaign in the same term, and both might win.
+            self.send_when_durable(to, Body::Vote(request));
+        }
+        // The own vote counts from `persisted` on.
+        self.outbox.poke();
+        Ok(())
+    }
+
+    /// Counts a vote for this candidate and acts on the outcome.
+    pub(super) fn count_vote(&mut self, from: MemberId, granted: bool) -> Result<(), Error> {
+        self.votes.entry(from).or_insert(granted);
+        match quorum::vote_result(&self.configuration.voters, &self.votes) {
+            VoteResult::Pending => Ok(()),
+            VoteResult::Lost => {
+                self.become_follower(self.term, None);
+                Ok(())
+            }
+            VoteResult::Won if self.role == Role::PreCandidate => self.run_campaign(Campaign::Real),
+            VoteResult::Won => self.become_leader(),
+        }
+    }
+
+    pub(super) fn on_vote_reply(
+        &mut self,
+        from: MemberId,
+        reply: VoteReply,
+        pre: bool,
+    ) -> Result<Stepped, Error> {
+        let asking = if pre {
+            Role::PreCandidate
+        } else {
+            Role::Candidate
+        };
+        if self.role != asking {
+            return Ok(Stepped::Ignored("no such campaign"));
+        }
+        self.count_vote(from, reply.granted)?;
+        Ok(Stepped::Taken)
+    }
+
+    /// A granted pre-vote reply carries the term that was asked for, which is newer than ours
+    /// by one; any other is for a campaign of another time.
+    pub(super) fn on_granted_pre_vote(
+        &mut self,
+        from: MemberId,
+        term: Term,
+    ) -> Result<Stepped, Error> {
+        if self.role != Role::PreCandidate || term != self.term + 1 {
+            return Ok(Stepped::Ignored("no such campaign"));
+        }
+        self.count_vote(from, true)?;
+        Ok(Stepped::Taken)
+    }
+
+    /// A request for a vote in `term`, which is ours or newer. Learners answer too: the
+    /// candidate may know of a promotion that has not been applied here yet.
+    pub(super) fn on_vote_request(
+        &mut self,
+        from: MemberId,
+        term: Term,
+        request: VoteRequest,
+        pre: bool,
+    ) -> Stepped {
+        let free = self.vote == Some(from)
+            || (self.vote.is_none() && self.leader.is_none())
+            || (pre && term > self.term);
+        let granted = free
+            && self
+                .log
+                .is_up_to_date(request.last_term, request.last_index);
+        match (pre, granted) {
+            (true, true) => {
+                self.send_in_term(from, term, Body::PreVoteReply(VoteReply { granted }));
+            }
+            (true, false) => self.send(from, Body::PreVoteReply(VoteReply { granted })),
+            (false, _) => {
+                if granted {
+                    self.vote = Some(from);
+                    self.election_elapsed = 0;
+                }
+                // Held until the vote is durable (paper figure 2).
+                self.send_when_durable(from, Body::VoteReply(VoteReply { granted }));
+            }
+        }
+        Stepped::Taken
+    }
+
+    fn reset(&mut self, term: Term) {
+        if self.term != term {
+            self.term = term;
+            self.vote = None;
+        }
+        self.leader = None;
+        self.election_elapsed = 0;
+        self.heartbeat_elapsed = 0;
+        self.draw_election_timeout();
+        self.votes.clear();
+        self.progress.clear();
+        self.transfer = None;
+        self.campaign_when_applied = false;
+        self.snapshot_to = None;
+        self.uncommitted = Uncommitted::default();
+        self.outbox.forget_peer_reads();
+        self.fail_reads(ReadFailureReason::LeaderChanged);
+    }
+
+    pub(super) fn become_follower(&mut self, term: Term, leader: Option<MemberId>) {
+        self.reset(term);
+        self.role = Role::Follower;
+        self.leader = leader;
+    }
+
+    /// Neither term nor vote change: a pre-vote must leave no trace.
+    fn become_pre_candidate(&mut self) {
+        self.reset(self.term);
+        self.role = Role::PreCandidate;
+    }
+
+    fn become_candidate(&mut self) {
+        self.reset(self.term + 1);
+        self.role = Role::Candidate;
+        self.vote = Some(self.config.id);
+    }
+
+    fn become_leader(&mut self) -> Result<(), Error> {
+        self.reset(self.term);
+        self.role = Role::Leader;
+        self.leader = Some(self.config.id);
+        let next = self.log.last() + 1;
+        for id in self.configuration.members() {
+            let learner = self.configuration.learners.contains(&id);
+            let mut progress = Progress::new(&self.config, next, learner);
+            if id == self.config.id {
+                progress.state = ProgressState::Replicate;
+                progress.matched = self.log.durable();
+                progress.recent_active = true;
+            }
+            self.progress.insert(id, progress);
+        }
+        // An entry of its own term lets the leader commit what came before (paper §5.4.2).
+        self.append_own(vec![Entry::normal(self.term, next, Vec::new())])
+    }
+
+    pub(super) fn draw_election_timeout(&mut self) {
+        let spread = u64::from(self.config.election_ticks);
+        let extra = self.rng.next_u64() % spread;
+        // Below `election_ticks`, so it fits.
+        self.election_timeout = self.config.election_ticks + extra as u32;
+    }
+}
