@@ -133,7 +133,7 @@ impl Store {
         let keys = self.state.leases.keys(id);
         let mut change = Change::begin(&mut self.state);
         for key in &keys {
-            change.delete(key);
+            change.delete_key(key);
         }
         change.end();
         self.state.leases.forget(id);

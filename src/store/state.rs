@@ -10,8 +10,8 @@ use super::lease::Leases;
 use super::log::{LogEntry, RevisionLog};
 use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
-use super::tree::{Item, Tree};
-use super::{Error, Event, KeyValue, LeaseId, Revision};
+use super::tree::Tree;
+use super::{Error, Event, LeaseId, Revision};
 
 /// The newest records are never reclaimed, so that a reader that misses a few views misses no
 /// event: so many of them (few in tests, which then meet the limit), as long as they are no
@@ -124,38 +124,34 @@ impl State {
             });
     }
 
-    /// The keys of a span as they are now.
-    pub(super) fn collect(&self, span: Span<'_>) -> Vec<KeyValue> {
-        let mut kvs = Vec::new();
-        self.visit(span, Revision::MAX, &mut |record| {
-            kvs.push(record.to_kv());
-            ControlFlow::Continue(())
-        });
-        kvs
-    }
-
-    /// Writes a key at a place above all others. `value` must be of exact size.
-    pub(super) fn put(&mut self, key: &[u8], value: Bytes, lease: LeaseId, place: (Revision, u32)) {
-        let entry = self.keys.get(key);
-        let known = entry.map(|entry| entry.key().clone());
-        let old = self.current(key).cloned();
-        let old_lease = old.as_ref().map_or(0, |old| old.lease);
+    /// Writes a key at a place above all others. `value` must be of exact size; `last` is the
+    /// newest record of the key, a tombstone included.
+    pub(super) fn put(
+        &mut self,
+        key: &[u8],
+        last: Option<&Record>,
+        value: Bytes,
+        lease: LeaseId,
+        place: (Revision, u32),
+    ) {
+        let old = last.filter(|last| !last.tombstone);
         let record = Arc::new(Record {
-            key: known.clone().unwrap_or_else(|| Bytes::copy_from_slice(key)),
+            key: last.map_or_else(|| Bytes::copy_from_slice(key), |last| last.key.clone()),
             value,
-            create: old.as_ref().map_or(place.0, |old| old.create),
+            create: old.map_or(place.0, |old| old.create),
             main: place.0,
-            version: old.as_ref().map_or(0, |old| old.version) + 1,
+            version: old.map_or(0, |old| old.version) + 1,
             lease,
             sub: place.1,
             tombstone: false,
         });
-        self.append(&record, old.map_or(0, |old| old.size()));
-        if known.is_some() {
+        self.append(&record, old.map_or(0, Record::size));
+        if last.is_some() {
             self.keys.modify(key, |entry| entry.push(record));
         } else {
             self.keys.insert(KeyEntry::new(record));
         }
+        let old_lease = old.map_or(0, |old| old.lease);
         if old_lease != lease {
             if old_lease != 0 {
                 self.leases.detach(old_lease, key);
@@ -166,11 +162,8 @@ impl State {
         }
     }
 
-    /// Deletes a key at a place above all others; false if it does not exist.
-    pub(super) fn delete(&mut self, key: &[u8], place: (Revision, u32)) -> bool {
-        let Some(old) = self.current(key).cloned() else {
-            return false;
-        };
+    /// Deletes a key that exists, at a place above all others.
+    pub(super) fn delete(&mut self, old: &Record, place: (Revision, u32)) {
         let tombstone = Arc::new(Record {
             key: old.key.clone(),
             value: Bytes::new(),
@@ -182,11 +175,10 @@ impl State {
             tombstone: true,
         });
         self.append(&tombstone, old.size() + tombstone.size());
-        self.keys.modify(key, |entry| entry.push(tombstone));
+        self.keys.modify(&old.key, |entry| entry.push(tombstone));
         if old.lease != 0 {
-            self.leases.detach(old.lease, key);
+            self.leases.detach(old.lease, &old.key);
         }
-        true
     }
 
     /// Adds a record to the log; `frees` is what compaction past it gives back.

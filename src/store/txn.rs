@@ -5,9 +5,11 @@
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::record::Record;
 use super::span::Span;
 use super::state::State;
 use super::{
@@ -50,18 +52,24 @@ impl<'a> Change<'a> {
     }
 
     pub(super) fn put(&mut self, put: &Put) -> PutResponse {
-        let old = self.state.current(&put.key).cloned();
-        let value = match &old {
+        let last = self
+            .state
+            .keys
+            .get(&put.key)
+            .map(|entry| Arc::clone(entry.newest()));
+        let old = last.as_deref().filter(|last| !last.tombstone);
+        let value = match old {
             Some(old) if put.ignore_value => old.value.clone(),
             _ => Bytes::copy_from_slice(&put.value),
         };
-        let lease = match &old {
+        let lease = match old {
             Some(old) if put.ignore_lease => old.lease,
             _ => put.lease,
         };
         let place = self.next_place();
-        self.state.put(&put.key, value, lease, place);
-        let prev_kv = old.filter(|_| put.prev_kv).map(|old| old.to_kv());
+        let prev_kv = old.filter(|_| put.prev_kv).map(Record::to_kv);
+        self.state
+            .put(&put.key, last.as_deref(), value, lease, place);
         PutResponse {
             revision: place.0,
             prev_kv,
@@ -70,30 +78,36 @@ impl<'a> Change<'a> {
 
     pub(super) fn delete_range(&mut self, delete: &DeleteRange) -> DeleteRangeResponse {
         let span = Span::new(&delete.key, &delete.range_end);
-        let mut keys = Vec::new();
+        let mut gone = Vec::new();
+        self.state.visit(span, Revision::MAX, &mut |record| {
+            gone.push(Arc::clone(record));
+            ControlFlow::Continue(())
+        });
+        for record in &gone {
+            self.delete(record);
+        }
         let prev_kvs = if delete.prev_kv {
-            self.state.collect(span)
+            gone.iter().map(|record| record.to_kv()).collect()
         } else {
             Vec::new()
         };
-        self.state.visit(span, Revision::MAX, &mut |record| {
-            keys.push(record.key.clone());
-            ControlFlow::Continue(())
-        });
-        for key in &keys {
-            self.delete(key);
-        }
         DeleteRangeResponse {
             revision: self.current(),
-            deleted: keys.len() as i64,
+            deleted: gone.len() as i64,
             prev_kvs,
         }
     }
 
-    pub(super) fn delete(&mut self, key: &[u8]) {
-        if self.state.current(key).is_some() {
-            let place = self.next_place();
-            self.state.delete(key, place);
+    /// Deletes a key, given its newest record.
+    fn delete(&mut self, record: &Record) {
+        let place = self.next_place();
+        self.state.delete(record, place);
+    }
+
+    /// Deletes a key if it exists.
+    pub(super) fn delete_key(&mut self, key: &[u8]) {
+        if let Some(record) = self.state.current(key).cloned() {
+            self.delete(&record);
         }
     }
 
