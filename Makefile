@@ -28,8 +28,10 @@ fix: ## formats and applies the lints' suggestions
 	cargo fmt
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
-generate: ## CRD, RBAC and flag reference, from the code
+generate: ## CRD, rights, flag reference and the one-file install, from the code and the chart
 	cargo run --locked --quiet --bin quorate -- generate --write
+	tests/kubernetes/build.sh helm
+	tests/kubernetes/install-yaml.sh
 
 sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays one with its trace
 	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile sim --test sim -- --nocapture

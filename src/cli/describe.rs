@@ -22,8 +22,12 @@ struct Arguments {
     /// The server's peer address.
     #[arg(long, default_value = "127.0.0.1:2380")]
     address: String,
-    /// The file with the cluster's operator secret.
-    #[arg(long, env = "QUORATE_OPERATOR_SECRET_FILE")]
+    /// The file with the cluster's operator secret; by default where a member's pod has it.
+    #[arg(
+        long,
+        env = "QUORATE_OPERATOR_SECRET_FILE",
+        default_value = "/etc/quorate/operator/key"
+    )]
     operator_secret_file: PathBuf,
     /// Only the last 64 changes of the configuration, oldest first: one "KIND NAME" a line.
     #[arg(long)]

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Builds what the test cluster runs: Kubernetes, CoreDNS, helm, the pause program, and (by
-# tests/peers) etcd and etcdctl. Everything lands in target/kubernetes/bin; what is newer than its
+# tests/peers) etcd and etcdctl; with a NAME only that one. Everything lands in target/kubernetes/bin; what is newer than its
 # sources is not built again. Needs Go; touches nothing outside target/ and Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 top=$(cd ../.. && pwd)
 bin=$top/target/kubernetes/bin
 version=v1.34.4
+only=${1:-}
 mkdir -p "$bin"
 command -v go >/dev/null || { echo "tests/kubernetes: Go is needed to build the test cluster (https://go.dev/doc/install)" >&2; exit 1; }
 
 build() { # build NAME FOLDER PACKAGE [FLAG...]
   local name=$1 folder=$2 package=$3; shift 3
+  if [ -n "$only" ] && [ "$name" != "$only" ]; then return; fi
   if [ -x "$bin/$name" ] && [ -z "$(find "$folder" -newer "$bin/$name" -type f -print -quit)" ]; then return; fi
   local began=$SECONDS
   (cd "$folder" && CGO_ENABLED=0 go build -mod=readonly -trimpath "$@" -o "$bin/$name" "$package")
@@ -25,6 +27,7 @@ build kube kube . -tags providerless \
 build coredns coredns . -ldflags "-s -w"
 build pause pause . -ldflags "-s -w"
 build helm helm helm.sh/helm/v3/cmd/helm -ldflags "-s -w"
+[ -z "$only" ] || exit 0
 for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl test-disks; do
   ln -sf kube "$bin/$name"
 done

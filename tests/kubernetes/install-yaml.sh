@@ -9,11 +9,12 @@ helm=target/kubernetes/bin/helm
 render() {
   printf '%s\n' "# Generated from charts/quorate by make generate; edit the chart." \
     "apiVersion: v1" "kind: Namespace" "metadata: {name: quorate-system}"
-  $helm template quorate charts/quorate --namespace quorate-system |
+  $helm template quorate charts/quorate --kube-version 1.33.0 --namespace quorate-system |
     sed -e '/helm.sh\/chart:/d' -e 's/app.kubernetes.io\/managed-by: Helm/app.kubernetes.io\/managed-by: kubectl/' -e '/^# Source: /d'
 }
 if [ "${1:-}" = --check ]; then
   diff <(render) deploy/install.yaml >/dev/null || { echo "deploy/install.yaml is not what the chart renders: run make generate" >&2; exit 1; }
 else
-  render >deploy/install.yaml
+  text=$(render) # not straight into the file: a failure must not empty it
+  printf "%s\n" "$text" >deploy/install.yaml
 fi
