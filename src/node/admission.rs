@@ -1,0 +1,170 @@
+//! The leader's half of the rules for changes of the membership: what depends on flags and on
+//! who is in contact, checked before proposing and never at apply. etcd's rules and their order,
+//! with a stricter one for promotion (see [`Standing`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::raft::{Index, MemberId, ProgressState, ProgressStatus};
+
+use super::change::{ChangeBody, MembershipCommand, MembershipError};
+use super::membership::{MemberRecord, Membership};
+
+/// What a leader knows when it judges a change.
+#[derive(Debug)]
+pub(super) struct Facts<'a> {
+    /// The leader.
+    pub(super) own: MemberId,
+    /// The applied membership.
+    pub(super) membership: &'a Membership,
+    /// `--max-learners`.
+    pub(super) max_learners: usize,
+    /// `--strict-reconfig-check`.
+    pub(super) strict: bool,
+    /// Members in contact at all, the leader included.
+    pub(super) in_contact: &'a BTreeSet<MemberId>,
+    /// Members in contact for long enough to count on, the leader included.
+    pub(super) steady: &'a BTreeSet<MemberId>,
+    /// Why each member other than the leader is not in sync; `None` when it is.
+    pub(super) behind: &'a BTreeMap<MemberId, Option<String>>,
+}
+
+impl Facts<'_> {
+    /// Whether the change may be proposed.
+    pub(super) fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
+        self.membership.check(command)?;
+        match &command.body {
+            Some(ChangeBody::Add(add)) => self.admit_add(add.learner),
+            Some(ChangeBody::Promote(target)) => self.admit_promotion(target.id),
+            Some(ChangeBody::Remove(target)) => self.admit_removal(target.id),
+            _ => Ok(()),
+        }
+    }
+
+    /// etcd: `IsReadyToAddVotingMember`, then contact with a quorum of the enlarged voters while
+    /// the new one counts as down (learners too); and `--max-learners`.
+    fn admit_add(&self, learner: bool) -> Result<(), MembershipError> {
+        if self.strict {
+            let (voters, started) = self.count(None);
+            let restoring = voters == 1 && started == 1;
+            if !learner && !restoring && started < quorum(voters + 1) {
+                return Err(MembershipError::NotEnoughStarted);
+            }
+            let steady = self.voters().filter(|m| self.steady.contains(&m.id));
+            if voters > 1 && steady.count() < quorum(voters + 1) {
+                return Err(MembershipError::Unhealthy);
+            }
+        }
+        if learner && self.membership.learners().count() >= self.max_learners {
+            return Err(MembershipError::TooManyLearners);
+        }
+        Ok(())
+    }
+
+    /// First whether it is in sync, then etcd's `IsReadyToPromoteMember`.
+    fn admit_promotion(&self, id: MemberId) -> Result<(), MembershipError> {
+        match self.behind.get(&id) {
+            Some(None) => {}
+            Some(Some(why)) => return Err(MembershipError::LearnerNotReady { why: why.clone() }),
+            None => {
+                let why = "the leader has no contact with it".to_owned();
+                return Err(MembershipError::LearnerNotReady { why });
+            }
+        }
+        let (voters, started) = self.count(None);
+        if self.strict && started + 1 < quorum(voters + 1) {
+            return Err(MembershipError::NotEnoughStarted);
+        }
+        Ok(())
+    }
+
+    /// etcd: `IsReadyToRemoveVotingMember`, then enough active voters beside it. One that is
+    /// down may always go; so may a learner.
+    fn admit_removal(&self, id: MemberId) -> Result<(), MembershipError> {
+        let learner = self.membership.member(id).is_some_and(|m| m.learner);
+        if !self.strict || learner {
+            return Ok(());
+        }
+        let (rest, started) = self.count(Some(id));
+        if started < quorum(rest) {
+            return Err(MembershipError::NotEnoughStarted);
+        }
+        if id != self.own && !self.in_contact.contains(&id) {
+            return Ok(());
+        }
+        let (voters, _) = self.count(None);
+        let active = self.voters().filter(|m| self.steady.contains(&m.id)).count();
+        if active.saturating_sub(1) < 1 + voters.saturating_sub(1) / 2 {
+            return Err(MembershipError::Unhealthy);
+        }
+        Ok(())
+    }
+
+    fn voters(&self) -> impl Iterator<Item = &MemberRecord> {
+        self.membership.voters()
+    }
+
+    /// Voters and started voters, but for one.
+    fn count(&self, but: Option<MemberId>) -> (usize, usize) {
+        let voters = self.voters().filter(|m| Some(m.id) != but);
+        voters.fold((0, 0), |(all, started), member| {
+            (all + 1, started + usize::from(member.started))
+        })
+    }
+}
+
+fn quorum(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
+/// Where a member has to be to count as in sync with its leader.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    /// The leader's commit index one election timeout ago.
+    pub(super) commit_before: Index,
+    /// The leader's own last index.
+    pub(super) leader_last: Index,
+    /// Two heartbeats, in milliseconds.
+    pub(super) contact_within_ms: u64,
+}
+
+impl Standing {
+    /// Why a member is not in sync, or `None`. Stricter than etcd's 90 %, which holds as well:
+    /// a ratio of absolute indexes lets a member pass that is a million entries behind.
+    pub(super) fn behind(
+        &self,
+        progress: &ProgressStatus,
+        last_ack_age_ms: Option<u64>,
+        disk_known: bool,
+    ) -> Option<String> {
+        let Standing {
+            commit_before,
+            leader_last,
+            contact_within_ms,
+        } = *self;
+        if !disk_known {
+            return Some("it has not joined yet: no disk is bound to it".to_owned());
+        }
+        match last_ack_age_ms {
+            None => return Some("the leader has not heard from it".to_owned()),
+            Some(age) if age > contact_within_ms => {
+                return Some(format!("the leader heard from it {age} ms ago"));
+            }
+            Some(_) => {}
+        }
+        if progress.pending_snapshot.is_some() || progress.state == ProgressState::Snapshot {
+            return Some("it is receiving a checkpoint".to_owned());
+        }
+        if progress.matched < commit_before {
+            let lag = commit_before - progress.matched;
+            return Some(format!("its log is {lag} entries behind"));
+        }
+        if progress.applied < commit_before {
+            let lag = commit_before - progress.applied;
+            return Some(format!("it has {lag} entries left to apply"));
+        }
+        if u128::from(progress.matched) * 10 < u128::from(leader_last) * 9 {
+            return Some("its log is less than nine tenths of the leader's".to_owned());
+        }
+        None
+    }
+}

@@ -1,0 +1,86 @@
+//! What happens with time: at every member, and at a leader the ends of leases and the binding
+//! of disks.
+
+use crate::node::api::{Effect, StopReason};
+use crate::node::change::{Bind, ChangeBody};
+use crate::node::payload::LogPayload;
+use crate::raft::MemberId;
+use crate::store::{LeaseExpire, Operation};
+
+use super::Member;
+
+impl Member {
+    pub(super) fn tick(&mut self, out: &mut Vec<Effect>) -> Result<(), StopReason> {
+        self.told_removed.clear();
+        self.distrusted = None;
+        let election = self.spans().election;
+        self.transfers.tick(self.now, out);
+        self.return_guests(out);
+        if self.removed {
+            return Ok(());
+        }
+        if self.voting {
+            self.raft.tick();
+        }
+        self.reads.tick(self.now, election / 2);
+        self.retry_lease_calls(out);
+        if self.leads() {
+            let status = self.raft.status();
+            let (disks, spans) = (&self.disks, self.spans());
+            let bound = |id| self.membership.expected_disk(id).is_some() && disks.contains_key(&id);
+            self.contacts.observe(self.now, spans, &status, bound);
+            self.end_leases();
+            self.bind_disks();
+        }
+        if self.retention.due(self.now, self.applied_index())
+            || (self.send_later.is_some() && self.retention.take(self.now))
+        {
+            out.push(Effect::TakeCheckpoint);
+        }
+        self.drop_log(out);
+        Ok(())
+    }
+
+    /// Proposes to end the leases whose time is over. Never forwarded, and void under another
+    /// term than this leader's; one that is not appended comes up again.
+    fn end_leases(&mut self) {
+        let ids = self.lessor.expired(self.now, self.spans().election);
+        if ids.is_empty() {
+            return;
+        }
+        let expire = LeaseExpire {
+            ids,
+            term: self.term(),
+        };
+        let command = Operation::LeaseExpire(expire).into();
+        // Refused during a transfer or an overload: tried again after an election timeout.
+        let _ = self.raft.propose(vec![LogPayload::command(None, command)]);
+    }
+
+    /// Proposes to bind the disks that members without a bound one were heard to speak from.
+    fn bind_disks(&mut self) {
+        let own = self.id();
+        let unbound: Vec<MemberId> = self
+            .membership
+            .members
+            .values()
+            .filter(|member| member.disk_uuid.is_empty() && !self.binding.contains(&member.id))
+            .map(|member| member.id)
+            .collect();
+        for id in unbound {
+            let disk = if id == own {
+                Some(&self.config.disk_uuid).filter(|disk| !disk.is_empty())
+            } else {
+                self.disks.get(&id)
+            };
+            let Some(disk_uuid) = disk.cloned() else {
+                continue;
+            };
+            let bind = ChangeBody::Bind(Bind { id, disk_uuid });
+            let data = LogPayload::membership(None, bind.into());
+            if self.raft.propose(vec![data]).is_ok() {
+                self.binding.insert(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! The consensus half of a member: the core, the queues before it, the checks of a leader, the
+//! account of checkpoints and log, and the leases' deadlines.
+
+mod contact;
+mod leading;
+mod messages;
+mod proposals;
+mod proposing;
+mod reads;
+mod reading;
+mod retention;
+mod transfer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::raft::{self, Index, MemberId, Message, Raft, Ready, Role, RoleChange, Status, Term};
+
+use super::api::{CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason};
+use super::lessor::Lessor;
+use super::membership::Membership;
+use super::peer::{LeaseCall, PeerBody, PeerMessage, Place};
+
+pub use contact::PeerStatus;
+use contact::{Contacts, Spans};
+use proposals::Proposals;
+use reads::Reads;
+pub use retention::CheckpointPolicy;
+use retention::Retention;
+use transfer::Transfers;
+
+/// The settings of a member. They may differ between members of one cluster: none of them
+/// reaches what is applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberConfig {
+    /// The settings of the consensus core, with this member's ID and boot nonce.
+    pub raft: raft::Config,
+    /// Milliseconds between two [`Input::Tick`]s.
+    pub tick_ms: u64,
+    /// This server's disk; empty only in tests without one.
+    pub disk_uuid: String,
+    /// `--max-learners`, checked when proposing.
+    pub max_learners: usize,
+    /// `--strict-reconfig-check`.
+    pub strict_reconfig: bool,
+    /// Milliseconds of unbroken contact after which a member counts as connected in etcd's
+    /// checks of changes (etcd: 5000). A younger leader asks for contact since it leads.
+    pub health_ms: u64,
+    /// When to take checkpoints, and how much log to hold for others.
+    pub checkpoints: CheckpointPolicy,
+    /// The most bytes of proposals that wait here or whose fate is not known yet.
+    pub max_waiting_bytes: u64,
+    /// The most reads and calls about leases that wait here.
+    pub max_waiting_reads: usize,
+    /// Proposals are refused while this many committed entries wait to be applied (etcd: 5000).
+    pub max_apply_gap: u64,
+    /// Whether it may vote and campaign from the start. False in a server on an empty disk that
+    /// cannot know whether its ID has voted from another disk: until [`Input::AllowVotes`].
+    pub voting: bool,
+}
+
+impl MemberConfig {
+    /// The defaults: etcd's where etcd has them.
+    pub fn new(raft: raft::Config) -> Self {
+        Self {
+            raft,
+            tick_ms: 100,
+            disk_uuid: String::new(),
+            max_learners: 1,
+            strict_reconfig: true,
+            health_ms: 5000,
+            checkpoints: CheckpointPolicy::default(),
+            max_waiting_bytes: 64 << 20,
+            max_waiting_reads: 100_000,
+            max_apply_gap: 5000,
+            voting: true,
+        }
+    }
+}
+
+/// What a member starts from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemberRestored {
+    /// The log and the newest checkpoint, as the core wants them. `applied` is the machine's
+    /// index. All of it default for a joiner that waits for its first checkpoint.
+    pub raft: raft::Restored,
+    /// The durable checkpoints, oldest first.
+    pub checkpoints: Vec<CheckpointInfo>,
+    /// [`Machine::take_report`](super::Machine::take_report) of the restored machine.
+    pub machine: Report,
+}
+
+/// How a member stands, for people, metrics and `quorate.v1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// The core's view.
+    pub raft: Status,
+    /// Whether it has been removed from the cluster.
+    pub removed: bool,
+    /// Whether it may vote; see [`MemberConfig::voting`].
+    pub voting: bool,
+    /// At a leader that heard from a quorum of voters within one election timeout.
+    pub leader_with_quorum: bool,
+    /// At a leader: the other members, as of the last tick.
+    pub peers: BTreeMap<MemberId, PeerStatus>,
+    /// The newest durable checkpoint.
+    pub checkpoint: CheckpointInfo,
+    /// Proposals that wait or whose fate is not known here yet.
+    pub proposals_waiting: usize,
+    /// Reads that wait.
+    pub reads_waiting: usize,
+}
+
+/// The consensus half of a member. See the head of the room for the duties of its owner.
+pub struct Member {
+    config: MemberConfig,
+    raft: Raft,
+    now: u64,
+    role: RoleChange,
+    membership: Arc<Membership>,
+    /// Disks that peers were heard to speak from, where they agree with what is bound.
+    disks: BTreeMap<MemberId, String>,
+    contacts: Contacts,
+    proposals: Proposals,
+    /// A follower that said it does not lead, until the next tick or change of role.
+    distrusted: Option<MemberId>,
+    reads: Reads,
+    /// Calls about leases of this member's clients, with when and whether they were sent.
+    lease_calls: BTreeMap<u64, (LeaseCall, Option<u64>)>,
+    lessor: Lessor,
+    retention: Retention,
+    received: Option<CheckpointInfo>,
+    /// A checkpoint is wanted by this member, and the one on disk is too old for it.
+    send_later: Option<raft::SnapshotSend>,
+    transfers: Transfers,
+    /// Members whose disk this leader has proposed to bind in its term.
+    binding: BTreeSet<MemberId>,
+    /// Removed members that were told so since the last tick.
+    told_removed: BTreeSet<MemberId>,
+    voting: bool,
+    removed: bool,
+    stopped: bool,
+}
+
+impl Member {
+    /// A member from what its disk gave back. Feed [`Input::Tick`]s from here on.
+    ///
+    /// # Errors
+    /// Settings that cannot work, and a disk that contradicts itself: the server must not start.
+    pub fn new(config: MemberConfig, restored: MemberRestored) -> Result<Self, StopReason> {
+        let keeps_from = restored.raft.log.as_ref();
+        let keeps_from = keeps_from.map_or(restored.raft.snapshot.index, raft::LogShape::floor) + 1;
+        let retention = Retention::new(config.checkpoints, &restored.checkpoints, keeps_from);
+        let raft = Raft::new(config.raft.clone(), restored.raft)?;
+        let id = config.raft.id;
+        let mut member = Self {
+            role: RoleChange {
+                role: Role::Follower,
+                term: raft.term(),
+                leader: None,
+            },
+            raft,
+            now: 0,
+            membership: Arc::default(),
+            disks: BTreeMap::new(),
+            contacts: Contacts::default(),
+            proposals: Proposals::new(id, config.max_waiting_bytes),
+            distrusted: None,
+            reads: Reads::default(),
+            lease_calls: BTreeMap::new(),
+            lessor: Lessor::default(),
+            retention,
+            received: None,
+            send_later: None,
+            transfers: Transfers::default(),
+            binding: BTreeSet::new(),
+            told_removed: BTreeSet::new(),
+            voting: config.voting,
+            removed: false,
+            stopped: false,
+            config,
+        };
+        member.learn(&restored.machine);
+        member.removed = member.membership.is_removed(id);
+        Ok(member)
+    }
+
+    /// This member's ID.
+    pub fn id(&self) -> MemberId {
+        self.config.raft.id
+    }
+
+    /// The membership as applied.
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    /// How this member stands. Cheap enough for each tick.
+    pub fn status(&self) -> MemberStatus {
+        let status = self.raft.status();
+        MemberStatus {
+            removed: self.removed,
+            voting: self.voting,
+            leader_with_quorum: self.leads() && self.hears_quorum(&status),
+            peers: self.contacts.peers().clone(),
+            checkpoint: self.retention.newest(),
+            proposals_waiting: self.proposals.len(),
+            reads_waiting: self.reads.len() + self.lease_calls.len(),
+            raft: status,
+        }
+    }
+
+    /// Takes one input at a time of the owner's monotonic clock, and says what to do about it.
+    /// Effects are to be carried out in their order, as far as they concern the same thing.
+    pub fn handle(&mut self, now_ms: u64, input: Input, effects: &mut Vec<Effect>) {
+        if self.stopped {
+            return;
+        }
+        self.now = self.now.max(now_ms);
+        let outcome = self.take(input, effects).and_then(|()| self.pump(effects));
+        if let Err(reason) = outcome {
+            self.stopped = true;
+            effects.push(Effect::Stop(reason));
+        }
+    }
+
+    fn take(&mut self, input: Input, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
+        match input {
+            Input::Tick => self.tick(effects),
+            Input::Peer { from, message } => self.hear(from, message, effects),
+            Input::PeerDisk { id, disk_uuid } => {
+                self.meet(id, disk_uuid, effects);
+                Ok(())
+            }
+            Input::Propose(proposals) => {
+                self.propose(proposals, effects);
+                Ok(())
+            }
+            Input::ChangeMembership { request, command } => {
+                self.propose_change(request, command, effects);
+                Ok(())
+            }
+            Input::Read(ids) => {
+                self.read(ids, effects);
+                Ok(())
+            }
+            Input::Lease(calls) => {
+                self.lease(calls, effects);
+                Ok(())
+            }
+            Input::Cancel {
+                requests,
+                reads,
+                leases,
+            } => {
+                for request in requests {
+                    self.proposals.forget(request);
+                }
+                self.reads.cancel(&reads);
+                self.lease_calls.retain(|id, _| !leases.contains(id));
+                Ok(())
+            }
+            Input::Transfer { id, to } => {
+                self.transfer(id, to, effects);
+                Ok(())
+            }
+            Input::Persisted(mark) => self.tolerate(effects, |raft| raft.persisted(mark)),
+            Input::Applied(report) => self.applied(&report, effects),
+            Input::LogRead { ticket, entries } => {
+                let entries = entries.map_err(StopReason::Log)?;
+                self.tolerate(effects, |raft| raft.log_read(ticket, entries))
+            }
+            Input::CheckpointDone(info) => {
+                self.checkpoint_done(info, effects);
+                Ok(())
+            }
+            Input::SnapshotReceived {
+                from,
+                term,
+                checkpoint,
+                meta,
+            } => {
+                self.received = Some(checkpoint);
+                let message = Message::install_snapshot(from, self.id(), term, meta);
+                self.step(message, effects)
+            }
+            Input::Installed(report) => self.installed(&report, effects),
+            Input::SnapshotSent { to, ok } => {
+                let index = self.retention.sent().filter(|_| ok);
+                self.retention.sending(None);
+                self.raft.report_snapshot(to, index);
+                Ok(())
+            }
+            Input::Unreachable(id) => {
+                self.raft.report_unreachable(id);
+                Ok(())
+            }
+            Input::AllowVotes => {
+                self.voting = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Carries on until the core has nothing more to say.
+    fn pump(&mut self, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
+        loop {
+            self.move_proposals(effects);
+            if let Some(round) = self.reads.begin(self.now) {
+                self.raft.read_index(round);
+            }
+            if !self.raft.has_ready() {
+                break;
+            }
+            let ready = self.raft.take_ready();
+            self.carry_out(ready, effects);
+        }
+        self.answer_reads(effects);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, ready: Ready, effects: &mut Vec<Effect>) {
+        if let Some(change) = ready.role_change {
+            self.role_changed(change, effects);
+        }
+        if let Some(batch) = ready.batch {
+            effects.push(Effect::Write(batch));
+        }
+        for message in ready.messages {
+            self.send(message.to, PeerBody::Raft(message), effects);
+        }
+        if !ready.committed.is_empty() {
+            let places = ready.committed.iter().map(|entry| Place {
+                index: entry.index,
+                term: entry.term,
+            });
+            self.proposals.committed(self.now, places);
+            self.retention.note(&ready.committed);
+            effects.push(Effect::Apply(ready.committed));
+        }
+        for state in ready.read_states {
+            self.reads.confirm(state.request, state.index);
+        }
+        for failure in ready.read_failures {
+            self.reads.fail(failure.request);
+        }
+        effects.extend(ready.log_reads.into_iter().map(Effect::ReadLog));
+        for send in ready.snapshot_sends {
+            self.send_checkpoint(send, effects);
+        }
+        if let Some(meta) = ready.install {
+            effects.push(Effect::InstallCheckpoint(meta));
+        }
+    }
+
+    /// Runs a call of the core whose harmless errors are worth a notice.
+    fn tolerate(
+        &mut self,
+        effects: &mut Vec<Effect>,
+        call: impl FnOnce(&mut Raft) -> Result<(), raft::Error>,
+    ) -> Result<(), StopReason> {
+        match call(&mut self.raft) {
+            Err(error) if error.is_fatal() => Err(error.into()),
+            Err(error) => {
+                effects.push(Effect::Notice(error.to_string()));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn step(&mut self, message: Message, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
+        self.tolerate(effects, |raft| raft.step(message).map(|_| ()))
+    }
+
+    fn role_changed(&mut self, change: RoleChange, effects: &mut Vec<Effect>) {
+        let led = self.leads();
+        let elsewhere = (change.term, change.leader) != (self.role.term, self.role.leader);
+        self.role = change;
+        self.distrusted = None;
+        if self.leads() && (!led || elsewhere) {
+            let election = self.spans().election;
+            self.contacts.lead(self.now);
+            self.lessor.lead(self.now, election);
+            self.binding.clear();
+        } else if led && !self.leads() {
+            self.contacts.follow();
+            self.lessor.follow();
+            self.send_later = None;
+        }
+        if elsewhere {
+            self.reads.leader_changed();
+            for (_, sent) in self.lease_calls.values_mut() {
+                *sent = None;
+            }
+            self.move_lease_calls(effects);
+        }
+        self.transfers.leader_is(self.id(), change, effects);
+        effects.push(Effect::Role(change));
+    }
+
+    fn leads(&self) -> bool {
+        self.role.role == Role::Leader
+    }
+
+    /// The leader to send to: known, another one, and on a disk that was heard.
+    fn leader_elsewhere(&self) -> Option<MemberId> {
+        let leader = self.role.leader.filter(|leader| *leader != self.id())?;
+        (self.disks.contains_key(&leader) && self.distrusted != Some(leader)).then_some(leader)
+    }
+
+    fn spans(&self) -> Spans {
+        let tick = self.config.tick_ms;
+        Spans {
+            tick,
+            heartbeat: tick * u64::from(self.config.raft.heartbeat_ticks),
+            election: tick * u64::from(self.config.raft.election_ticks),
+            health: self.config.health_ms,
+        }
+    }
+
+    fn hears_quorum(&self, status: &Status) -> bool {
+        let within = self.spans().election;
+        let peers = self.contacts.peers();
+        let heard = status.configuration.voters.iter().filter(|id| {
+            let age = peers.get(id).and_then(|peer| peer.last_ack_age_ms);
+            **id == status.id || age.is_some_and(|age| age <= within)
+        });
+        heard.count() >= status.configuration.quorum()
+    }
+
+    fn send(&self, to: MemberId, body: PeerBody, effects: &mut Vec<Effect>) -> bool {
+        // Nothing is said to one whose disk was not heard: it could be the wrong one.
+        let known = self.disks.contains_key(&to);
+        if known {
+            let message = PeerMessage::from(body);
+            effects.push(Effect::Send { to, message });
+        }
+        known
+    }
+
+    fn applied(&mut self, report: &Report, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
+        for (index, change) in &report.configurations {
+            if let Some(change) = *change {
+                let index = *index;
+                self.tolerate(effects, |raft| {
+                    raft.apply_configuration(index, change).map(|_| ())
+                })?;
+            }
+        }
+        self.learn(report);
+        self.tolerate(effects, |raft| raft.applied(report.index))?;
+        if self.retention.due(self.now, report.index) {
+            effects.push(Effect::TakeCheckpoint);
+        }
+        self.check_removed(effects);
+        Ok(())
+    }
+
+    /// Takes over what the machine reports.
+    fn learn(&mut self, report: &Report) {
+        for counter in &report.requests {
+            self.proposals.applied(self.config.raft.boot_nonce, *counter);
+        }
+        for event in &report.leases {
+            self.lessor.note(self.now, event);
+        }
+        if let Some(membership) = &report.membership {
+            self.membership = Arc::clone(membership);
+            let membership = &self.membership;
+            self.disks.retain(|id, disk| {
+                membership.expected_disk(*id).is_none_or(|bound| bound == disk)
+            });
+        }
+    }
+
+    fn check_removed(&mut self, effects: &mut Vec<Effect>) {
+        if !self.removed && self.membership.is_removed(self.id()) {
+            self.become_removed(effects);
+        }
+    }
+
+    /// From here on it only answers messages, so that the others can settle without it.
+    fn become_removed(&mut self, effects: &mut Vec<Effect>) {
+        if self.removed {
+            return;
+        }
+        self.removed = true;
+        let error = ProposalError::NotAMember;
+        for request in self.proposals.give_up() {
+            let error = error.clone();
+            effects.push(Effect::ProposalFailed { request, error });
+        }
+        self.refuse_reads(RequestRefusal::NotAMember, effects);
+        effects.push(Effect::Removed);
+    }
+
+    fn installed(&mut self, report: &Report, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
+        self.learn(report);
+        let place = Place {
+            index: report.index,
+            term: report.term,
+        };
+        self.proposals.jumped(self.now, place);
+        let info = self.received.take().filter(|info| info.index == report.index);
+        self.retention.installed(info.unwrap_or(CheckpointInfo {
+            index: report.index,
+            term: report.term,
+            bytes: 0,
+        }));
+        let meta = raft::SnapshotMeta {
+            index: report.index,
+            term: report.term,
+            configuration: self.membership.configuration(),
+        };
+        self.tolerate(effects, |raft| raft.snapshot_installed(&meta))?;
+        self.check_removed(effects);
+        Ok(())
+    }
+
+    fn checkpoint_done(&mut self, info: Option<CheckpointInfo>, effects: &mut Vec<Effect>) {
+        let retry = self.spans().election;
+        self.retention.done(self.now, retry, info);
+        if let Some(send) = self.send_later.take() {
+            self.send_checkpoint(send, effects);
+        }
+        self.drop_log(effects);
+    }
+
+    fn send_checkpoint(&mut self, send: raft::SnapshotSend, effects: &mut Vec<Effect>) {
+        let newest = self.retention.newest().index;
+        if newest < send.at_least || newest == 0 {
+            self.send_later = Some(send);
+            if self.retention.take(self.now) {
+                effects.push(Effect::TakeCheckpoint);
+            }
+            return;
+        }
+        if !self.disks.contains_key(&send.to) {
+            self.raft.report_snapshot(send.to, None);
+            return;
+        }
+        self.retention.sending(Some(newest));
+        effects.push(Effect::SendCheckpoint {
+            to: send.to,
+            term: send.term,
+            index: newest,
+        });
+    }
+
+    /// Says which part of the log nobody needs any more.
+    fn drop_log(&mut self, effects: &mut Vec<Effect>) {
+        let active = self.contacts.peers().values();
+        let election = self.spans().election;
+        let active = active.filter(|p| p.last_ack_age_ms.is_some_and(|age| age <= election));
+        let needed = active.map(|peer| peer.matched + 1).min();
+        if let Some(before) = self.retention.droppable(needed) {
+            match self.raft.compact(before - 1) {
+                Ok(()) => effects.push(Effect::DropLog { before }),
+                Err(error) => effects.push(Effect::Notice(error.to_string())),
+            }
+        }
+    }
+
+    /// The current term, for what this member says by itself.
+    fn term(&self) -> Term {
+        self.role.term
+    }
+
+    fn applied_index(&self) -> Index {
+        self.raft.applied_index()
+    }
+}

@@ -1,0 +1,353 @@
+//! Proposals between their origin and the log: what waits for a leader, what is on its way,
+//! what was appended where, and what is provably dead and may be proposed again.
+//!
+//! The rule that everything here serves: a proposal is sent to a leader a second time only if
+//! it is certain that the first time left nothing in any log that could still be committed.
+//! One whose fate is unknown is never repeated.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::node::change::MembershipCommand;
+use crate::node::payload::RequestId;
+use crate::node::peer::Place;
+use crate::raft::{Index, MemberId, Term};
+
+/// Runs of terms of committed entries that are remembered.
+const REMEMBERED_RUNS: usize = 1024;
+/// Bytes that a waiting proposal counts for beside its data.
+const OVERHEAD: u64 = 128;
+
+/// What is proposed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Payload {
+    /// The encoded data of a normal entry.
+    Data(Bytes),
+    /// A change of the membership, to be judged by the leader.
+    Change(MembershipCommand),
+}
+
+impl Payload {
+    fn cost(&self) -> u64 {
+        let data = match self {
+            Self::Data(data) => data.len(),
+            Self::Change(command) => prost::Message::encoded_len(command),
+        };
+        data as u64 + OVERHEAD
+    }
+}
+
+/// One that waits here to be appended or sent on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waiting {
+    pub(super) request: RequestId,
+    pub(super) payload: Payload,
+    /// Since when, in milliseconds.
+    pub(super) since: u64,
+}
+
+#[derive(Debug)]
+struct Own {
+    payload: Payload,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In the queue.
+    Waiting,
+    /// Sent to a leader; its fate is unknown until whoever has it answers. There is one copy of
+    /// it at a time (links repeat nothing), so an answer is never about an earlier sending.
+    Sent,
+    /// In a leader's log.
+    Appended(Place),
+}
+
+/// All proposals that this member has to do with and that are not in its own state yet.
+#[derive(Debug)]
+pub(super) struct Proposals {
+    member: MemberId,
+    limit: u64,
+    bytes: u64,
+    own: BTreeMap<RequestId, Own>,
+    /// Own ones in state waiting and those of others that were parked here, in order.
+    queue: VecDeque<Waiting>,
+    places: BTreeMap<(Index, Term), RequestId>,
+    committed: Committed,
+}
+
+/// The terms of the entries that were committed since this member started.
+#[derive(Debug, Default)]
+struct Committed {
+    /// (first index, term), ascending.
+    runs: VecDeque<(Index, Term)>,
+    last: Option<Place>,
+}
+
+/// What is known of an entry at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Committed,
+    Dead,
+    Open,
+    Unknown,
+}
+
+impl Committed {
+    fn note(&mut self, index: Index, term: Term) {
+        let new_run = self.runs.back().is_none_or(|(_, last)| *last != term);
+        if new_run || self.last.is_some_and(|last| last.index + 1 != index) {
+            self.runs.push_back((index, term));
+            if self.runs.len() > REMEMBERED_RUNS {
+                self.runs.pop_front();
+            }
+        }
+        self.last = Some(Place { index, term });
+    }
+
+    /// A checkpoint took the place of the entries up to here: their terms are not known.
+    fn jump(&mut self, index: Index, term: Term) {
+        self.runs.clear();
+        self.note(index, term);
+    }
+
+    fn standing(&self, place: Place) -> Standing {
+        match self.last {
+            None => Standing::Open,
+            // Terms never fall along a log, so no committed log ever has it here.
+            Some(last) if place.index > last.index && place.term < last.term => Standing::Dead,
+            Some(last) if place.index > last.index => Standing::Open,
+            Some(_) => {
+                let run = self.runs.partition_point(|(first, _)| *first <= place.index);
+                match run.checked_sub(1).and_then(|at| self.runs.get(at)) {
+                    Some((_, term)) if *term == place.term => Standing::Committed,
+                    Some(_) => Standing::Dead,
+                    None => Standing::Unknown,
+                }
+            }
+        }
+    }
+}
+
+impl Proposals {
+    /// For a member that keeps at most `limit` bytes.
+    pub(super) fn new(member: MemberId, limit: u64) -> Self {
+        Self {
+            member,
+            limit,
+            bytes: 0,
+            own: BTreeMap::new(),
+            queue: VecDeque::new(),
+            places: BTreeMap::new(),
+            committed: Committed::default(),
+        }
+    }
+
+    /// How many wait or are on their way.
+    pub(super) fn len(&self) -> usize {
+        let guests = self.queue.iter().filter(|w| !self.own.contains_key(&w.request));
+        self.own.len() + guests.count()
+    }
+
+    /// Takes one in, of a client of this member or, parked here, of another member. False when
+    /// there is no room.
+    pub(super) fn take_in(&mut self, now: u64, request: RequestId, payload: Payload) -> bool {
+        let cost = payload.cost();
+        if self.bytes + cost > self.limit {
+            return false;
+        }
+        if request.member == self.member {
+            if self.own.contains_key(&request) {
+                return true;
+            }
+            let own = Own {
+                payload: payload.clone(),
+                state: State::Waiting,
+            };
+            self.own.insert(request, own);
+        }
+        self.bytes += cost;
+        self.queue.push_back(Waiting {
+            request,
+            payload,
+            since: now,
+        });
+        true
+    }
+
+    /// Everything that waits, in order, out of the queue. What cannot be moved on is to be
+    /// given back.
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Waiting> {
+        std::mem::take(&mut self.queue)
+    }
+
+    /// Whether anything waits.
+    pub(super) fn any_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Puts back what could not be moved on, before what has come since.
+    pub(super) fn put_back(&mut self, mut waiting: VecDeque<Waiting>) {
+        waiting.append(&mut self.queue);
+        self.queue = waiting;
+    }
+
+    /// It was sent to a leader: one of another member is no longer this one's affair.
+    pub(super) fn sent(&mut self, waiting: &Waiting) {
+        match self.own.get_mut(&waiting.request) {
+            Some(own) => own.state = State::Sent,
+            None => self.bytes -= waiting.payload.cost(),
+        }
+    }
+
+    /// It was appended here: see [`Proposals::placed`] for an own one.
+    pub(super) fn appended(&mut self, now: u64, waiting: &Waiting, place: Place) {
+        self.sent(waiting);
+        self.placed(now, waiting.request, place);
+    }
+
+    /// It will not be appended. Whether it was an own one that somebody waits for.
+    pub(super) fn refused(&mut self, waiting: &Waiting) -> bool {
+        if self.own.contains_key(&waiting.request) {
+            return self.forget(waiting.request);
+        }
+        self.bytes -= waiting.payload.cost();
+        false
+    }
+
+    /// A leader says where it appended an own one.
+    pub(super) fn placed(&mut self, now: u64, request: RequestId, place: Place) {
+        let Some(own) = self.own.get_mut(&request) else {
+            return;
+        };
+        if own.state == State::Waiting {
+            return;
+        }
+        match self.committed.standing(place) {
+            Standing::Committed | Standing::Unknown => {
+                self.forget(request);
+            }
+            Standing::Dead => self.again(now, request),
+            Standing::Open => {
+                own.state = State::Appended(place);
+                self.places.insert((place.index, place.term), request);
+            }
+        }
+    }
+
+    /// The one asked did not append it, and will not: it may be sent again.
+    pub(super) fn try_again(&mut self, now: u64, request: RequestId) {
+        let state = self.own.get(&request).map(|own| own.state);
+        if state == Some(State::Sent) {
+            self.again(now, request);
+        }
+    }
+
+    /// An own one is certain not to be in any log: back to the queue with it.
+    fn again(&mut self, now: u64, request: RequestId) {
+        let Some(own) = self.own.get_mut(&request) else {
+            return;
+        };
+        if let State::Appended(place) = own.state {
+            self.places.remove(&(place.index, place.term));
+        }
+        own.state = State::Waiting;
+        self.queue.push_back(Waiting {
+            request,
+            payload: own.payload.clone(),
+            since: now,
+        });
+    }
+
+    /// Done with, for good or ill. Whether it was known.
+    pub(super) fn forget(&mut self, request: RequestId) -> bool {
+        let Some(own) = self.own.remove(&request) else {
+            return false;
+        };
+        self.bytes -= own.payload.cost();
+        match own.state {
+            State::Waiting => self.queue.retain(|waiting| waiting.request != request),
+            State::Sent => {}
+            State::Appended(place) => {
+                self.places.remove(&(place.index, place.term));
+            }
+        }
+        true
+    }
+
+    /// Entries were committed: settles what was appended at or before them.
+    pub(super) fn committed(&mut self, now: u64, places: impl Iterator<Item = Place>) {
+        for place in places {
+            self.committed.note(place.index, place.term);
+        }
+        self.settle(now);
+    }
+
+    /// A checkpoint took the place of the log up to `place`.
+    pub(super) fn jumped(&mut self, now: u64, place: Place) {
+        self.committed.jump(place.index, place.term);
+        self.settle(now);
+    }
+
+    fn settle(&mut self, now: u64) {
+        let Some(last) = self.committed.last else {
+            return;
+        };
+        let passed = self.places.range(..=(last.index, Term::MAX));
+        let later = self.places.range((last.index, Term::MAX)..);
+        let dead = later.filter(|((_, term), _)| *term < last.term);
+        let settled: Vec<(Place, RequestId)> = passed
+            .chain(dead)
+            .map(|((index, term), request)| {
+                let place = Place {
+                    index: *index,
+                    term: *term,
+                };
+                (place, *request)
+            })
+            .collect();
+        for (place, request) in settled {
+            match self.committed.standing(place) {
+                Standing::Dead => self.again(now, request),
+                // An unknown one is left alone: whoever waits for it gives up in time.
+                Standing::Committed | Standing::Unknown => {
+                    self.forget(request);
+                }
+                Standing::Open => {}
+            }
+        }
+    }
+
+    /// Takes out what was parked here for other members before `since`.
+    pub(super) fn overdue_guests(&mut self, since: u64) -> Vec<Waiting> {
+        let own = &self.own;
+        let (overdue, rest): (VecDeque<Waiting>, VecDeque<Waiting>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|w| w.since < since && !own.contains_key(&w.request));
+        self.queue = rest;
+        let freed: u64 = overdue.iter().map(|w| w.payload.cost()).sum();
+        self.bytes -= freed;
+        overdue.into()
+    }
+
+    /// An own one of this start was applied here.
+    pub(super) fn applied(&mut self, boot_nonce: u64, counter: u64) {
+        self.forget(RequestId {
+            member: self.member,
+            boot_nonce,
+            counter,
+        });
+    }
+
+    /// Gives up all own ones, for a member that will propose no more. Returns those that never
+    /// left it; the fate of the others stays unknown here.
+    pub(super) fn give_up(&mut self) -> Vec<RequestId> {
+        let own: Vec<(RequestId, State)> = self.own.iter().map(|(id, own)| (*id, own.state)).collect();
+        for (request, _) in &own {
+            self.forget(*request);
+        }
+        let waiting = own.into_iter().filter(|(_, state)| *state == State::Waiting);
+        waiting.map(|(request, _)| request).collect()
+    }
+}

@@ -1,0 +1,292 @@
+//! The way of proposals through a member: into the queue, from there into the log of this
+//! leader or on to another one, with an answer to whoever waits.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::node::admission::Facts;
+use crate::node::api::{Effect, ProposalError};
+use crate::node::change::{MembershipCommand, MembershipError};
+use crate::node::membership::Membership;
+use crate::node::payload::{LogPayload, RequestId};
+use crate::node::peer::{
+    Fate, FateKind, Fates, Forward, ForwardChange, PeerBody, Place, Proposal, TryAgain,
+};
+use crate::raft::{ChangeRefusal, MemberId, ProposeError};
+
+use super::Member;
+use super::proposals::{Payload, Waiting};
+
+/// Bytes of one message of forwarded proposals; a larger one travels alone.
+const FORWARD_BYTES: usize = 1 << 20;
+/// Proposals appended at a time.
+const APPEND_AT_ONCE: usize = 256;
+
+/// What came of moving one proposal on.
+enum Moved {
+    /// Into this leader's log.
+    Appended(Place),
+    /// Never.
+    Refused(ProposalError),
+    /// Not now.
+    Stays,
+}
+
+impl Member {
+    /// Clients' proposals.
+    pub(super) fn propose(&mut self, proposals: Vec<Proposal>, out: &mut Vec<Effect>) {
+        for Proposal { request, data } in proposals {
+            self.take_in(request, Payload::Data(data), out);
+        }
+    }
+
+    /// A change of the membership asked for at this member.
+    pub(super) fn propose_change(
+        &mut self,
+        request: RequestId,
+        command: MembershipCommand,
+        out: &mut Vec<Effect>,
+    ) {
+        self.take_in(request, Payload::Change(command), out);
+    }
+
+    fn take_in(&mut self, request: RequestId, payload: Payload, out: &mut Vec<Effect>) {
+        let limit = self.config.raft.max_entry_bytes;
+        let size = match &payload {
+            Payload::Data(data) => data.len() as u64,
+            Payload::Change(command) => prost::Message::encoded_len(command) as u64,
+        };
+        let gap = self.raft.commit().saturating_sub(self.applied_index());
+        let error = if self.removed {
+            ProposalError::NotAMember
+        } else if size > limit {
+            ProposalError::TooLarge { size, limit }
+        } else if gap <= self.config.max_apply_gap
+            && self.proposals.take_in(self.now, request, payload)
+        {
+            return;
+        } else {
+            ProposalError::Overloaded
+        };
+        out.push(Effect::ProposalFailed { request, error });
+    }
+
+    /// Another member asks this one, as the leader, to append.
+    pub(super) fn propose_for(
+        &mut self,
+        from: MemberId,
+        request: RequestId,
+        payload: Payload,
+        out: &mut Vec<Effect>,
+    ) {
+        if request.member == self.id() {
+            // An earlier leader hands back what it had parked for this member.
+            self.proposals.try_again(self.now, request);
+            return;
+        }
+        let kind = if self.removed || !self.leads() {
+            FateKind::TryAgain(TryAgain {})
+        } else if self.proposals.take_in(self.now, request, payload) {
+            return;
+        } else {
+            FateKind::Refused((&ProposalError::Overloaded).into())
+        };
+        let _ = from;
+        self.tell(BTreeMap::from([(request.member, vec![(request, kind)])]), out);
+    }
+
+    /// Tells origins what became of their proposals.
+    fn tell(&self, fates: BTreeMap<MemberId, Vec<(RequestId, FateKind)>>, out: &mut Vec<Effect>) {
+        for (origin, fates) in fates {
+            let fate = |(request, kind)| Fate {
+                request,
+                kind: Some(kind),
+            };
+            let fates = fates.into_iter().map(fate).collect();
+            self.send(origin, PeerBody::Fates(Fates { fates }), out);
+        }
+    }
+
+    /// Moves on what waits, as far as it goes.
+    pub(super) fn move_proposals(&mut self, out: &mut Vec<Effect>) {
+        if self.removed || !self.proposals.any_waiting() {
+            return;
+        }
+        if self.leads() {
+            self.append_waiting(out);
+        } else if let Some(leader) = self.leader_elsewhere() {
+            self.forward_waiting(leader, out);
+        }
+    }
+
+    fn forward_waiting(&mut self, leader: MemberId, out: &mut Vec<Effect>) {
+        let mut proposals = Vec::new();
+        let mut bytes = 0;
+        for waiting in self.proposals.take_waiting() {
+            self.proposals.sent(&waiting);
+            let request = waiting.request;
+            match waiting.payload {
+                Payload::Data(data) => {
+                    if bytes + data.len() > FORWARD_BYTES && !proposals.is_empty() {
+                        let proposals = std::mem::take(&mut proposals);
+                        self.send(leader, PeerBody::Forward(Forward { proposals }), out);
+                        bytes = 0;
+                    }
+                    bytes += data.len();
+                    proposals.push(Proposal { request, data });
+                }
+                Payload::Change(command) => {
+                    let change = ForwardChange { request, command };
+                    self.send(leader, PeerBody::Change(change), out);
+                }
+            }
+        }
+        if !proposals.is_empty() {
+            self.send(leader, PeerBody::Forward(Forward { proposals }), out);
+        }
+    }
+
+    fn append_waiting(&mut self, out: &mut Vec<Effect>) {
+        let mut rest = self.proposals.take_waiting();
+        let mut back = VecDeque::new();
+        let mut fates: BTreeMap<MemberId, Vec<(RequestId, FateKind)>> = BTreeMap::new();
+        while let Some(first) = rest.front() {
+            let chunk: Vec<Waiting> = match &first.payload {
+                Payload::Change(_) => rest.drain(..1).collect(),
+                Payload::Data(_) => {
+                    let data = |w: &&Waiting| matches!(w.payload, Payload::Data(_));
+                    let count = rest.iter().take_while(data).count().min(APPEND_AT_ONCE);
+                    rest.drain(..count).collect()
+                }
+            };
+            let moved = self.append(&chunk);
+            let mut stuck = false;
+            for (offset, waiting) in (0_u64..).zip(chunk) {
+                let kind = match &moved {
+                    Moved::Stays => {
+                        // A change waits for the one before it; proposals do not wait for it.
+                        stuck |= matches!(waiting.payload, Payload::Data(_));
+                        back.push_back(waiting);
+                        continue;
+                    }
+                    Moved::Appended(first) => {
+                        let place = Place {
+                            index: first.index + offset,
+                            term: first.term,
+                        };
+                        self.proposals.appended(self.now, &waiting, place);
+                        FateKind::Appended(place)
+                    }
+                    Moved::Refused(error) => {
+                        let request = waiting.request;
+                        let error = error.clone();
+                        let kind = FateKind::Refused((&error).into());
+                        if self.proposals.refused(&waiting) {
+                            out.push(Effect::ProposalFailed { request, error });
+                        }
+                        kind
+                    }
+                };
+                if waiting.request.member != self.id() {
+                    let of_origin = fates.entry(waiting.request.member).or_default();
+                    of_origin.push((waiting.request, kind));
+                }
+            }
+            if stuck {
+                break;
+            }
+        }
+        back.append(&mut rest);
+        self.proposals.put_back(back);
+        self.tell(fates, out);
+    }
+
+    fn append(&mut self, chunk: &[Waiting]) -> Moved {
+        let outcome = match chunk.first().map(|first| (first.request, &first.payload)) {
+            None => return Moved::Stays,
+            Some((request, Payload::Change(command))) => {
+                return self.append_change(request, command.clone());
+            }
+            Some((_, Payload::Data(_))) => {
+                let data = chunk.iter().filter_map(|waiting| match &waiting.payload {
+                    Payload::Data(data) => Some(data.clone()),
+                    Payload::Change(_) => None,
+                });
+                self.raft.propose(data.collect())
+            }
+        };
+        match outcome {
+            Ok((term, index)) => Moved::Appended(Place { index, term }),
+            Err(error) => not_appended(error),
+        }
+    }
+
+    fn append_change(&mut self, request: RequestId, command: MembershipCommand) -> Moved {
+        if let Err(error) = self.admit(&command) {
+            return Moved::Refused(error.into());
+        }
+        let change = Membership::configuration_change(&command);
+        let data = LogPayload::membership(Some(request), command);
+        let outcome = match change {
+            Some(change) => self.raft.propose_configuration(change, data),
+            None => self.raft.propose(vec![data]),
+        };
+        match outcome {
+            Ok((term, index)) => Moved::Appended(Place { index, term }),
+            Err(error) => not_appended(error),
+        }
+    }
+
+    /// The leader's checks of a change of the membership.
+    fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
+        let own = self.id();
+        let mut in_contact = self.contacts.in_contact();
+        in_contact.insert(own);
+        let mut steady = self.contacts.steady(self.now, self.spans());
+        steady.insert(own);
+        let facts = Facts {
+            own,
+            membership: &self.membership,
+            max_learners: self.config.max_learners,
+            strict: self.config.strict_reconfig,
+            in_contact: &in_contact,
+            steady: &steady,
+            behind: &self.contacts.behind(),
+        };
+        facts.admit(command)
+    }
+
+    /// Sends back what was parked here for others for longer than an election timeout while
+    /// nobody was found to lead.
+    pub(super) fn return_guests(&mut self, out: &mut Vec<Effect>) {
+        if self.leads() && !self.removed {
+            return;
+        }
+        let since = self.now.saturating_sub(self.spans().election);
+        let mut fates: BTreeMap<MemberId, Vec<(RequestId, FateKind)>> = BTreeMap::new();
+        for waiting in self.proposals.overdue_guests(since) {
+            let of_origin = fates.entry(waiting.request.member).or_default();
+            of_origin.push((waiting.request, FateKind::TryAgain(TryAgain {})));
+        }
+        self.tell(fates, out);
+    }
+}
+
+/// What an error of the core means for the proposal.
+fn not_appended(error: ProposeError) -> Moved {
+    match error {
+        ProposeError::NotLeader { .. }
+        | ProposeError::Transferring { .. }
+        | ProposeError::Overloaded { .. }
+        | ProposeError::ChangePending => Moved::Stays,
+        ProposeError::TooLarge { size, limit } => {
+            Moved::Refused(ProposalError::TooLarge { size, limit })
+        }
+        ProposeError::Change(refusal) => Moved::Refused(ProposalError::Membership(match refusal {
+            ChangeRefusal::AlreadyMember(_) | ChangeRefusal::ZeroMember => MembershipError::IdExists,
+            ChangeRefusal::NotLearner(_) => MembershipError::NotLearner,
+            ChangeRefusal::NotMember(_) => MembershipError::NotFound,
+            ChangeRefusal::LastVoter(_) => MembershipError::NotEnoughStarted,
+        })),
+        ProposeError::Empty => Moved::Refused(ProposalError::Overloaded),
+    }
+}

@@ -1,0 +1,276 @@
+//! When to take a checkpoint and how much of the log to keep.
+//!
+//! Two checkpoints and the log from the older one are kept. What is older stays a while, capped
+//! in bytes, for a checkpoint that is being sent and for members that were active lately.
+
+use std::collections::VecDeque;
+
+use crate::node::api::CheckpointInfo;
+use crate::raft::{Entry, Index};
+
+/// Bytes of log between two marks.
+const MARK_BYTES: u64 = 64 << 10;
+
+/// When a checkpoint is due and how much log is held back for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointPolicy {
+    /// Due when the log since the last one exceeds this many bytes, or half the size of the
+    /// last checkpoint if that is more.
+    pub log_bytes: u64,
+    /// Never due before this many entries (`--snapshot-count`).
+    pub entries: u64,
+    /// The most bytes of log kept beyond the older checkpoint for others.
+    pub hold_bytes: u64,
+}
+
+impl Default for CheckpointPolicy {
+    fn default() -> Self {
+        Self {
+            log_bytes: 64 << 20,
+            entries: 10_000,
+            hold_bytes: 256 << 20,
+        }
+    }
+}
+
+/// The account of checkpoints and log.
+#[derive(Debug)]
+pub(super) struct Retention {
+    policy: CheckpointPolicy,
+    older: CheckpointInfo,
+    newest: CheckpointInfo,
+    /// The last index counted, and bytes up to there since this member started.
+    last: Index,
+    bytes: u64,
+    /// (index, bytes up to and including it), ascending.
+    marks: VecDeque<(Index, u64)>,
+    taking: bool,
+    not_before: u64,
+    /// The checkpoint on its way to another member.
+    sending: Option<Index>,
+    /// The first index that was not said to be droppable yet.
+    keeps_from: Index,
+}
+
+impl Retention {
+    /// From the checkpoints on disk, oldest first, and the first index that the log has.
+    pub(super) fn new(
+        policy: CheckpointPolicy,
+        checkpoints: &[CheckpointInfo],
+        keeps_from: Index,
+    ) -> Self {
+        let newest = checkpoints.last().copied().unwrap_or_default();
+        let before = checkpoints.len().checked_sub(2);
+        let older = before.and_then(|at| checkpoints.get(at)).copied();
+        Self {
+            policy,
+            older: older.unwrap_or(newest),
+            newest,
+            last: newest.index,
+            bytes: 0,
+            marks: VecDeque::new(),
+            taking: false,
+            not_before: 0,
+            sending: None,
+            keeps_from,
+        }
+    }
+
+    /// The newest durable checkpoint; index 0 when there is none.
+    pub(super) fn newest(&self) -> CheckpointInfo {
+        self.newest
+    }
+
+    /// Committed entries go to the machine.
+    pub(super) fn note(&mut self, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| entry.index > self.last) {
+            self.last = entry.index;
+            self.bytes += entry.cost();
+            let marked = self.marks.back().map_or(0, |(_, bytes)| *bytes);
+            if self.bytes >= marked + MARK_BYTES {
+                self.marks.push_back((entry.index, self.bytes));
+            }
+        }
+    }
+
+    /// Bytes of counted log up to and including an index; rounded down to a mark.
+    fn bytes_at(&self, index: Index) -> u64 {
+        if index >= self.last {
+            return self.bytes;
+        }
+        let after = self.marks.partition_point(|(at, _)| *at <= index);
+        let mark = after.checked_sub(1).and_then(|at| self.marks.get(at));
+        mark.map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Whether a checkpoint is to be taken now; says so once until it is done.
+    pub(super) fn due(&mut self, now: u64, applied: Index) -> bool {
+        let log = self.bytes - self.bytes_at(self.newest.index);
+        let entries = applied.saturating_sub(self.newest.index);
+        let enough = log > self.policy.log_bytes.max(self.newest.bytes / 2);
+        let due = enough && entries >= self.policy.entries.max(1);
+        due && self.take(now)
+    }
+
+    /// Asks for a checkpoint whatever the policy says; false if one is being taken.
+    pub(super) fn take(&mut self, now: u64) -> bool {
+        if self.taking || now < self.not_before {
+            return false;
+        }
+        self.taking = true;
+        true
+    }
+
+    /// A checkpoint is durable, or failed: then it is tried again after `retry` milliseconds.
+    pub(super) fn done(&mut self, now: u64, retry: u64, info: Option<CheckpointInfo>) {
+        self.taking = false;
+        match info {
+            Some(info) if info.index > self.newest.index => {
+                self.older = self.newest;
+                self.newest = info;
+                if self.older.index == 0 {
+                    self.older = info;
+                }
+            }
+            Some(_) => {}
+            None => self.not_before = now.saturating_add(retry),
+        }
+    }
+
+    /// Log and machine stand at a received checkpoint.
+    pub(super) fn installed(&mut self, info: CheckpointInfo) {
+        self.older = info;
+        self.newest = info;
+        self.last = self.last.max(info.index);
+        self.keeps_from = info.index + 1;
+        self.marks.clear();
+    }
+
+    /// A checkpoint goes to another member, or no longer does.
+    pub(super) fn sending(&mut self, index: Option<Index>) {
+        self.sending = index;
+    }
+
+    /// The checkpoint on its way, if any.
+    pub(super) fn sent(&self) -> Option<Index> {
+        self.sending
+    }
+
+    /// The first index to keep, if more may go than was said before. `needed` is the first index
+    /// that an active member still lacks.
+    pub(super) fn droppable(&mut self, needed: Option<Index>) -> Option<Index> {
+        let must = self.older.index + 1;
+        let held = [needed, self.sending.map(|index| index + 1)];
+        let held = held.into_iter().flatten().min();
+        let mut from = held.map_or(must, |index| index.min(must));
+        if from < must {
+            // Over the cap the hold gives way, mark by mark.
+            let until = self.bytes_at(self.older.index);
+            let floor = until.saturating_sub(self.policy.hold_bytes);
+            let mut marks = self.marks.iter().filter(|(_, bytes)| *bytes >= floor);
+            let capped = marks.next().map_or(must, |(index, _)| *index + 1);
+            if until - self.bytes_at(from.saturating_sub(1)) > self.policy.hold_bytes {
+                from = from.max(capped.min(must));
+            }
+        }
+        if from <= self.keeps_from {
+            return None;
+        }
+        self.keeps_from = from;
+        let dropped = from - 1;
+        while self.marks.get(1).is_some_and(|(index, _)| *index < dropped) {
+            self.marks.pop_front();
+        }
+        Some(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    const POLICY: CheckpointPolicy = CheckpointPolicy {
+        log_bytes: 1 << 20,
+        entries: 4,
+        hold_bytes: 2 << 20,
+    };
+
+    fn info(index: Index) -> CheckpointInfo {
+        CheckpointInfo {
+            index,
+            term: 1,
+            bytes: 0,
+        }
+    }
+
+    /// Entries of about 128 KiB each.
+    fn entries(from: Index, to: Index) -> Vec<Entry> {
+        let data = Bytes::from(vec![0; 128 << 10]);
+        (from..=to).map(|index| Entry::normal(1, index, data.clone())).collect()
+    }
+
+    #[test]
+    fn due_by_bytes_and_not_before_the_lower_bound_of_entries() {
+        let mut retention = Retention::new(POLICY, &[info(1)], 2);
+        retention.note(&entries(2, 9));
+        assert!(retention.due(0, 9));
+        assert!(!retention.due(0, 9), "said once");
+        retention.done(0, 1000, Some(info(9)));
+        assert!(!retention.due(0, 9));
+        let huge = Entry::normal(1, 10, Bytes::from(vec![0; 4 << 20]));
+        retention.note(&[huge]);
+        assert!(!retention.due(0, 10), "one entry alone is below the lower bound");
+    }
+
+    #[test]
+    fn half_of_a_large_checkpoint_raises_the_bound() {
+        let large = CheckpointInfo {
+            bytes: 4 << 20,
+            ..info(1)
+        };
+        let mut retention = Retention::new(POLICY, &[large], 2);
+        retention.note(&entries(2, 13));
+        assert!(!retention.due(0, 13), "1.5 MiB of log, 2 MiB are needed");
+        retention.note(&entries(14, 18));
+        assert!(retention.due(0, 18));
+    }
+
+    #[test]
+    fn a_failed_checkpoint_is_tried_again_later() {
+        let mut retention = Retention::new(POLICY, &[info(1)], 2);
+        retention.note(&entries(2, 20));
+        assert!(retention.due(0, 20));
+        retention.done(100, 1000, None);
+        assert!(!retention.due(500, 20));
+        assert!(retention.due(1100, 20));
+    }
+
+    #[test]
+    fn the_log_from_the_older_of_two_checkpoints_stays() {
+        let mut retention = Retention::new(POLICY, &[info(1)], 2);
+        retention.note(&entries(2, 40));
+        assert_eq!(retention.droppable(None), None);
+        retention.done(0, 1000, Some(info(20)));
+        assert_eq!(retention.droppable(None), None, "the older one is the first");
+        retention.done(0, 1000, Some(info(40)));
+        assert_eq!(retention.droppable(None), Some(21));
+        assert_eq!(retention.droppable(None), None, "said once");
+    }
+
+    #[test]
+    fn log_is_held_for_others_up_to_the_cap() {
+        let mut retention = Retention::new(POLICY, &[info(1)], 2);
+        retention.note(&entries(2, 60));
+        retention.done(0, 1000, Some(info(20)));
+        retention.done(0, 1000, Some(info(30)));
+        assert_eq!(retention.droppable(Some(12)), Some(12), "1 MiB is held");
+        retention.done(0, 1000, Some(info(60)));
+        let from = retention.droppable(Some(12)).unwrap();
+        assert!((13..=17).contains(&from), "2 MiB of log before 30 are held, not {from}");
+        retention.sending(Some(28));
+        assert_eq!(retention.droppable(Some(29)), Some(29));
+        retention.sending(None);
+        assert_eq!(retention.droppable(Some(40)), Some(31), "never beyond the older one");
+    }
+}
