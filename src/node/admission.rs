@@ -92,7 +92,10 @@ impl Facts<'_> {
             return Ok(());
         }
         let (voters, _) = self.count(None);
-        let active = self.voters().filter(|m| self.steady.contains(&m.id)).count();
+        let active = self
+            .voters()
+            .filter(|m| self.steady.contains(&m.id))
+            .count();
         if active.saturating_sub(1) < 1 + voters.saturating_sub(1) / 2 {
             return Err(MembershipError::Unhealthy);
         }

@@ -146,7 +146,9 @@ impl Clock {
     }
 
     fn fill(&mut self, now: u64) {
-        let gained = now.saturating_sub(self.filled_at).saturating_mul(ENDS_A_SECOND);
+        let gained = now
+            .saturating_sub(self.filled_at)
+            .saturating_mul(ENDS_A_SECOND);
         self.budget = self.budget.saturating_add(gained).min(ENDS_A_SECOND * 1000);
         self.filled_at = now;
     }
@@ -221,7 +223,11 @@ mod tests {
         for now in (1000..2000).step_by(100) {
             ended += lessor.expired(now, 60_000).len();
         }
-        assert_eq!(ended, 1000 + 900, "a second's worth at once, then a tenth each time");
+        assert_eq!(
+            ended,
+            1000 + 900,
+            "a second's worth at once, then a tenth each time"
+        );
         for now in (2000..3000).step_by(100) {
             ended += lessor.expired(now, 60_000).len();
         }

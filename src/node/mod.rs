@@ -1,4 +1,36 @@
 //! One member as a value: raft, store, leases and the order between them. Inputs in, effects out.
+//!
+//! [`Member`] is the consensus half and lives with whoever steps Raft; [`Machine`] is the state
+//! half and lives with the applier. The simulator and the server's threads do nothing but carry
+//! out a member's effects, so the order between durability, sending and applying is simulated
+//! as shipped. Never touches a clock, a socket, a disk, a thread or a random number.
+//!
+//! # Duties of the owner
+//! 1. Call [`Member::handle`] with one input at a time and a monotonic clock, and carry out the
+//!    effects in their order where they concern the same thing (one log, one applier, one
+//!    receiver). Different things may go on in parallel.
+//! 2. [`Effect::Write`]: entries, then hard state, durable together; then [`Input::Persisted`].
+//!    There is one at a time. Whatever must wait for it (votes, acknowledgements) is held back
+//!    inside, so messages may be sent at once.
+//! 3. [`Effect::Apply`]: [`Machine::apply`] each entry in order, publish [`Machine::view`],
+//!    answer whoever waits for an [`Applied::request`], then [`Machine::take_report`] into
+//!    [`Input::Applied`]. The entries are durable here, so neither the machine nor a checkpoint
+//!    of it ever runs ahead of the log. [`Effect::ReadReady`] comes after the report, so what
+//!    is published then is new enough.
+//! 4. [`Effect::TakeCheckpoint`]: [`Machine::checkpoint`] between two batches, written in the
+//!    background, then [`Input::CheckpointDone`]. Keep the two newest checkpoints.
+//! 5. A checkpoint received from a leader is made durable, then told by
+//!    [`Input::SnapshotReceived`]. [`Effect::InstallCheckpoint`] may follow: reset the log to
+//!    begin after it, [`Machine::restore`], then [`Input::Installed`] with the new machine's
+//!    report.
+//! 6. Start: newest checkpoint -> [`Machine::restore`] -> report and log into [`Member::new`].
+//!    What the log holds beyond the checkpoint comes back through [`Effect::Apply`]. A cluster
+//!    is founded by writing the checkpoint of [`Machine::found`] first; a joiner starts with
+//!    nothing at all.
+//! 7. Links deliver a message at most once. Say [`Input::PeerDisk`] when a hello succeeded, also
+//!    after each reconnection, and [`Input::Unreachable`] when a message was dropped.
+//! 8. A time-out is the owner's: say [`Input::Cancel`] and answer that the fate is unknown.
+//!    [`RequestId`]s must never repeat: a new boot nonce at each start, a counter that grows.
 
 mod admission;
 mod api;

@@ -20,7 +20,7 @@ impl Member {
             return Ok(());
         }
         if self.voting {
-            self.raft.tick();
+            self.tolerate(out, crate::raft::Raft::tick)?;
         }
         self.reads.tick(self.now, election / 2);
         self.retry_lease_calls(out);

@@ -6,8 +6,8 @@ mod leading;
 mod messages;
 mod proposals;
 mod proposing;
-mod reads;
 mod reading;
+mod reads;
 mod retention;
 mod transfer;
 
@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use crate::raft::{self, Index, MemberId, Message, Raft, Ready, Role, RoleChange, Status, Term};
 
-use super::api::{CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason};
+use super::api::{
+    CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason,
+};
 use super::lessor::Lessor;
 use super::membership::Membership;
 use super::peer::{LeaseCall, PeerBody, PeerMessage, Place};
@@ -460,7 +462,8 @@ impl Member {
     /// Takes over what the machine reports.
     fn learn(&mut self, report: &Report) {
         for counter in &report.requests {
-            self.proposals.applied(self.config.raft.boot_nonce, *counter);
+            self.proposals
+                .applied(self.config.raft.boot_nonce, *counter);
         }
         for event in &report.leases {
             self.lessor.note(self.now, event);
@@ -469,7 +472,9 @@ impl Member {
             self.membership = Arc::clone(membership);
             let membership = &self.membership;
             self.disks.retain(|id, disk| {
-                membership.expected_disk(*id).is_none_or(|bound| bound == disk)
+                membership
+                    .expected_disk(*id)
+                    .is_none_or(|bound| bound == disk)
             });
         }
     }
@@ -502,7 +507,10 @@ impl Member {
             term: report.term,
         };
         self.proposals.jumped(self.now, place);
-        let info = self.received.take().filter(|info| info.index == report.index);
+        let info = self
+            .received
+            .take()
+            .filter(|info| info.index == report.index);
         self.retention.installed(info.unwrap_or(CheckpointInfo {
             index: report.index,
             term: report.term,

@@ -119,7 +119,9 @@ impl Committed {
             Some(last) if place.index > last.index && place.term < last.term => Standing::Dead,
             Some(last) if place.index > last.index => Standing::Open,
             Some(_) => {
-                let run = self.runs.partition_point(|(first, _)| *first <= place.index);
+                let run = self
+                    .runs
+                    .partition_point(|(first, _)| *first <= place.index);
                 match run.checked_sub(1).and_then(|at| self.runs.get(at)) {
                     Some((_, term)) if *term == place.term => Standing::Committed,
                     Some(_) => Standing::Dead,
@@ -146,7 +148,10 @@ impl Proposals {
 
     /// How many wait or are on their way.
     pub(super) fn len(&self) -> usize {
-        let guests = self.queue.iter().filter(|w| !self.own.contains_key(&w.request));
+        let guests = self
+            .queue
+            .iter()
+            .filter(|w| !self.own.contains_key(&w.request));
         self.own.len() + guests.count()
     }
 
@@ -322,9 +327,10 @@ impl Proposals {
     /// Takes out what was parked here for other members before `since`.
     pub(super) fn overdue_guests(&mut self, since: u64) -> Vec<Waiting> {
         let own = &self.own;
-        let (overdue, rest): (VecDeque<Waiting>, VecDeque<Waiting>) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition(|w| w.since < since && !own.contains_key(&w.request));
+        let (overdue, rest): (VecDeque<Waiting>, VecDeque<Waiting>) =
+            std::mem::take(&mut self.queue)
+                .into_iter()
+                .partition(|w| w.since < since && !own.contains_key(&w.request));
         self.queue = rest;
         let freed: u64 = overdue.iter().map(|w| w.payload.cost()).sum();
         self.bytes -= freed;
@@ -343,11 +349,14 @@ impl Proposals {
     /// Gives up all own ones, for a member that will propose no more. Returns those that never
     /// left it; the fate of the others stays unknown here.
     pub(super) fn give_up(&mut self) -> Vec<RequestId> {
-        let own: Vec<(RequestId, State)> = self.own.iter().map(|(id, own)| (*id, own.state)).collect();
+        let own: Vec<(RequestId, State)> =
+            self.own.iter().map(|(id, own)| (*id, own.state)).collect();
         for (request, _) in &own {
             self.forget(*request);
         }
-        let waiting = own.into_iter().filter(|(_, state)| *state == State::Waiting);
+        let waiting = own
+            .into_iter()
+            .filter(|(_, state)| *state == State::Waiting);
         waiting.map(|(request, _)| request).collect()
     }
 }

@@ -91,7 +91,10 @@ impl Member {
             FateKind::Refused((&ProposalError::Overloaded).into())
         };
         let _ = from;
-        self.tell(BTreeMap::from([(request.member, vec![(request, kind)])]), out);
+        self.tell(
+            BTreeMap::from([(request.member, vec![(request, kind)])]),
+            out,
+        );
     }
 
     /// Tells origins what became of their proposals.
@@ -282,7 +285,9 @@ fn not_appended(error: ProposeError) -> Moved {
             Moved::Refused(ProposalError::TooLarge { size, limit })
         }
         ProposeError::Change(refusal) => Moved::Refused(ProposalError::Membership(match refusal {
-            ChangeRefusal::AlreadyMember(_) | ChangeRefusal::ZeroMember => MembershipError::IdExists,
+            ChangeRefusal::AlreadyMember(_) | ChangeRefusal::ZeroMember => {
+                MembershipError::IdExists
+            }
             ChangeRefusal::NotLearner(_) => MembershipError::NotLearner,
             ChangeRefusal::NotMember(_) => MembershipError::NotFound,
             ChangeRefusal::LastVoter(_) => MembershipError::NotEnoughStarted,

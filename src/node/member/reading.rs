@@ -115,24 +115,25 @@ impl Member {
         }
         answers.sort_by_key(|(origin, _)| *origin);
         for of_one in answers.chunk_by(|(one, _), (other, _)| one == other) {
-            let answers: Vec<LeaseAnswerRecord> = of_one.iter().map(|(_, answer)| *answer).collect();
+            let answers: Vec<LeaseAnswerRecord> =
+                of_one.iter().map(|(_, answer)| *answer).collect();
             let Some((origin, _)) = of_one.first() else {
                 continue;
             };
             if *origin == self.id() {
                 self.lease_answers(answers, out);
             } else {
-                self.send(*origin, PeerBody::LeaseAnswers(LeaseAnswers { answers }), out);
+                self.send(
+                    *origin,
+                    PeerBody::LeaseAnswers(LeaseAnswers { answers }),
+                    out,
+                );
             }
         }
     }
 
     /// The leader's answers to this member's calls.
-    pub(super) fn lease_answers(
-        &mut self,
-        answers: Vec<LeaseAnswerRecord>,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(super) fn lease_answers(&mut self, answers: Vec<LeaseAnswerRecord>, out: &mut Vec<Effect>) {
         for LeaseAnswerRecord { id, times } in answers {
             if self.lease_calls.remove(&id).is_some() {
                 let answer = Ok(times);

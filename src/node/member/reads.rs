@@ -107,7 +107,11 @@ impl Reads {
     /// Time passes: a round without an answer for `retry` milliseconds is asked for anew.
     pub(super) fn tick(&mut self, now: u64, retry: u64) {
         self.paused = false;
-        if self.round.as_ref().is_some_and(|(_, at, _)| at.saturating_add(retry) <= now) {
+        if self
+            .round
+            .as_ref()
+            .is_some_and(|(_, at, _)| at.saturating_add(retry) <= now)
+        {
             self.give_up();
         }
     }
@@ -122,7 +126,10 @@ impl Reads {
     pub(super) fn ready(&mut self, applied: Index) -> Vec<(Index, Batch)> {
         let later = self.confirmed.split_off(&(applied + 1));
         let ready = std::mem::replace(&mut self.confirmed, later);
-        ready.into_iter().filter(|(_, batch)| !batch.is_empty()).collect()
+        ready
+            .into_iter()
+            .filter(|(_, batch)| !batch.is_empty())
+            .collect()
     }
 
     /// Everything, for a member that will answer no more.

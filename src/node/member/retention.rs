@@ -83,7 +83,8 @@ impl Retention {
 
     /// Committed entries go to the machine.
     pub(super) fn note(&mut self, entries: &[Entry]) {
-        for entry in entries.iter().filter(|entry| entry.index > self.last) {
+        let counted = self.last;
+        for entry in entries.iter().filter(|entry| entry.index > counted) {
             self.last = entry.index;
             self.bytes += entry.cost();
             let marked = self.marks.back().map_or(0, |(_, bytes)| *bytes);
@@ -207,7 +208,9 @@ mod tests {
     /// Entries of about 128 KiB each.
     fn entries(from: Index, to: Index) -> Vec<Entry> {
         let data = Bytes::from(vec![0; 128 << 10]);
-        (from..=to).map(|index| Entry::normal(1, index, data.clone())).collect()
+        (from..=to)
+            .map(|index| Entry::normal(1, index, data.clone()))
+            .collect()
     }
 
     #[test]
@@ -220,7 +223,10 @@ mod tests {
         assert!(!retention.due(0, 9));
         let huge = Entry::normal(1, 10, Bytes::from(vec![0; 4 << 20]));
         retention.note(&[huge]);
-        assert!(!retention.due(0, 10), "one entry alone is below the lower bound");
+        assert!(
+            !retention.due(0, 10),
+            "one entry alone is below the lower bound"
+        );
     }
 
     #[test]
@@ -252,7 +258,11 @@ mod tests {
         retention.note(&entries(2, 40));
         assert_eq!(retention.droppable(None), None);
         retention.done(0, 1000, Some(info(20)));
-        assert_eq!(retention.droppable(None), None, "the older one is the first");
+        assert_eq!(
+            retention.droppable(None),
+            None,
+            "the older one is the first"
+        );
         retention.done(0, 1000, Some(info(40)));
         assert_eq!(retention.droppable(None), Some(21));
         assert_eq!(retention.droppable(None), None, "said once");
@@ -267,10 +277,17 @@ mod tests {
         assert_eq!(retention.droppable(Some(12)), Some(12), "1 MiB is held");
         retention.done(0, 1000, Some(info(60)));
         let from = retention.droppable(Some(12)).unwrap();
-        assert!((13..=17).contains(&from), "2 MiB of log before 30 are held, not {from}");
+        assert!(
+            (13..=17).contains(&from),
+            "2 MiB of log before 30 are held, not {from}"
+        );
         retention.sending(Some(28));
         assert_eq!(retention.droppable(Some(29)), Some(29));
         retention.sending(None);
-        assert_eq!(retention.droppable(Some(40)), Some(31), "never beyond the older one");
+        assert_eq!(
+            retention.droppable(Some(40)),
+            Some(31),
+            "never beyond the older one"
+        );
     }
 }
