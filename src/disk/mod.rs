@@ -1,1 +1,41 @@
-//! Bytes on disk: log segments, checkpoints and the identity file, behind the `Disk` trait.
+//! Bytes on disk: log segments, checkpoints and the identity file, behind the [`Disk`] trait.
+//!
+//! The log on disk *is* the Raft log. A batch is one write and one sync; what a call of
+//! [`Log::append`] returned `Ok` for survives any crash. Synced bytes are never written again. A
+//! tail that is provably torn is cut; any other damage, and any failed sync, is an error that
+//! names the file, the offset and the remedy.
+//!
+//! Never acknowledges before a sync, never retries a sync, never repairs by guessing, never
+//! starts a thread: the shell decides where calls run.
+//!
+//! Layout of a data directory:
+//!
+//! | name | content |
+//! |---|---|
+//! | `lock` | held by the process that uses the directory |
+//! | `identity` | whose disk this is: [`Identity`] |
+//! | `log/<sequence>.log` | segments: [`Log`] |
+//! | `checkpoints/<index>-<term>.checkpoint` | states of the machine: [`Checkpoints`] |
+//! | `*/*.tmp` | unfinished work, removed at start |
+
+mod checkpoint;
+mod device;
+mod directory;
+pub mod double;
+mod error;
+mod file;
+mod frame;
+mod identity;
+mod log;
+mod open;
+
+pub use checkpoint::{
+    CheckpointInfo, CheckpointReader, CheckpointWriter, Checkpoints, MAX_CHUNK_BYTES,
+};
+pub use device::{Disk, DiskFile, DiskLock, SECTOR};
+pub use directory::DataDirectory;
+pub use error::{Class, Error, Result};
+pub use file::FileDisk;
+pub use identity::{Identity, Phase};
+pub use log::{Log, LogOptions, LogReader, Position, Preparer};
+pub use open::{MemberFiles, create_member, open_member};

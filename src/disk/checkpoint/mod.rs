@@ -1,0 +1,222 @@
+//! Checkpoints: whole states of the machine, each a file of its own that is complete or absent.
+//! Two are kept, so that damage to the newest is survivable while the log still reaches back to
+//! the older one. Never interprets what the node puts into the chunks.
+
+mod reader;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use super::device::Disk;
+use super::directory::CHECKPOINTS;
+use super::error::{Error, Result};
+use super::frame;
+use super::log::Position;
+use crate::raft::LogShape;
+pub use reader::CheckpointReader;
+pub use writer::CheckpointWriter;
+
+/// Newest checkpoint format that this release reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+pub(crate) const MAGIC: [u8; 8] = *b"QUORCHKP";
+/// Largest chunk, and largest `meta`, in bytes.
+pub const MAX_CHUNK_BYTES: usize = 4 << 20;
+/// Magic, format, checksum, index, term, flags.
+pub(crate) const HEAD: usize = 8 + 4 + 4 + 8 + 8 + 4;
+pub(crate) const FLAG_RECEIVED: u32 = 1;
+/// Kind u8, length u32, checksum u32.
+pub(crate) const FRAME_HEAD: usize = 1 + 4 + 4;
+pub(crate) const FRAME_META: u8 = 1;
+pub(crate) const FRAME_CHUNK: u8 = 2;
+pub(crate) const FRAME_END: u8 = 3;
+/// How many checkpoints are kept.
+const KEPT: usize = 2;
+/// The remedy for a damaged checkpoint that the log cannot make up for.
+pub(crate) const REMEDY: &str = "the older checkpoint and the log do not cover it: remove this member from the cluster and add it again with an empty data directory";
+
+/// A complete checkpoint on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CheckpointInfo {
+    /// The last entry that the state includes.
+    pub position: Position,
+    /// Whether it came from a leader. Only then may the log end before it: a crash between
+    /// storing the checkpoint and starting the log anew.
+    pub received: bool,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+}
+
+/// The checkpoints of a data directory.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    disk: Arc<dyn Disk>,
+}
+
+/// Seed of a frame's checksum: frames cannot be swapped between places or files.
+pub(crate) fn frame_seed(position: Position, number: u64, kind: u8, length: u32) -> u32 {
+    let mut sum = crc32c::crc32c(&position.index.to_le_bytes());
+    sum = crc32c::crc32c_append(sum, &position.term.to_le_bytes());
+    sum = crc32c::crc32c_append(sum, &number.to_le_bytes());
+    sum = crc32c::crc32c_append(sum, &[kind]);
+    crc32c::crc32c_append(sum, &length.to_le_bytes())
+}
+
+fn name(position: Position) -> String {
+    format!(
+        "{CHECKPOINTS}/{:016x}-{:016x}.checkpoint",
+        position.index, position.term
+    )
+}
+
+fn parse_name(file_name: &str) -> Option<Position> {
+    let (index, term) = file_name.strip_suffix(".checkpoint")?.split_once('-')?;
+    if index.len() != 16 || term.len() != 16 {
+        return None;
+    }
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(Position {
+        index: number(index)?,
+        term: number(term)?,
+    })
+}
+
+impl Checkpoints {
+    /// The checkpoints in an open data directory.
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk }
+    }
+
+    /// Begins a checkpoint; nothing counts before [`CheckpointWriter::finish`]. `received`: it
+    /// comes from a leader, chunk by chunk, in order.
+    ///
+    /// # Errors
+    /// Any of this room's.
+    pub fn begin(
+        &self,
+        position: Position,
+        meta: &[u8],
+        received: bool,
+    ) -> Result<CheckpointWriter> {
+        CheckpointWriter::new(Arc::clone(&self.disk), position, meta, received)
+    }
+
+    /// Writes a whole checkpoint of the local state. Durable when it returns.
+    ///
+    /// # Errors
+    /// Any of this room's; the unfinished file is removed.
+    pub fn write(
+        &self,
+        position: Position,
+        meta: &[u8],
+        chunks: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<CheckpointInfo> {
+        let mut writer = self.begin(position, meta, false)?;
+        for chunk in chunks {
+            writer.chunk(chunk.as_ref())?;
+        }
+        writer.finish()
+    }
+
+    /// Opens a checkpoint for reading. It stays readable if it is removed meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::TooNew`], [`Error::Io`].
+    pub fn open(&self, position: Position) -> Result<CheckpointReader> {
+        CheckpointReader::open(&self.disk, position)
+    }
+
+    /// Positions of all checkpoints by name, newest first; their contents are not checked.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] for a file that is no checkpoint.
+    pub fn list(&self) -> Result<Vec<Position>> {
+        let path = |name: &str| self.disk.describe(&format!("{CHECKPOINTS}/{name}"));
+        let names = self
+            .disk
+            .list(CHECKPOINTS)
+            .map_err(|e| Error::io("list", path(""), e))?;
+        let mut found = Vec::new();
+        for name in names.iter().filter(|name| !name.ends_with(".tmp")) {
+            found.push(parse_name(name).ok_or_else(|| Error::Foreign {
+                file: path(name),
+                what: "this file is not a checkpoint".to_owned(),
+                remedy: "move it out of the data directory if you put it there",
+            })?);
+        }
+        found.sort_unstable();
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Reads a checkpoint to its end and checks everything.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::open`].
+    pub fn verify(&self, position: Position) -> Result<CheckpointInfo> {
+        let mut reader = self.open(position)?;
+        while reader.next_chunk()?.is_some() {}
+        Ok(reader.info())
+    }
+
+    /// The checkpoint to start from: the newest whole one. A damaged newer one is passed over
+    /// only if the log holds every entry from the chosen one to beyond the damaged one, so that
+    /// replay brings back the same state. `None` if there is none at all.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] naming the damaged checkpoint otherwise.
+    pub fn select(&self, log: &LogShape) -> Result<Option<CheckpointInfo>> {
+        let mut damaged: Option<(Position, Error)> = None;
+        for position in self.list()? {
+            match (self.verify(position), damaged.take()) {
+                (Ok(info), None) => return Ok(Some(info)),
+                (Ok(info), Some((newest, error))) => {
+                    let covered = log.term(position.index) == Some(position.term)
+                        && log.last() >= newest.index;
+                    return if covered { Ok(Some(info)) } else { Err(error) };
+                }
+                (Err(error @ Error::Corrupt { .. }), None) => damaged = Some((position, error)),
+                (Err(Error::Corrupt { .. }), first) => damaged = first,
+                (Err(error), _) => return Err(error),
+            }
+        }
+        match damaged {
+            Some((_, error)) => Err(error),
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps the two newest checkpoints up to `newest` (which the caller knows to be whole) and
+    /// removes the others. Returns the older of the kept: the log is needed from there on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Sync`].
+    pub fn prune(&self, newest: Position) -> Result<Position> {
+        let all = self.list()?;
+        let kept: Vec<_> = all
+            .iter()
+            .filter(|at| **at <= newest)
+            .take(KEPT)
+            .copied()
+            .collect();
+        let mut removed = false;
+        for position in all.iter().filter(|at| **at < newest && !kept.contains(at)) {
+            frame::remove_if_there(&*self.disk, &name(*position))?;
+            removed = true;
+        }
+        if removed {
+            frame::sync_directory(&*self.disk, CHECKPOINTS)?;
+        }
+        Ok(kept.last().copied().unwrap_or(newest))
+    }
+
+    /// Removes all checkpoints of a disk that has never been a member.
+    pub(crate) fn clear(&self) -> Result<()> {
+        for position in self.list()? {
+            frame::remove_if_there(&*self.disk, &name(position))?;
+        }
+        frame::sync_directory(&*self.disk, CHECKPOINTS)
+    }
+}

@@ -1,0 +1,188 @@
+//! Reads one checkpoint in order and checks every frame, the count and the total.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    CheckpointInfo, FLAG_RECEIVED, FORMAT, FRAME_CHUNK, FRAME_END, FRAME_HEAD, FRAME_META, HEAD,
+    MAGIC, MAX_CHUNK_BYTES, REMEDY, frame_seed, name,
+};
+use crate::disk::device::{Disk, DiskFile, read_exact};
+use crate::disk::error::{Error, Result};
+use crate::disk::frame::Cursor;
+use crate::disk::log::Position;
+
+/// A checkpoint open for reading, at some chunk.
+#[derive(Debug)]
+pub struct CheckpointReader {
+    path: String,
+    file: Arc<dyn DiskFile>,
+    info: CheckpointInfo,
+    meta: Bytes,
+    at: u64,
+    frames: u64,
+    chunks: u64,
+    bytes: u64,
+    total: u32,
+    ended: bool,
+}
+
+impl CheckpointReader {
+    pub(crate) fn open(disk: &Arc<dyn Disk>, position: Position) -> Result<Self> {
+        let name = name(position);
+        let path = disk.describe(&name);
+        let file = disk
+            .open(&name)
+            .map_err(|e| Error::io("open", path.clone(), e))?;
+        let bytes = file
+            .length()
+            .map_err(|e| Error::io("measure", path.clone(), e))?;
+        let info = CheckpointInfo {
+            position,
+            received: false,
+            bytes,
+        };
+        let mut reader = Self {
+            path,
+            file,
+            info,
+            meta: Bytes::new(),
+            at: HEAD as u64,
+            frames: 0,
+            chunks: 0,
+            bytes: 0,
+            total: 0,
+            ended: false,
+        };
+        reader.head()?;
+        match reader.frame()? {
+            (FRAME_META, meta) => reader.meta = meta,
+            _ => return Err(reader.damaged(HEAD as u64, "it does not begin with its description")),
+        }
+        Ok(reader)
+    }
+
+    fn head(&mut self) -> Result<()> {
+        let mut head = [0; HEAD];
+        self.read(0, &mut head)?;
+        if head[..8] != MAGIC {
+            return Err(self.damaged(0, "it does not begin with the mark of a checkpoint"));
+        }
+        let mut cursor = Cursor(&head[8..]);
+        let (Some(found), Some(sum)) = (cursor.u32(), cursor.u32()) else {
+            return Err(self.damaged(8, "its head is short"));
+        };
+        if found > FORMAT {
+            return Err(Error::TooNew {
+                file: self.path.clone(),
+                found,
+                supported: FORMAT,
+            });
+        }
+        if crc32c::crc32c_append(crc32c::crc32c(&found.to_le_bytes()), cursor.0) != sum {
+            return Err(self.damaged(8, "its head does not match its checksum"));
+        }
+        let (Some(index), Some(term), Some(flags)) = (cursor.u64(), cursor.u64(), cursor.u32())
+        else {
+            return Err(self.damaged(8, "its head is short"));
+        };
+        if (Position { index, term }) != self.info.position {
+            return Err(self.damaged(16, "the file was renamed: its head names another entry"));
+        }
+        self.info.received = flags & FLAG_RECEIVED != 0;
+        Ok(())
+    }
+
+    /// What the node wrote beside the chunks.
+    pub fn meta(&self) -> &Bytes {
+        &self.meta
+    }
+
+    /// What is known of the file.
+    pub fn info(&self) -> CheckpointInfo {
+        self.info
+    }
+
+    /// The next chunk; `None` after the last one, once count and total were found right.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if anything differs from what was written.
+    pub fn next_chunk(&mut self) -> Result<Option<Bytes>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let at = self.at;
+        match self.frame()? {
+            (FRAME_CHUNK, chunk) => {
+                self.chunks += 1;
+                self.bytes += chunk.len() as u64;
+                self.total = crc32c::crc32c_append(self.total, &chunk);
+                Ok(Some(chunk))
+            }
+            (FRAME_END, end) => {
+                let mut cursor = Cursor(&end);
+                let found = (cursor.u64(), cursor.u64(), cursor.u32());
+                if found != (Some(self.chunks), Some(self.bytes), Some(self.total)) {
+                    return Err(self.damaged(at, "count or total of its chunks do not match"));
+                }
+                if self.at != self.info.bytes {
+                    return Err(self.damaged(self.at, "bytes follow its end"));
+                }
+                self.ended = true;
+                Ok(None)
+            }
+            _ => Err(self.damaged(at, "an unknown kind of frame")),
+        }
+    }
+
+    fn frame(&mut self) -> Result<(u8, Bytes)> {
+        let at = self.at;
+        let mut head = [0; FRAME_HEAD];
+        self.read(at, &mut head)?;
+        let mut cursor = Cursor(&head);
+        let (Some(kind), Some(length), Some(sum)) = (cursor.u8(), cursor.u32(), cursor.u32())
+        else {
+            return Err(self.damaged(at, "a frame is short"));
+        };
+        if length as usize > MAX_CHUNK_BYTES {
+            return Err(self.damaged(at, "a frame is longer than any that is written"));
+        }
+        let mut payload = vec![0; length as usize];
+        self.read(at + FRAME_HEAD as u64, &mut payload)?;
+        let seed = frame_seed(self.info.position, self.frames, kind, length);
+        if crc32c::crc32c_append(seed, &payload) != sum {
+            return Err(self.damaged(at, "a frame does not match its checksum"));
+        }
+        self.frames += 1;
+        self.at = at + (FRAME_HEAD + payload.len()) as u64;
+        Ok((kind, Bytes::from(payload)))
+    }
+
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
+        read_exact(&*self.file, at, buffer).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.damaged(at, "the file ends early"),
+            _ => Error::io("read", self.path.clone(), error),
+        })
+    }
+
+    fn damaged(&self, offset: u64, what: &str) -> Error {
+        Error::Corrupt {
+            file: self.path.clone(),
+            offset,
+            what: what.to_owned(),
+            remedy: REMEDY,
+        }
+    }
+}
+
+/// Chunks in order; ends after the first error.
+impl Iterator for CheckpointReader {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_chunk().transpose();
+        self.ended |= matches!(next, Some(Err(_)));
+        next
+    }
+}

@@ -1,0 +1,179 @@
+//! Writes one checkpoint into a temporary file and names it once it is whole and synced.
+
+use std::sync::Arc;
+
+use super::{
+    CheckpointInfo, FLAG_RECEIVED, FORMAT, FRAME_CHUNK, FRAME_END, FRAME_META, MAGIC,
+    MAX_CHUNK_BYTES, frame_seed, name,
+};
+use crate::disk::device::{Disk, DiskFile};
+use crate::disk::directory::CHECKPOINTS;
+use crate::disk::error::{Error, Result};
+use crate::disk::frame;
+use crate::disk::log::Position;
+
+/// Written in pieces of this size.
+const BUFFER: usize = 1 << 20;
+/// Synced at least every so many bytes, so that no sync holds up the log's for long.
+const SYNC_EVERY: u64 = 8 << 20;
+
+/// A checkpoint in the making. Dropping it unfinished removes it.
+#[derive(Debug)]
+pub struct CheckpointWriter {
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
+    temporary: String,
+    position: Position,
+    received: bool,
+    buffer: Vec<u8>,
+    written: u64,
+    synced: u64,
+    frames: u64,
+    chunks: u64,
+    bytes: u64,
+    total: u32,
+    finished: bool,
+}
+
+impl CheckpointWriter {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        position: Position,
+        meta: &[u8],
+        received: bool,
+    ) -> Result<Self> {
+        let origin = if received { "received" } else { "local" };
+        let (index, term) = (position.index, position.term);
+        let temporary = format!("{CHECKPOINTS}/{index:016x}-{term:016x}-{origin}.tmp");
+        frame::remove_if_there(&*disk, &temporary)?;
+        let file = disk
+            .create(&temporary)
+            .map_err(|e| Error::io("create", disk.describe(&temporary), e))?;
+        let mut writer = Self {
+            disk,
+            file,
+            temporary,
+            position,
+            received,
+            buffer: Vec::with_capacity(BUFFER),
+            written: 0,
+            synced: 0,
+            frames: 0,
+            chunks: 0,
+            bytes: 0,
+            total: 0,
+            finished: false,
+        };
+        writer.head();
+        writer.frame(FRAME_META, meta)?;
+        Ok(writer)
+    }
+
+    fn head(&mut self) {
+        let mut fields = Vec::with_capacity(20);
+        fields.extend_from_slice(&self.position.index.to_le_bytes());
+        fields.extend_from_slice(&self.position.term.to_le_bytes());
+        let flags = if self.received { FLAG_RECEIVED } else { 0 };
+        fields.extend_from_slice(&flags.to_le_bytes());
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&FORMAT.to_le_bytes()), &fields);
+        self.buffer.extend_from_slice(&MAGIC);
+        self.buffer.extend_from_slice(&FORMAT.to_le_bytes());
+        self.buffer.extend_from_slice(&sum.to_le_bytes());
+        self.buffer.extend_from_slice(&fields);
+    }
+
+    /// Adds the next chunk, at most [`MAX_CHUNK_BYTES`].
+    ///
+    /// # Errors
+    /// Any of this room's; the checkpoint must then be given up.
+    pub fn chunk(&mut self, chunk: &[u8]) -> Result<()> {
+        self.frame(FRAME_CHUNK, chunk)?;
+        self.chunks += 1;
+        self.bytes += chunk.len() as u64;
+        self.total = crc32c::crc32c_append(self.total, chunk);
+        Ok(())
+    }
+
+    /// How many chunks were added.
+    pub fn chunks(&self) -> u64 {
+        self.chunks
+    }
+
+    /// Ends the checkpoint: sync, rename, sync of the directory. From here on it counts.
+    ///
+    /// # Errors
+    /// Any of this room's.
+    pub fn finish(mut self) -> Result<CheckpointInfo> {
+        let mut end = Vec::with_capacity(20);
+        end.extend_from_slice(&self.chunks.to_le_bytes());
+        end.extend_from_slice(&self.bytes.to_le_bytes());
+        end.extend_from_slice(&self.total.to_le_bytes());
+        self.frame(FRAME_END, &end)?;
+        self.flush()?;
+        self.sync()?;
+        let path = || self.disk.describe(&self.temporary);
+        self.disk
+            .rename(&self.temporary, &name(self.position))
+            .map_err(|e| Error::io("rename", path(), e))?;
+        self.finished = true;
+        frame::sync_directory(&*self.disk, CHECKPOINTS)?;
+        Ok(CheckpointInfo {
+            position: self.position,
+            received: self.received,
+            bytes: self.written,
+        })
+    }
+
+    fn frame(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
+        if payload.len() > MAX_CHUNK_BYTES {
+            return Err(Error::Misuse(format!(
+                "a chunk of {} bytes is above {MAX_CHUNK_BYTES}",
+                payload.len()
+            )));
+        }
+        let length = payload.len() as u32;
+        let seed = frame_seed(self.position, self.frames, kind, length);
+        self.frames += 1;
+        self.buffer.push(kind);
+        self.buffer.extend_from_slice(&length.to_le_bytes());
+        self.buffer
+            .extend_from_slice(&crc32c::crc32c_append(seed, payload).to_le_bytes());
+        self.buffer.extend_from_slice(payload);
+        if self.buffer.len() >= BUFFER {
+            self.flush()?;
+            if self.written - self.synced >= SYNC_EVERY {
+                self.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let path = || self.disk.describe(&self.temporary);
+        self.file
+            .write_at(self.written, &self.buffer)
+            .map_err(|e| Error::io("write", path(), e))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let path = || self.disk.describe(&self.temporary);
+        self.file.sync().map_err(|source| Error::Sync {
+            file: path(),
+            source,
+        })?;
+        self.synced = self.written;
+        Ok(())
+    }
+}
+
+impl Drop for CheckpointWriter {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What stays behind is removed at the next start.
+            let _ = self.disk.remove(&self.temporary);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! A disk in memory for tests and the simulation. It keeps two images of everything: what the
+//! process sees (live) and what would survive a power loss (durable). A crash keeps, by seed,
+//! some of the sectors and some of the names that were written but not synced.
+//!
+//! Faults are chosen by counting: stop before the Nth write or sync, fail the Nth sync, a full
+//! disk, unreadable files, flipped bits, syncs that lie. Never touches a real file.
+
+mod image;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::device::{Disk, DiskFile, DiskLock, SECTOR};
+use image::{Change, Image, Node};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// What goes wrong, and when. Counts are of operations since the disk was made or
+/// [`MemoryDisk::set_faults`] was last called; the first operation is number 1.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// From this sync on (file or directory) every operation fails; the sync has no effect.
+    pub stop_at_sync: Option<u64>,
+    /// From this write on (create, write, rename, remove) every operation fails; the write
+    /// itself reaches the live image.
+    pub stop_at_write: Option<u64>,
+    /// This sync reports an error, and drops what it should have made durable while reads still
+    /// see it, as Linux does.
+    pub fail_sync: Option<u64>,
+    /// Total bytes of all files; writes beyond fail with `StorageFull`.
+    pub capacity: Option<u64>,
+    /// Reads of names that contain this text fail.
+    pub unreadable: Option<String>,
+    /// Syncs succeed and do nothing: a broken disk, to prove that the tests can fail.
+    pub lying_syncs: bool,
+}
+
+/// What a crash keeps of the things that were written but not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing: only synced bytes and names survive.
+    Nothing,
+    /// Everything, as when only the process dies.
+    Everything,
+    /// Each sector, and a prefix of the changes of names, by this seed.
+    Seeded(u64),
+}
+
+/// Counts of operations since the faults were last set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Creates, writes, renames and removes.
+    pub writes: u64,
+    /// Syncs of files and directories.
+    pub syncs: u64,
+}
+
+/// A disk in memory. Clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    image: Image,
+    faults: Faults,
+    counts: Counts,
+    stopped: bool,
+    locked: bool,
+    /// Bumped at each crash: handles of the dead process stay dead.
+    life: u64,
+}
+
+impl MemoryDisk {
+    /// An empty disk.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the faults to come and resets the counts.
+    pub fn set_faults(&self, faults: Faults) {
+        let mut state = self.state();
+        state.faults = faults;
+        state.counts = Counts::default();
+    }
+
+    /// Operations since the faults were last set.
+    pub fn counts(&self) -> Counts {
+        self.state().counts
+    }
+
+    /// Whether a stop point was reached.
+    pub fn stopped(&self) -> bool {
+        self.state().stopped
+    }
+
+    /// Loses power, or just the process: what was not synced survives as `keep` says, open
+    /// handles and locks die, and the disk works again without faults (except lying syncs).
+    /// Returns how many unsynced sectors were lost and how many were kept.
+    pub fn crash(&self, keep: Keep) -> (u64, u64) {
+        let mut state = self.state();
+        let lying_syncs = state.faults.lying_syncs;
+        state.faults = Faults {
+            lying_syncs,
+            ..Faults::default()
+        };
+        state.counts = Counts::default();
+        state.stopped = false;
+        state.locked = false;
+        state.life += 1;
+        match keep {
+            Keep::Everything => state.image.settle(&mut |_| true, usize::MAX),
+            Keep::Nothing => state.image.settle(&mut |_| false, 0),
+            Keep::Seeded(seed) => {
+                let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+                let names = random.next_u64() as usize % (state.image.unsynced_names() + 1);
+                // One sector in 2, 4 or 8 is lost, or nearly all are.
+                let odds = 1 << (random.next_u64() % 4);
+                state
+                    .image
+                    .settle(&mut |_| !random.next_u64().is_multiple_of(odds), names)
+            }
+        }
+    }
+
+    /// A copy of this disk with a life of its own.
+    pub fn fork(&self) -> Self {
+        let state = self.state();
+        let copy = State {
+            image: state.image.fork(),
+            faults: state.faults.clone(),
+            counts: state.counts,
+            stopped: state.stopped,
+            locked: false,
+            life: 0,
+        };
+        Self {
+            state: Arc::new(Mutex::new(copy)),
+        }
+    }
+
+    /// Flips one bit of a file, in both images.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file or byte.
+    pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) -> io::Result<()> {
+        self.state()
+            .image
+            .poke(name, offset, |byte| *byte ^= 1 << (bit % 8))
+    }
+
+    /// Sets a whole sector to zero in both images, as a disk that lost a synced write.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file or sector.
+    pub fn zero_sector(&self, name: &str, sector: u64) -> io::Result<()> {
+        let mut state = self.state();
+        for offset in 0..SECTOR as u64 {
+            state
+                .image
+                .poke(name, sector * SECTOR as u64 + offset, |byte| *byte = 0)?;
+        }
+        Ok(())
+    }
+
+    /// The live bytes of a file.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn contents(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.state().image.contents(name)
+    }
+
+    /// Puts a file there, durable at once.
+    pub fn plant(&self, name: &str, bytes: &[u8]) {
+        self.state().image.plant(name, bytes);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic of a test thread leaves plain data behind; it is still consistent enough.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::other("the disk has stopped")
+}
+
+impl State {
+    fn check(&self) -> io::Result<()> {
+        if self.stopped { Err(stopped()) } else { Ok(()) }
+    }
+
+    /// Counts a write; true if it is the last one to have an effect.
+    fn count_write(&mut self) -> io::Result<bool> {
+        self.check()?;
+        self.counts.writes += 1;
+        let last = self.faults.stop_at_write == Some(self.counts.writes);
+        self.stopped |= last;
+        Ok(last)
+    }
+
+    fn write<T>(&mut self, act: impl FnOnce(&mut Image) -> io::Result<T>) -> io::Result<T> {
+        let last = self.count_write()?;
+        let done = act(&mut self.image)?;
+        if last { Err(stopped()) } else { Ok(done) }
+    }
+
+    fn sync(&mut self, act: impl FnOnce(&mut Image, bool)) -> io::Result<()> {
+        self.check()?;
+        self.counts.syncs += 1;
+        if self.faults.stop_at_sync == Some(self.counts.syncs) {
+            self.stopped = true;
+            return Err(stopped());
+        }
+        if self.faults.lying_syncs {
+            return Ok(());
+        }
+        let fails = self.faults.fail_sync == Some(self.counts.syncs);
+        act(&mut self.image, !fails);
+        if fails {
+            Err(io::Error::other("injected sync failure"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.check()?;
+        state.image.create_directory(directory);
+        Ok(())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.state();
+        let node = state.write(|image| image.create(name))?;
+        Ok(self.handle(&state, name, node))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let state = self.state();
+        state.check()?;
+        let node = state.image.find(name)?;
+        Ok(self.handle(&state, name, node))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.state().write(|image| {
+            let node = image.find(from)?;
+            image.change(Change::Remove(from.to_owned()));
+            image.change(Change::Set(to.to_owned(), node));
+            // One step of the journal: both or none survive.
+            image.join_last_two();
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.state().write(|image| {
+            image.find(name)?;
+            image.change(Change::Remove(name.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let state = self.state();
+        state.check()?;
+        state.image.list(directory)
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        self.state()
+            .sync(|image, keep| image.sync_names(directory, keep))
+    }
+
+    fn lock(&self, _name: &str) -> io::Result<Box<dyn DiskLock>> {
+        let mut state = self.state();
+        state.check()?;
+        if state.locked {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        state.locked = true;
+        Ok(Box::new(MemoryLock {
+            disk: self.clone(),
+            life: state.life,
+        }))
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.state();
+        state.check()?;
+        Ok(state
+            .faults
+            .capacity
+            .unwrap_or(1 << 40)
+            .saturating_sub(state.image.bytes()))
+    }
+
+    fn describe(&self, name: &str) -> String {
+        if name.is_empty() {
+            "memory:".to_owned()
+        } else {
+            format!("memory:{name}")
+        }
+    }
+}
+
+impl MemoryDisk {
+    fn handle(&self, state: &State, name: &str, node: Node) -> Arc<dyn DiskFile> {
+        Arc::new(MemoryFile {
+            disk: self.clone(),
+            name: name.to_owned(),
+            node,
+            life: state.life,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct MemoryLock {
+    disk: MemoryDisk,
+    life: u64,
+}
+
+impl DiskLock for MemoryLock {}
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        let mut state = self.disk.state();
+        if state.life == self.life {
+            state.locked = false;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct MemoryFile {
+    disk: MemoryDisk,
+    name: String,
+    node: Node,
+    life: u64,
+}
+
+impl MemoryFile {
+    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.disk.state();
+        state.check()?;
+        if state.life == self.life {
+            Ok(state)
+        } else {
+            Err(stopped())
+        }
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let state = self.state()?;
+        if state
+            .faults
+            .unreadable
+            .as_ref()
+            .is_some_and(|text| self.name.contains(text.as_str()))
+        {
+            return Err(io::Error::other("injected read error"));
+        }
+        Ok(state.image.read(self.node, offset, buffer))
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state()?;
+        if let Some(capacity) = state.faults.capacity {
+            let grown = state.image.growth(self.node, offset, bytes.len());
+            if state.image.bytes() + grown > capacity {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+        state.write(|image| {
+            image.write(self.node, offset, bytes);
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.state()?
+            .sync(|image, keep| image.sync(self.node, keep))
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.state()?.image.length(self.node))
+    }
+}

@@ -1,0 +1,199 @@
+//! What can go wrong with a disk, in the words an operator needs: which file, where in it, and
+//! what to do. Never hides a failed sync: those are fatal and are never retried.
+
+use std::io;
+
+/// Result of this room's calls.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An act of this room that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another process holds the lock of the data directory.
+    #[error(
+        "the data directory {directory} is in use by another process; stop that process or give this server another --data-dir"
+    )]
+    InUse {
+        /// The directory as the operator wrote it.
+        directory: String,
+    },
+    /// The directory, or a file in it, belongs to something else.
+    #[error("{file}: {what}; {remedy}")]
+    Foreign {
+        /// The file or directory.
+        file: String,
+        /// What was found.
+        what: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// Bytes that were once durable are no longer what was written.
+    #[error("{file} is damaged at offset {offset}: {what}; {remedy}")]
+    Corrupt {
+        /// The damaged file.
+        file: String,
+        /// Byte offset of the damage in the file.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The file was written by a newer release.
+    #[error(
+        "{file} has format {found}, this binary reads formats up to {supported}; start the release that wrote it, or a newer one"
+    )]
+    TooNew {
+        /// The file.
+        file: String,
+        /// Its format number.
+        found: u32,
+        /// The newest format that this binary knows.
+        supported: u32,
+    },
+    /// The identity file is missing, or contradicts the rest of the directory.
+    #[error("{file}: {what}; {remedy}")]
+    Identity {
+        /// The identity file.
+        file: String,
+        /// The contradiction.
+        what: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// No space is left.
+    #[error(
+        "no space left while writing {file}; free space on this volume or enlarge it, then start the server again"
+    )]
+    Full {
+        /// The file.
+        file: String,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// A sync failed. What reached the disk is unknown; the process must stop.
+    #[error(
+        "sync of {file} failed, so what reached the disk is unknown; the server stops and must not go on with this process"
+    )]
+    Sync {
+        /// The file or directory.
+        file: String,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Any other failed file operation.
+    #[error("cannot {act} {file}")]
+    Io {
+        /// The operation: `open`, `read`, `write`, ...
+        act: &'static str,
+        /// The file.
+        file: String,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// An earlier error made this log or writer unusable; errors stay.
+    #[error("unusable after an earlier error: {first}")]
+    Failed {
+        /// Text of the first error.
+        first: String,
+    },
+    /// The entries asked for are no longer, or not yet, in the log.
+    #[error("entries {from} to {to} are not in the log, which holds {first} to {last}")]
+    NotInLog {
+        /// First index asked for.
+        from: u64,
+        /// First index not asked for.
+        to: u64,
+        /// First index in the log.
+        first: u64,
+        /// Last index in the log.
+        last: u64,
+    },
+    /// The caller broke this room's contract; nothing was written.
+    #[error("refused: {0}")]
+    Misuse(String),
+}
+
+/// The fixed classes of errors, each with a fixed process exit code: the operator's evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Durable bytes are damaged.
+    Corrupt,
+    /// The disk belongs to another member, cluster or program.
+    ForeignDisk,
+    /// No space is left.
+    DiskFull,
+    /// A sync failed.
+    Fsync,
+    /// Identity file missing or contradictory.
+    Identity,
+    /// Another process holds the directory.
+    InUse,
+    /// Another input or output error.
+    Io,
+    /// A broken contract inside the process.
+    Bug,
+}
+
+impl Class {
+    /// Exit code of the server process for this class.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Corrupt => 20,
+            Self::ForeignDisk => 21,
+            Self::DiskFull => 22,
+            Self::Fsync => 23,
+            Self::Identity => 24,
+            Self::InUse => 25,
+            Self::Io => 26,
+            Self::Bug => 27,
+        }
+    }
+
+    /// Stable name for the termination message and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Corrupt => "corrupt",
+            Self::ForeignDisk => "foreign_disk",
+            Self::DiskFull => "disk_full",
+            Self::Fsync => "fsync",
+            Self::Identity => "identity",
+            Self::InUse => "in_use",
+            Self::Io => "io",
+            Self::Bug => "bug",
+        }
+    }
+}
+
+impl Error {
+    /// The class of this error.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::InUse { .. } => Class::InUse,
+            Self::Foreign { .. } => Class::ForeignDisk,
+            Self::Corrupt { .. } | Self::TooNew { .. } => Class::Corrupt,
+            Self::Identity { .. } => Class::Identity,
+            Self::Full { .. } => Class::DiskFull,
+            Self::Sync { .. } => Class::Fsync,
+            Self::Io { .. } => Class::Io,
+            Self::Failed { .. } | Self::NotInLog { .. } | Self::Misuse(_) => Class::Bug,
+        }
+    }
+
+    /// An error of `act` on `file`; a full disk is told apart.
+    pub(crate) fn io(act: &'static str, file: String, source: io::Error) -> Self {
+        if source.kind() == io::ErrorKind::StorageFull
+            || source.kind() == io::ErrorKind::QuotaExceeded
+        {
+            Self::Full { file, source }
+        } else {
+            Self::Io { act, file, source }
+        }
+    }
+}
+
+/// The remedy for damage in a member's own durable state.
+pub(crate) const REPLACE_MEMBER: &str = "do not edit or delete single files: remove this member from the cluster and add it again with an empty data directory, or restore the directory from a backup of the volume taken while the server was stopped";

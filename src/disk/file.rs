@@ -1,0 +1,174 @@
+//! [`Disk`] on the operating system's files. Never caches and never retries.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::device::{Disk, DiskFile, DiskLock};
+
+/// A data directory of the file system.
+#[derive(Clone, Debug)]
+pub struct FileDisk {
+    root: PathBuf,
+}
+
+impl FileDisk {
+    /// The disk whose names are relative to `root`. Creates `root`, readable by its owner only,
+    /// and makes its name durable.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let disk = Self { root: root.into() };
+        create_directories(&disk.root)?;
+        Ok(disk)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        if name.is_empty() {
+            self.root.clone()
+        } else {
+            self.root.join(name)
+        }
+    }
+}
+
+impl Disk for FileDisk {
+    fn create_directory(&self, directory: &str) -> io::Result<()> {
+        create_directories(&self.path(directory))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(self.path(name))?;
+        Ok(Arc::new(OpenFile(file)))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path(name))?;
+        Ok(Arc::new(OpenFile(file)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.path(directory))? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn sync_directory(&self, directory: &str) -> io::Result<()> {
+        sync_directory(&self.path(directory))
+    }
+
+    fn lock(&self, name: &str) -> io::Result<Box<dyn DiskLock>> {
+        let path = self.path(name);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(HeldLock(file))),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        free_bytes(&self.root)
+    }
+
+    fn describe(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+}
+
+#[derive(Debug)]
+struct OpenFile(File);
+
+impl DiskFile for OpenFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read_at(buffer, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+/// The lock lives as long as the file is open.
+#[derive(Debug)]
+struct HeldLock(#[expect(dead_code, reason = "held, not read")] File);
+
+impl DiskLock for HeldLock {}
+
+/// Creates `path` and what is missing above it, each readable by the owner only, and syncs each
+/// parent, so that a power loss cannot take a directory whose files were synced.
+fn create_directories(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create_directories(parent)?;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(_) if !path.is_dir() => return Err(io::ErrorKind::NotADirectory.into()),
+        _ => {}
+    }
+    sync_directory(parent)
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[expect(
+    unsafe_code,
+    reason = "statvfs has no safe wrapper in the standard library"
+)]
+fn free_bytes(path: &Path) -> io::Result<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `path` is a NUL-terminated string and `stat` is a writable statvfs; both outlive
+    // the call. All-zero bytes are a valid statvfs, so `assume_init` holds in any case.
+    let stat = unsafe {
+        if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        stat.assume_init()
+    };
+    Ok(u64::from(stat.f_bavail).saturating_mul(u64::from(stat.f_frsize)))
+}

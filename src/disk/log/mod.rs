@@ -1,0 +1,474 @@
+//! The Raft log on disk: numbered segments of checksummed batches.
+//!
+//! Invariants:
+//! - A batch is durable when [`Log::append`] returns `Ok`; only then may it be acknowledged.
+//! - Batch N+1 is written only after the sync of batch N succeeded. So only the last batch can be
+//!   torn, and damage before a later batch is always an error.
+//! - Synced bytes are never written again. A suffix is replaced by appending at a lower index.
+//! - A segment gets its name only after its head and its first batch are synced.
+//! - After a failed sync a restarted process may read pages that never reached the disk. So
+//!   [`Log::open`] writes the last batch again, into a new segment, before anything is
+//!   acknowledged; earlier batches were synced, or the process that wrote them had stopped.
+//! - After any error of a write or sync the log refuses everything until it is opened anew.
+
+mod batch;
+mod index;
+mod reader;
+mod scan;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::device::{Disk, DiskFile, SECTOR};
+use super::directory::LOG;
+use super::error::{Error, REPLACE_MEMBER, Result};
+use super::frame;
+use crate::raft::{Entry, HardState, LogShape};
+use batch::Batch;
+use index::{BatchRef, Index};
+pub use reader::LogReader;
+use scan::Scan;
+use segment::Head;
+pub use segment::Preparer;
+
+/// Largest encoded batch, in bytes.
+const MAX_BATCH_BYTES: usize = 1 << 30;
+
+/// A place in a log: an index and the term of the entry there. Both 0 before the first entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Index of the entry.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of term {}", self.index, self.term)
+    }
+}
+
+/// Sizes of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Bytes of a segment, zero-written ahead of use. A larger batch gets a larger segment.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+        }
+    }
+}
+
+/// The log of a member, open for appending. One value owns it; readers are [`LogReader`]s.
+#[derive(Debug)]
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    uuid: [u8; 16],
+    reader: LogReader,
+    preparer: Preparer,
+    /// Heads of all live segments, in order; the last one is being written.
+    heads: Vec<Head>,
+    active: Active,
+    hard_state: HardState,
+    next_batch: u64,
+    torn: bool,
+    failed: Option<String>,
+}
+
+#[derive(Debug)]
+struct Active {
+    file: Arc<dyn DiskFile>,
+    sequence: u64,
+    offset: u64,
+    length: u64,
+}
+
+/// Whether `new` may be written after `old`: terms never go back, and a vote stays for its term.
+fn hard_state_may_follow(old: &HardState, new: &HardState) -> bool {
+    new.term > old.term || (new.term == old.term && (old.vote == 0 || new.vote == old.vote))
+}
+
+impl Log {
+    /// Makes the log of a new member, which goes on after `floor` (the checkpoint it starts
+    /// from). Durable when it returns. Files of an earlier, unfinished attempt are removed:
+    /// the caller knows from the identity file that this disk has never been a member.
+    ///
+    /// # Errors
+    /// Any of this room's.
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        uuid: [u8; 16],
+        hard_state: HardState,
+        floor: Position,
+        options: LogOptions,
+    ) -> Result<Self> {
+        for sequence in scan::sequences(&*disk)? {
+            frame::remove_if_there(&*disk, &segment::name(sequence))?;
+        }
+        frame::sync_directory(&*disk, LOG)?;
+        let preparer = Preparer::new(Arc::clone(&disk), options.segment_bytes);
+        let scan = Scan {
+            heads: Vec::new(),
+            index: Index::new(LogShape::new(floor.index, floor.term)),
+            hard_state,
+            next_batch: 1,
+            last: None,
+            torn: false,
+        };
+        Self::start(disk, uuid, preparer, scan)
+    }
+
+    /// Opens the log of the disk `uuid`: checks every batch, cuts a torn tail, and writes the
+    /// last batch again into a new segment. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for any damage that a torn write does not explain, or if there is no
+    /// log at all; [`Error::Foreign`] for segments of another disk; [`Error::TooNew`].
+    pub fn open(disk: Arc<dyn Disk>, uuid: [u8; 16], options: LogOptions) -> Result<Self> {
+        let Some(scan) = scan::scan(&disk, &uuid)? else {
+            return Err(Error::Corrupt {
+                file: disk.describe(LOG),
+                offset: 0,
+                what: "the log is gone: there is no segment, but this disk has been a member"
+                    .to_owned(),
+                remedy: REPLACE_MEMBER,
+            });
+        };
+        let preparer = Preparer::new(Arc::clone(&disk), options.segment_bytes);
+        Self::start(disk, uuid, preparer, scan)
+    }
+
+    /// Begins a new segment with the last batch of `scan` and removes what it replaces.
+    fn start(disk: Arc<dyn Disk>, uuid: [u8; 16], preparer: Preparer, scan: Scan) -> Result<Self> {
+        let Scan {
+            mut heads,
+            mut index,
+            hard_state,
+            next_batch,
+            last,
+            torn,
+        } = scan;
+        let last_term = index.shape.last_term();
+        let end = Position {
+            index: index.shape.last(),
+            term: last_term,
+        };
+        let head = Head {
+            sequence: heads.last().map_or(1, |head| head.sequence + 1),
+            disk_uuid: uuid,
+            first_batch: last.as_ref().map_or(next_batch, |batch| batch.number),
+            hard_state,
+            before: last.as_ref().map_or(end, |batch| batch.before),
+            reset: false,
+        };
+        let bytes = last.as_ref().map(|batch| batch::encode(head.seed(), batch));
+        let bytes = bytes.unwrap_or_default();
+        let (file, length) = preparer.segment(&head, &bytes)?;
+        index.add_file(head.sequence, uuid, Arc::clone(&file));
+        if let Some(batch) = &last {
+            index.moved(BatchRef::new(head.sequence, SECTOR, bytes.len(), batch));
+        }
+        while let Some(old) = heads.pop_if(|old| old.first_batch >= head.first_batch) {
+            frame::remove_if_there(&*disk, &old.name())?;
+            frame::sync_directory(&*disk, LOG)?;
+        }
+        let offset = (SECTOR + bytes.len()) as u64;
+        let active = Active {
+            file,
+            sequence: head.sequence,
+            offset,
+            length,
+        };
+        heads.push(head);
+        let reader = LogReader::new(Arc::clone(&disk), index);
+        Ok(Self {
+            disk,
+            uuid,
+            reader,
+            preparer,
+            heads,
+            active,
+            hard_state,
+            next_batch,
+            torn,
+            failed: None,
+        })
+    }
+
+    /// Writes and syncs one batch. Entries at or below the end of the log replace what is there
+    /// from the first of them on. A hard state that differs from the stored one only in its
+    /// commit index is kept for the next batch: it is a hint, not worth a sync.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] (nothing was written) if the entries leave a gap, the hard state goes
+    /// back or a vote changes within a term. Any other error is final for this value.
+    pub fn append(&mut self, hard_state: Option<&HardState>, entries: &[Entry]) -> Result<()> {
+        self.check_usable()?;
+        let state = hard_state.copied().unwrap_or(self.hard_state);
+        let before = self.check_batch(&state, entries)?;
+        let durable = (self.hard_state.term, self.hard_state.vote);
+        if entries.is_empty() && (state.term, state.vote) == durable {
+            self.hard_state.commit = self.hard_state.commit.max(state.commit);
+            return Ok(());
+        }
+        let batch = Batch {
+            number: self.next_batch,
+            before,
+            hard_state: hard_state.copied(),
+            entries: entries.to_vec(),
+        };
+        let done = self.write(&batch, state);
+        self.remember(done)
+    }
+
+    fn write(&mut self, batch: &Batch, state: HardState) -> Result<()> {
+        let seed = segment::seed(&self.uuid, self.active.sequence);
+        let bytes = batch::encode(seed, batch);
+        if bytes.len() > MAX_BATCH_BYTES {
+            return Err(Error::Misuse(format!(
+                "a batch of {} bytes is too large",
+                bytes.len()
+            )));
+        }
+        let reference = if self.active.offset + bytes.len() as u64 > self.active.length {
+            self.roll(batch, false)?
+        } else {
+            let offset = self.active.offset;
+            let path = || self.disk.describe(&segment::name(self.active.sequence));
+            let file = &self.active.file;
+            file.write_at(offset, &bytes)
+                .map_err(|e| Error::io("write", path(), e))?;
+            file.sync().map_err(|source| Error::Sync {
+                file: path(),
+                source,
+            })?;
+            self.active.offset += bytes.len() as u64;
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            BatchRef::new(self.active.sequence, offset, bytes.len(), batch)
+        };
+        self.hard_state = state;
+        self.next_batch += 1;
+        self.reader
+            .index_mut()
+            .append(batch.before, &batch.entries, reference)
+            .map_err(Error::Misuse)
+    }
+
+    /// Goes on in a new segment that begins with `batch` (or with nothing, at a reset).
+    fn roll(&mut self, batch: &Batch, reset: bool) -> Result<BatchRef> {
+        let head = Head {
+            sequence: self.active.sequence + 1,
+            disk_uuid: self.uuid,
+            first_batch: batch.number,
+            hard_state: self.hard_state,
+            before: batch.before,
+            reset,
+        };
+        let bytes = if reset {
+            Vec::new()
+        } else {
+            batch::encode(head.seed(), batch)
+        };
+        let (file, length) = self.preparer.segment(&head, &bytes)?;
+        self.reader
+            .index_mut()
+            .add_file(head.sequence, self.uuid, Arc::clone(&file));
+        let offset = (SECTOR + bytes.len()) as u64;
+        self.active = Active {
+            file,
+            sequence: head.sequence,
+            offset,
+            length,
+        };
+        self.heads.push(head);
+        Ok(BatchRef::new(head.sequence, SECTOR, bytes.len(), batch))
+    }
+
+    /// Empties the log after a snapshot was installed: it goes on after `floor`. Durable when it
+    /// returns; the checkpoint at `floor` must be durable before.
+    ///
+    /// # Errors
+    /// Any error is final for this value.
+    pub fn reset(&mut self, floor: Position) -> Result<()> {
+        self.check_usable()?;
+        let done = self.write_reset(floor);
+        self.remember(done)
+    }
+
+    fn write_reset(&mut self, floor: Position) -> Result<()> {
+        let batch = Batch {
+            number: self.next_batch,
+            before: floor,
+            ..Batch::default()
+        };
+        self.reader.index_mut().reset(floor);
+        self.roll(&batch, true)?;
+        while self.heads.len() > 1 {
+            frame::remove_if_there(&*self.disk, &self.heads[0].name())?;
+            self.heads.remove(0);
+        }
+        frame::sync_directory(&*self.disk, LOG)
+    }
+
+    /// Removes segments that hold only entries before `index`. Entries from `index` on stay;
+    /// some before it may stay, too. `index` must not be above what is committed.
+    ///
+    /// # Errors
+    /// Any error is final for this value.
+    pub fn drop_before(&mut self, index: u64) -> Result<()> {
+        self.check_usable()?;
+        while self.heads.len() > 1 && self.heads[1].before.index < index {
+            let (old, floor) = (self.heads[0], self.heads[1].before.index);
+            // One at a time, oldest first: a crash must not leave a hole.
+            let done = frame::remove_if_there(&*self.disk, &old.name())
+                .and_then(|()| frame::sync_directory(&*self.disk, LOG));
+            self.remember(done)?;
+            self.heads.remove(0);
+            self.reader.index_mut().drop_file(old.sequence, floor);
+        }
+        Ok(())
+    }
+
+    /// As [`LogReader::read`].
+    ///
+    /// # Errors
+    /// As [`LogReader::read`].
+    pub fn read(&self, from: u64, to: u64, max_bytes: u64) -> Result<Vec<Entry>> {
+        self.reader.read(from, to, max_bytes)
+    }
+
+    /// A reader for other threads.
+    pub fn reader(&self) -> LogReader {
+        self.reader.clone()
+    }
+
+    /// What writes the zeros of the next segment; for a background thread.
+    pub fn preparer(&self) -> Preparer {
+        self.preparer.clone()
+    }
+
+    /// Whether the next segment should be prepared now: this one is more than half full and
+    /// none waits.
+    pub fn wants_segment(&self) -> bool {
+        self.active.offset * 2 > self.active.length && !self.preparer.is_ready()
+    }
+
+    /// The hard state as stored; its commit index may be newer than the stored one.
+    pub fn hard_state(&self) -> HardState {
+        self.hard_state
+    }
+
+    /// Where the log starts and ends, and the term of each index.
+    pub fn shape(&self) -> LogShape {
+        self.reader.index().shape.clone()
+    }
+
+    /// The newest entries, without a gap up to the end, within `max_bytes` of entry cost.
+    ///
+    /// # Errors
+    /// As [`LogReader::read`].
+    pub fn tail(&self, after: u64, max_bytes: u64) -> Result<Vec<Entry>> {
+        let (first, last) = (self.reader.first_index(), self.reader.last_index());
+        let mut entries = Vec::new();
+        if after.max(first - 1) < last {
+            entries = self.read(first.max(after + 1), last + 1, u64::MAX)?;
+        }
+        let mut bytes = 0;
+        let keep = entries.iter().rev().take_while(|entry| {
+            bytes += entry.cost();
+            bytes <= max_bytes
+        });
+        let skip = entries.len() - keep.count();
+        Ok(entries.split_off(skip))
+    }
+
+    /// Bytes of all live segments, zeros included.
+    pub fn disk_bytes(&self) -> u64 {
+        let index = self.reader.index();
+        let files = self
+            .heads
+            .iter()
+            .filter_map(|head| index.file(head.sequence));
+        files
+            .map(|segment| segment.file.length().unwrap_or(0))
+            .sum()
+    }
+
+    /// Whether opening found a torn batch and cut it.
+    pub fn was_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// The segments' sequences and the entry before the first record of each, for inspection.
+    pub fn segments(&self) -> Vec<(u64, Position)> {
+        self.heads
+            .iter()
+            .map(|head| (head.sequence, head.before))
+            .collect()
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        match &self.failed {
+            None => Ok(()),
+            Some(first) => Err(Error::Failed {
+                first: first.clone(),
+            }),
+        }
+    }
+
+    fn remember(&mut self, done: Result<()>) -> Result<()> {
+        if let Err(error) = &done {
+            self.failed = Some(error.to_string());
+        }
+        done
+    }
+
+    /// Checks a batch against the log; returns the entry before its first one.
+    fn check_batch(&self, state: &HardState, entries: &[Entry]) -> Result<Position> {
+        if !hard_state_may_follow(&self.hard_state, state) {
+            return Err(Error::Misuse(format!(
+                "hard state {state:?} would go back from {:?}",
+                self.hard_state
+            )));
+        }
+        let index = self.reader.index();
+        let shape = &index.shape;
+        let end = Position {
+            index: shape.last(),
+            term: shape.last_term(),
+        };
+        let Some(first) = entries.first() else {
+            return Ok(end);
+        };
+        let before = first.index.wrapping_sub(1);
+        let mut term = shape.term(before).ok_or_else(|| {
+            let (from, to) = (shape.floor() + 1, shape.last());
+            Error::Misuse(format!(
+                "entry {} does not fit a log of {from} to {to}",
+                first.index
+            ))
+        })?;
+        let position = Position {
+            index: before,
+            term,
+        };
+        for (entry, wanted) in entries.iter().zip(first.index..) {
+            if entry.index != wanted || entry.term < term || entry.term > state.term {
+                return Err(Error::Misuse(format!(
+                    "entry {} of term {} where index {wanted}, terms {term} to {} fit",
+                    entry.index, entry.term, state.term
+                )));
+            }
+            term = entry.term;
+        }
+        Ok(position)
+    }
+}

@@ -1,0 +1,311 @@
+//! Segment files: zero-written ahead of use, then given a head and a name. Never writes a byte
+//! of a segment twice once it is synced.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Position;
+use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
+use crate::disk::directory::LOG;
+use crate::disk::error::{Error, REPLACE_MEMBER, Result};
+use crate::disk::frame::{self, Cursor};
+use crate::raft::HardState;
+
+/// Newest segment format that this release reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+const MAGIC: [u8; 8] = *b"QUORSEGM";
+/// Bytes of a head that its checksum covers, after magic, format and checksum.
+const FIELDS: usize = 8 + 16 + 8 * 6 + 4;
+const FLAG_RESET: u32 = 1;
+const ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+
+/// The first sector of a segment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Head {
+    pub(crate) sequence: u64,
+    pub(crate) disk_uuid: [u8; 16],
+    /// Number of the first batch. Batches of earlier segments from this number on are void.
+    pub(crate) first_batch: u64,
+    /// Hard state before the first record.
+    pub(crate) hard_state: HardState,
+    /// Entry before the first record.
+    pub(crate) before: Position,
+    /// The log begins anew here, after an installed snapshot: earlier segments are void.
+    pub(crate) reset: bool,
+}
+
+impl Head {
+    pub(crate) fn name(&self) -> String {
+        name(self.sequence)
+    }
+
+    /// Seed of all checksums in the segment.
+    pub(crate) fn seed(&self) -> u32 {
+        seed(&self.disk_uuid, self.sequence)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut fields = Vec::with_capacity(FIELDS);
+        fields.extend_from_slice(&self.sequence.to_le_bytes());
+        fields.extend_from_slice(&self.disk_uuid);
+        let state = &self.hard_state;
+        let numbers = [
+            self.first_batch,
+            state.term,
+            state.vote,
+            state.commit,
+            self.before.index,
+            self.before.term,
+        ];
+        for number in numbers {
+            fields.extend_from_slice(&number.to_le_bytes());
+        }
+        fields.extend_from_slice(&if self.reset { FLAG_RESET } else { 0 }.to_le_bytes());
+        let mut sector = Vec::with_capacity(SECTOR);
+        sector.extend_from_slice(&MAGIC);
+        sector.extend_from_slice(&FORMAT.to_le_bytes());
+        sector.extend_from_slice(&checksum(FORMAT, &fields).to_le_bytes());
+        sector.extend_from_slice(&fields);
+        sector.resize(SECTOR, 0);
+        sector
+    }
+}
+
+fn checksum(format: u32, fields: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), fields)
+}
+
+/// Seed of all checksums in a segment of a disk.
+pub(crate) fn seed(disk_uuid: &[u8; 16], sequence: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(disk_uuid), &sequence.to_le_bytes())
+}
+
+/// File name of a segment.
+pub(crate) fn name(sequence: u64) -> String {
+    format!("{LOG}/{sequence:016x}.log")
+}
+
+/// The sequence in a segment's file name (without directory).
+pub(crate) fn sequence(file_name: &str) -> Option<u64> {
+    let digits = file_name.strip_suffix(".log")?;
+    if digits.len() == 16 {
+        u64::from_str_radix(digits, 16).ok()
+    } else {
+        None
+    }
+}
+
+/// Reads and checks the head of a segment.
+pub(crate) fn read_head(
+    disk: &dyn Disk,
+    file: &dyn DiskFile,
+    disk_uuid: &[u8; 16],
+    wanted: u64,
+) -> Result<Head> {
+    let path = || disk.describe(&name(wanted));
+    let damaged = |what: &str| Error::Corrupt {
+        file: path(),
+        offset: 0,
+        what: what.to_owned(),
+        remedy: REPLACE_MEMBER,
+    };
+    let mut sector = [0; SECTOR];
+    read_exact(file, 0, &mut sector).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => damaged("the file is shorter than its head"),
+        _ => Error::io("read", path(), error),
+    })?;
+    if sector[..8] != MAGIC {
+        return Err(damaged(
+            "the file does not begin with the mark of a log segment",
+        ));
+    }
+    let mut cursor = Cursor(&sector[8..16 + FIELDS]);
+    let (Some(found), Some(sum)) = (cursor.u32(), cursor.u32()) else {
+        return Err(damaged("the head is short"));
+    };
+    if found > FORMAT {
+        return Err(Error::TooNew {
+            file: path(),
+            found,
+            supported: FORMAT,
+        });
+    }
+    if checksum(found, cursor.0) != sum {
+        return Err(damaged("the head does not match its checksum"));
+    }
+    let head = parse_fields(cursor).ok_or_else(|| damaged("the head is short"))?;
+    if head.disk_uuid != *disk_uuid {
+        return Err(Error::Foreign {
+            file: path(),
+            what: "this segment was written on another disk".to_owned(),
+            remedy: "never mix the files of two data directories: restore this directory as a whole, or remove the member and add it again with an empty one",
+        });
+    }
+    if head.sequence != wanted {
+        return Err(damaged(
+            "the file was renamed: its head carries another sequence",
+        ));
+    }
+    Ok(head)
+}
+
+fn parse_fields(mut cursor: Cursor<'_>) -> Option<Head> {
+    Some(Head {
+        sequence: cursor.u64()?,
+        disk_uuid: cursor.take(16)?.try_into().ok()?,
+        first_batch: cursor.u64()?,
+        hard_state: HardState {
+            term: cursor.u64()?,
+            vote: cursor.u64()?,
+            commit: cursor.u64()?,
+        },
+        before: Position {
+            index: cursor.u64()?,
+            term: cursor.u64()?,
+        },
+        reset: cursor.u32()? & FLAG_RESET != 0,
+    })
+}
+
+/// A file of zeros that waits to become a segment.
+#[derive(Debug)]
+struct Blank {
+    name: String,
+    file: Arc<dyn DiskFile>,
+    length: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    blank: Option<Blank>,
+    made: u64,
+}
+
+/// Writes zeros ahead of use. Clones share one slot: a background thread prepares, the log takes.
+#[derive(Clone, Debug)]
+pub struct Preparer {
+    disk: Arc<dyn Disk>,
+    segment_bytes: u64,
+    slot: Arc<Mutex<Slot>>,
+}
+
+impl Preparer {
+    pub(crate) fn new(disk: Arc<dyn Disk>, segment_bytes: u64) -> Self {
+        let slot = Arc::new(Mutex::new(Slot {
+            blank: None,
+            made: 0,
+        }));
+        Self {
+            disk,
+            segment_bytes,
+            slot,
+        }
+    }
+
+    /// Writes and syncs the next segment's zeros, if none waits. Slow (64 MiB by default):
+    /// call it from a background thread, once after each [`crate::disk::Log::wants_segment`].
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Io`], [`Error::Sync`]. A full disk is not fatal here: the log
+    /// goes on in the current segment and tries again itself at its end.
+    pub fn prepare(&self) -> Result<()> {
+        if self.is_ready() {
+            return Ok(());
+        }
+        let blank = self.blank(self.segment_bytes)?;
+        let surplus = {
+            let mut slot = self.slot();
+            if slot.blank.is_none() {
+                slot.blank = Some(blank);
+                None
+            } else {
+                Some(blank)
+            }
+        };
+        match surplus {
+            Some(blank) => frame::remove_if_there(&*self.disk, &blank.name),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a prepared segment waits.
+    pub fn is_ready(&self) -> bool {
+        self.slot().blank.is_some()
+    }
+
+    /// A file of zeros of at least `bytes`: the waiting one, or a new one.
+    fn take(&self, bytes: u64) -> Result<Blank> {
+        let waiting = {
+            let mut slot = self.slot();
+            if slot
+                .blank
+                .as_ref()
+                .is_some_and(|blank| blank.length >= bytes)
+            {
+                slot.blank.take()
+            } else {
+                None
+            }
+        };
+        match waiting {
+            Some(blank) => Ok(blank),
+            None => self.blank(self.segment_bytes.max(bytes)),
+        }
+    }
+
+    fn blank(&self, length: u64) -> Result<Blank> {
+        let length = length.next_multiple_of(SECTOR as u64);
+        let name = {
+            let mut slot = self.slot();
+            slot.made += 1;
+            format!("{LOG}/blank-{}.tmp", slot.made)
+        };
+        let path = || self.disk.describe(&name);
+        let file = self
+            .disk
+            .create(&name)
+            .map_err(|e| Error::io("create", path(), e))?;
+        let mut at = 0;
+        while at < length {
+            let n = (length - at).min(ZEROS.len() as u64);
+            let zeros = &ZEROS[..usize::try_from(n).unwrap_or(ZEROS.len())];
+            if let Err(error) = file.write_at(at, zeros) {
+                // Give the space back; the error to report is the first one.
+                let _ = self.disk.remove(&name);
+                return Err(Error::io("write", path(), error));
+            }
+            at += n;
+        }
+        file.sync().map_err(|source| Error::Sync {
+            file: path(),
+            source,
+        })?;
+        Ok(Blank { name, file, length })
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Slot> {
+        // The slot is plain data: a panic elsewhere leaves it usable.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a segment with this head and first batch, durable under its name. Returns the file
+    /// and its length.
+    pub(crate) fn segment(&self, head: &Head, batch: &[u8]) -> Result<(Arc<dyn DiskFile>, u64)> {
+        let mut bytes = head.encode();
+        bytes.extend_from_slice(batch);
+        let blank = self.take(bytes.len() as u64)?;
+        let path = || self.disk.describe(&blank.name);
+        blank
+            .file
+            .write_at(0, &bytes)
+            .map_err(|e| Error::io("write", path(), e))?;
+        blank.file.sync().map_err(|source| Error::Sync {
+            file: path(),
+            source,
+        })?;
+        self.disk
+            .rename(&blank.name, &head.name())
+            .map_err(|e| Error::io("rename", path(), e))?;
+        frame::sync_directory(&*self.disk, LOG)?;
+        Ok((blank.file, blank.length))
+    }
+}

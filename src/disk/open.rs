@@ -1,0 +1,102 @@
+//! Opens log and checkpoints together: the one order in which a member's files come to life, for
+//! the server and the simulation alike.
+
+use super::checkpoint::{CheckpointInfo, Checkpoints};
+use super::directory::DataDirectory;
+use super::error::{Error, REPLACE_MEMBER, Result};
+use super::identity::Phase;
+use super::log::{Log, LogOptions, Position};
+use crate::raft::HardState;
+
+/// The files of a member, ready for use.
+#[derive(Debug)]
+pub struct MemberFiles {
+    /// The log; hard state and shape are read from it.
+    pub log: Log,
+    /// All checkpoints.
+    pub checkpoints: Checkpoints,
+    /// The checkpoint to start from; `None` for a joiner that has not received one yet.
+    pub checkpoint: Option<CheckpointInfo>,
+}
+
+/// Makes the files of a new member: a first checkpoint (`None` for a joiner, which waits for its
+/// leader's) and the log after it. Durable when it returns. The caller then stores an identity
+/// with [`Phase::Joining`] or [`Phase::Member`]; until then this may be done again.
+///
+/// # Errors
+/// [`Error::Misuse`] if the disk has been a member; any other of this room's.
+pub fn create_member(
+    directory: &DataDirectory,
+    first: Option<(Position, &[u8], Vec<Vec<u8>>)>,
+    hard_state: HardState,
+    options: LogOptions,
+) -> Result<MemberFiles> {
+    let Some(identity) = directory.identity() else {
+        return Err(Error::Misuse(
+            "a member's disk has an identity first".to_owned(),
+        ));
+    };
+    if identity.phase() != Phase::Standby {
+        return Err(Error::Misuse(
+            "this disk is bound to a member already".to_owned(),
+        ));
+    }
+    let checkpoints = Checkpoints::new(directory.disk().clone());
+    checkpoints.clear()?;
+    let mut floor = Position::default();
+    let mut checkpoint = None;
+    if let Some((position, meta, chunks)) = first {
+        checkpoint = Some(checkpoints.write(position, meta, chunks)?);
+        floor = position;
+    }
+    let log = Log::create(
+        directory.disk().clone(),
+        identity.uuid(),
+        hard_state,
+        floor,
+        options,
+    )?;
+    Ok(MemberFiles {
+        log,
+        checkpoints,
+        checkpoint,
+    })
+}
+
+/// Opens the files of a member: checks the whole log, chooses the checkpoint to start from, and
+/// finishes the installation of a received one that a crash interrupted.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the log does not reach from the checkpoint on, or any other damage.
+pub fn open_member(directory: &DataDirectory, options: LogOptions) -> Result<MemberFiles> {
+    let disk = directory.disk();
+    let Some(identity) = directory.identity() else {
+        return Err(Error::Misuse("a member's disk has an identity".to_owned()));
+    };
+    let mut log = Log::open(disk.clone(), identity.uuid(), options)?;
+    let checkpoints = Checkpoints::new(disk.clone());
+    let shape = log.shape();
+    let checkpoint = checkpoints.select(&shape)?;
+    let start = checkpoint.map(|info| info.position).unwrap_or_default();
+    if shape.term(start.index) != Some(start.term) {
+        let received = checkpoint.is_some_and(|info| info.received);
+        if !received || start.index < shape.floor() {
+            return Err(Error::Corrupt {
+                file: disk.describe("log"),
+                offset: 0,
+                what: format!(
+                    "log lost: it holds {} to {} and does not continue the checkpoint at {start}",
+                    shape.floor() + 1,
+                    shape.last()
+                ),
+                remedy: REPLACE_MEMBER,
+            });
+        }
+        log.reset(start)?;
+    }
+    Ok(MemberFiles {
+        log,
+        checkpoints,
+        checkpoint,
+    })
+}
