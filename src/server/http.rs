@@ -17,7 +17,7 @@ use super::handle::{Health, Phase, Role};
 use super::metrics::{Text, write_process};
 
 /// Everything of this file, for the client port and the metrics port.
-pub fn router(services: Services) -> Router {
+pub(crate) fn router(services: Services) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/livez", get(live))

@@ -20,11 +20,11 @@ use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
 
 /// The etcd level that this server speaks: what `Status.version` and `/version` say.
-pub const VERSION: &str = "3.7.3";
+pub(crate) const VERSION: &str = "3.7.3";
 
 /// All services of the client port; cheap to clone.
 #[derive(Clone)]
-pub struct Services {
+pub(crate) struct Services {
     pub(super) shared: Arc<Shared>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Shared {
 impl Services {
     /// Services over this member.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         member: MemberHandle,
         config: &Config,
         metrics: Arc<ClientMetrics>,
@@ -77,25 +77,25 @@ impl Services {
 
     /// The member behind the services.
     #[must_use]
-    pub fn member(&self) -> &MemberHandle {
+    pub(crate) fn member(&self) -> &MemberHandle {
         &self.shared.member
     }
 
     /// The port's counters.
     #[must_use]
-    pub fn metrics(&self) -> &Arc<ClientMetrics> {
+    pub(crate) fn metrics(&self) -> &Arc<ClientMetrics> {
         &self.shared.metrics
     }
 
     /// Largest size of the store in bytes; absent: unlimited.
     #[must_use]
-    pub fn quota_bytes(&self) -> Option<u64> {
+    pub(crate) fn quota_bytes(&self) -> Option<u64> {
         self.shared.limits.quota_bytes
     }
 
     /// Largest request in bytes.
     #[must_use]
-    pub fn max_request_bytes(&self) -> usize {
+    pub(crate) fn max_request_bytes(&self) -> usize {
         usize::try_from(self.shared.limits.max_request_bytes).unwrap_or(usize::MAX)
     }
 

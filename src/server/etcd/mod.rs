@@ -13,7 +13,7 @@ mod maintenance;
 mod refused;
 mod watch;
 
-pub use call::{Services, VERSION};
+pub(crate) use call::{Services, VERSION};
 pub(super) use maintenance::STORAGE_VERSION;
 
 use crate::wire::etcd::cluster_server::ClusterServer;
@@ -27,7 +27,7 @@ use crate::wire::health::health_server::HealthServer;
 const OVERHEAD: usize = 512 << 10;
 
 /// Every gRPC service, and a clear refusal for those of etcd's that are not built.
-pub fn router(services: &Services) -> axum::Router {
+pub(crate) fn router(services: &Services) -> axum::Router {
     let limit = services.max_request_bytes() + OVERHEAD;
     let mut routes = tonic::service::Routes::builder();
     routes
@@ -37,5 +37,9 @@ pub fn router(services: &Services) -> axum::Router {
         .add_service(ClusterServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(MaintenanceServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(HealthServer::new(services.clone()));
-    routes.routes().into_axum_router().fallback(refused::answer)
+    routes
+        .routes()
+        .into_axum_router()
+        .fallback(refused::answer)
+        .layer(tower::util::MapResponseLayer::new(refused::too_large))
 }

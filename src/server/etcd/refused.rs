@@ -51,6 +51,43 @@ fn refusal(path: &str) -> Response<Body> {
     response
 }
 
+/// A message above the port's limit, in the words and with the code of gRPC for Go: tonic's code
+/// for it is the one by which clients know a compacted revision.
+pub(super) fn too_large(mut response: Response<Body>) -> Response<Body> {
+    let code = response
+        .headers()
+        .get("grpc-status")
+        .map(HeaderValue::as_bytes);
+    if code != Some(b"11") {
+        return response;
+    }
+    let text = response
+        .headers()
+        .get("grpc-message")
+        .map_or(&b""[..], HeaderValue::as_bytes);
+    let text = String::from_utf8_lossy(text);
+    if !text.contains("decoded%20message%20length%20too%20large") {
+        return response;
+    }
+    let numbers: Vec<&str> = text
+        .split("%20")
+        .filter(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()))
+        .collect();
+    let message = match numbers[..] {
+        [found, limit] => format!("grpc: received message larger than max ({found} vs. {limit})"),
+        _ => "grpc: received message larger than max".to_owned(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(
+        "grpc-status",
+        HeaderValue::from(Code::ResourceExhausted as i32),
+    );
+    if let Ok(message) = HeaderValue::from_str(&message) {
+        headers.insert("grpc-message", message);
+    }
+    response
+}
+
 #[cfg(test)]
 mod tests {
     use super::{NOT_BUILT, refusal};

@@ -230,6 +230,7 @@ impl Conversation {
             start_revision: request.start_revision,
             prev_kv: request.prev_kv,
         };
+        let next_id = self.next_id;
         let id = if request.watch_id == 0 {
             self.free_id()
         } else {
@@ -248,6 +249,8 @@ impl Conversation {
                 self.gauge.watchers(1);
             }
             Err(error) => {
+                // A refused watcher uses no number up.
+                self.next_id = next_id;
                 answer.watch_id = NO_WATCHER;
                 answer.canceled = true;
                 answer.cancel_reason = reason(error).to_owned();
