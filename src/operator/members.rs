@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use tonic::{Code, Status};
 
-use super::platform::Failure;
+use super::platform::{Act, Failure};
+use crate::plan::{Action, Fence};
 use crate::server::member_client::MemberClient;
 use crate::server::operator_auth::Key;
 use crate::wire::member as proto;
@@ -87,6 +88,108 @@ impl Members {
         (described, silent)
     }
 
+    /// Carries out an act that is a call to a member; `None`: it is not one. `addresses` are those
+    /// of the last look, `urls` gives a member's peer and client URL.
+    pub async fn act(
+        &self,
+        act: &Act,
+        addresses: &BTreeMap<String, String>,
+        urls: impl Fn(&str) -> (String, String),
+    ) -> Option<Result<(), Failure>> {
+        let dial = |member: Option<&str>| {
+            let Some(member) = member else {
+                return Err(Failure::Changed("no member leads".into()));
+            };
+            let address = addresses.get(member);
+            let address = address
+                .ok_or_else(|| Failure::Retry(format!("{member} has no address to dial")))?;
+            self.at(address)
+        };
+        let leader = act.leader.as_deref();
+        let (what, member, result) = match &act.action {
+            Action::Bootstrap {
+                member,
+                cluster_uid,
+                incarnation,
+                nonce,
+                claim_uid,
+                disk_uuid,
+                ..
+            } => {
+                let request = proto::BootstrapRequest {
+                    cluster_uid: cluster_uid.clone(),
+                    incarnation: *incarnation,
+                    nonce: nonce.clone(),
+                    claim_uid: claim_uid.clone(),
+                    disk_uuid: disk_uuid.clone(),
+                };
+                let result = match dial(Some(member)) {
+                    Ok(mut client) => client.bootstrap(request).await.map(|_| ()),
+                    Err(failure) => return Some(Err(failure)),
+                };
+                ("bootstrap", member, result)
+            }
+            Action::AddLearner {
+                member,
+                disk_uuid,
+                fence,
+            } => {
+                let (peer_url, client_url) = urls(member);
+                let request = proto::AddLearnerRequest {
+                    fence: Some(wire(*fence)),
+                    name: member.clone(),
+                    peer_urls: vec![peer_url],
+                    disk_uuid: disk_uuid.clone(),
+                    client_urls: vec![client_url],
+                };
+                let result = match dial(leader) {
+                    Ok(mut client) => client.add_learner(request).await.map(|_| ()),
+                    Err(failure) => return Some(Err(failure)),
+                };
+                ("add learner", member, result)
+            }
+            Action::Promote { member, id, fence } => {
+                let result = match dial(leader) {
+                    Ok(mut client) => client.promote(wire(*fence), *id).await.map(|_| ()),
+                    Err(failure) => return Some(Err(failure)),
+                };
+                ("promote", member, result)
+            }
+            Action::Remove { member, id, fence } => {
+                let result = match dial(leader) {
+                    Ok(mut client) => client.remove(wire(*fence), *id).await.map(|_| ()),
+                    Err(failure) => return Some(Err(failure)),
+                };
+                ("remove", member, result)
+            }
+            Action::Transfer { from, to_id, .. } => {
+                let result = match dial(Some(from)) {
+                    Ok(mut client) => client.transfer(*to_id).await.map(|_| ()),
+                    Err(failure) => return Some(Err(failure)),
+                };
+                ("transfer leadership from", from, result)
+            }
+            Action::Retire { member, .. } => {
+                let result = match dial(Some(member)) {
+                    Ok(mut client) => client.retire().await.map(|_| ()),
+                    Err(failure) => return Some(Err(failure)),
+                };
+                ("retire", member, result)
+            }
+            Action::ApplyObject(_)
+            | Action::CreateLatch { .. }
+            | Action::CreateClaim { .. }
+            | Action::GrowClaim { .. }
+            | Action::MarkClaim { .. }
+            | Action::OwnClaim { .. }
+            | Action::ApplySet { .. }
+            | Action::DeletePod { .. }
+            | Action::DeleteSet { .. }
+            | Action::DeleteClaim { .. } => return None,
+        };
+        Some(result.map_err(|status| failure(what, member, &status)))
+    }
+
     /// What one member says; a leader's word about the members is confirmed by its quorum.
     async fn describe_one(&self, address: &str) -> Result<Described, String> {
         let mut client = self.at(address).map_err(|failure| failure.to_string())?;
@@ -122,6 +225,13 @@ async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, S
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(status)) => Err(reason(&status)),
         Err(_) => Err(format!("no answer in {} ms", DESCRIBE.as_millis())),
+    }
+}
+
+fn wire(fence: Fence) -> proto::Fence {
+    proto::Fence {
+        configuration_index: fence.configuration_index,
+        epoch: fence.epoch,
     }
 }
 

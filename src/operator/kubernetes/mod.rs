@@ -2,6 +2,7 @@
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
 pub mod cache;
+mod facts;
 pub mod lease;
 pub mod objects;
 pub mod passes;

@@ -9,10 +9,8 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::crd::MANAGER as FIELD_MANAGER;
 use crate::operator::platform::Failure;
-
-/// The one field manager of everything that the operator writes.
-pub const FIELD_MANAGER: &str = "quorate";
 
 /// Whose an object must be before it is written.
 #[derive(Clone, Copy, Debug)]

@@ -11,15 +11,13 @@ use super::console::Console;
 use super::home::{self, ClaimState, Home, LatchRecord, Ports, SetRecord};
 use super::pods::{PodView, Pods};
 use crate::crd::{EtcdCluster, EtcdClusterStatus};
-use crate::operator::members::{Described, Members, failure};
+use crate::operator::members::{Described, Members};
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
 use crate::plan::{
-    self, Action, ClaimFacts, Fence, InvalidCluster, Latch, Observed, Owner, PodFacts, PodPhase,
-    SetFacts,
+    self, Action, ClaimFacts, InvalidCluster, Latch, Observed, Owner, PodFacts, PodPhase, SetFacts,
 };
 use crate::server::operator_auth::Key;
-use crate::wire::member as proto;
 
 /// Every resource of this machine is in this namespace.
 const NAMESPACE: &str = "local";
@@ -351,79 +349,6 @@ impl Local {
             .and_then(|seen| seen.observed.cluster.as_ref().ok());
         seen.map_or(0, |cluster| cluster.storage_bytes)
     }
-
-    /// Calls that go to a member: its own, or the leader's.
-    async fn member_act(&mut self, act: &Act) -> Result<(), Failure> {
-        let done = |result: Result<(), tonic::Status>, what: &str, member: &str| {
-            result.map_err(|status| failure(what, member, &status))
-        };
-        let leader = act.leader.clone().unwrap_or_default();
-        match &act.action {
-            Action::Bootstrap {
-                member,
-                cluster_uid,
-                incarnation,
-                nonce,
-                claim_uid,
-                disk_uuid,
-                ..
-            } => {
-                let request = proto::BootstrapRequest {
-                    cluster_uid: cluster_uid.clone(),
-                    incarnation: *incarnation,
-                    nonce: nonce.clone(),
-                    claim_uid: claim_uid.clone(),
-                    disk_uuid: disk_uuid.clone(),
-                };
-                let answer = self.dial(member)?.bootstrap(request).await;
-                done(answer.map(|_| ()), "bootstrap", member)
-            }
-            Action::AddLearner {
-                member,
-                disk_uuid,
-                fence,
-            } => {
-                let ports = self.home.ports(member).map_err(broken)?;
-                let request = proto::AddLearnerRequest {
-                    fence: Some(wire_fence(*fence)),
-                    name: member.clone(),
-                    peer_urls: vec![ports.peer_url()],
-                    disk_uuid: disk_uuid.clone(),
-                    client_urls: vec![ports.client_url()],
-                };
-                let answer = self.dial(&leader)?.add_learner(request).await;
-                done(answer.map(|_| ()), "add learner", member)
-            }
-            Action::Promote { member, id, fence } => {
-                let answer = self.dial(&leader)?.promote(wire_fence(*fence), *id).await;
-                done(answer.map(|_| ()), "promote", member)
-            }
-            Action::Remove { member, id, fence } => {
-                let answer = self.dial(&leader)?.remove(wire_fence(*fence), *id).await;
-                done(answer.map(|_| ()), "remove", member)
-            }
-            Action::Transfer { from, to_id, .. } => {
-                let answer = self.dial(from)?.transfer(*to_id).await;
-                done(answer.map(|_| ()), "transfer leadership from", from)
-            }
-            Action::Retire { member, .. } => {
-                let answer = self.dial(member)?.retire().await;
-                done(answer.map(|_| ()), "retire", member)
-            }
-            _ => self.local_act(&act.action),
-        }
-    }
-
-    fn dial(
-        &mut self,
-        member: &str,
-    ) -> Result<crate::server::member_client::MemberClient, Failure> {
-        if member.is_empty() {
-            return Err(Failure::Changed("no member leads".into()));
-        }
-        let ports = self.home.ports(member).map_err(broken)?;
-        self.members.at(&ports.peer_address())
-    }
 }
 
 impl Platform for Local {
@@ -434,7 +359,19 @@ impl Platform for Local {
     }
 
     async fn act(&mut self, act: &Act) -> Result<(), Failure> {
-        self.member_act(act).await
+        let state = self.home.state();
+        let addresses = |(name, ports): (&String, &Ports)| (name.clone(), ports.peer_address());
+        let addresses = state.ports.iter().map(addresses).collect();
+        let urls = |member: &str| {
+            let ports = state.ports.get(member).copied();
+            ports
+                .map(|ports| (ports.peer_url(), ports.client_url()))
+                .unwrap_or_default()
+        };
+        match self.members.act(act, &addresses, urls).await {
+            Some(done) => done,
+            None => self.local_act(&act.action),
+        }
     }
 
     async fn report(&mut self, report: &Report) -> Result<(), Failure> {
@@ -563,13 +500,6 @@ fn facts(said: &Described) -> plan::Description {
 
 fn pid(pod: &PodView) -> Option<u32> {
     pod.process.as_ref().and_then(|process| process.pid)
-}
-
-fn wire_fence(fence: Fence) -> proto::Fence {
-    proto::Fence {
-        configuration_index: fence.configuration_index,
-        epoch: fence.epoch,
-    }
 }
 
 fn broken(error: home::Error) -> Failure {

@@ -1,0 +1,277 @@
+//! From Kubernetes' objects to the facts that a plan takes. Only reading and translating.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    ContainerStatus, Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
+    PersistentVolumeClaim, Pod,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use crate::crd::{ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, bytes_of};
+use crate::operator::describe;
+use crate::plan::{
+    ClaimFacts, ClaimState, Exit, NodeFacts, ObjectFacts, Owner, PodFacts, PodPhase, SetFacts,
+};
+
+/// Taint that says that nothing runs on a node any more.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// Words of a pod that cannot start are cut here.
+const WAITING_MAX: usize = 300;
+
+/// Whose an object is, for the resource with this name and UID.
+pub(super) fn owner(meta: &ObjectMeta, name: &str, uid: &str) -> Owner {
+    let mut owners = meta.owner_references.iter().flatten();
+    match owners.find(|owner| owner.controller == Some(true)) {
+        None => Owner::Nobody,
+        Some(owner) if owner.uid == uid => Owner::Ours,
+        Some(owner) if owner.kind == "EtcdCluster" && owner.name == name => Owner::EarlierLife,
+        Some(owner) => Owner::Other(format!("{} {}", owner.kind, owner.name)),
+    }
+}
+
+/// An object beside the members.
+pub(super) fn object(meta: &ObjectMeta, name: &str, uid: &str) -> ObjectFacts {
+    ObjectFacts {
+        owner: owner(meta, name, uid),
+        terminating: meta.deletion_timestamp.is_some(),
+        inputs: annotation(meta, ANNOTATION_INPUTS),
+    }
+}
+
+/// A member's set.
+pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
+    let meta = &set.metadata;
+    SetFacts {
+        uid: meta.uid.clone().unwrap_or_default(),
+        owner: owner(meta, name, uid),
+        terminating: meta.deletion_timestamp.is_some(),
+        inputs: annotation(meta, ANNOTATION_INPUTS),
+        created_ms: milliseconds(meta.creation_timestamp.as_ref()),
+    }
+}
+
+/// A member's pod.
+pub(super) fn pod(pod: &Pod) -> PodFacts {
+    let meta = &pod.metadata;
+    let status = pod.status.as_ref();
+    let container = status
+        .and_then(|status| status.container_statuses.as_ref())
+        .and_then(|all| all.first());
+    let running = container.and_then(|container| container.state.as_ref()?.running.as_ref());
+    let phase = match status.and_then(|status| status.phase.as_deref()) {
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded" | "Failed") => PodPhase::Ended,
+        Some("Unknown") => PodPhase::Unknown,
+        _ => PodPhase::Pending,
+    };
+    PodFacts {
+        uid: meta.uid.clone().unwrap_or_default(),
+        phase,
+        ready: condition(pod, "Ready").is_some_and(|(holds, _)| holds),
+        terminating: meta.deletion_timestamp.is_some(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        inputs: annotation(meta, ANNOTATION_INPUTS),
+        created_ms: milliseconds(meta.creation_timestamp.as_ref()),
+        started_ms: running.map(|running| milliseconds(running.started_at.as_ref())),
+        waiting: waiting(pod, container),
+        last_exit: container.and_then(last_exit),
+    }
+}
+
+/// Why a pod does not run, in Kubernetes' own words.
+fn waiting(pod: &Pod, container: Option<&ContainerStatus>) -> Option<String> {
+    let text = |reason: &str, message: Option<&str>| match message {
+        Some(message) if !message.is_empty() => format!("{reason}: {message}"),
+        _ => reason.to_owned(),
+    };
+    if let Some((false, message)) = condition(pod, "PodScheduled") {
+        return Some(cut(text("Unschedulable", message.as_deref())));
+    }
+    let waiting = container?.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref()?;
+    // Every container begins so; it is no news.
+    if matches!(reason, "ContainerCreating" | "PodInitializing") {
+        return None;
+    }
+    Some(cut(text(reason, waiting.message.as_deref())))
+}
+
+fn condition(pod: &Pod, type_: &str) -> Option<(bool, Option<String>)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let condition = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)?;
+    Some((condition.status == "True", condition.message.clone()))
+}
+
+fn last_exit(container: &ContainerStatus) -> Option<Exit> {
+    let ended = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
+        state.as_ref().and_then(|state| state.terminated.clone())
+    };
+    let ended = ended(&container.state).or_else(|| ended(&container.last_state))?;
+    Some(describe::exit(ended.exit_code, ended.message.as_deref()))
+}
+
+/// A member's claim. Its volume is lost if the claim says so, or if no Node that exists can
+/// satisfy the volume's affinity.
+pub(super) fn claim(
+    claim: &PersistentVolumeClaim,
+    cluster_uid: &str,
+    volume: Option<&PersistentVolume>,
+    nodes: &[Node],
+) -> ClaimFacts {
+    let meta = &claim.metadata;
+    let phase = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let volume_gone = match (phase, volume) {
+        (Some("Lost"), _) => Some("the claim is Lost: its volume does not exist any more".into()),
+        (_, Some(volume)) => unreachable(volume, nodes),
+        _ => None,
+    };
+    let requested = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    let requested = requested.and_then(|requests| requests.get("storage"));
+    let owners = meta.owner_references.iter().flatten();
+    ClaimFacts {
+        uid: meta.uid.clone().unwrap_or_default(),
+        cluster_uid: label(meta, LABEL_CLUSTER_UID),
+        member: label(meta, LABEL_MEMBER),
+        state: match label(meta, LABEL_CLAIM_STATE).as_deref() {
+            None => ClaimState::New,
+            Some("retired") => ClaimState::Retired,
+            // A word of a newer operator: whatever it means, the disk was used.
+            Some(_) => ClaimState::Joined,
+        },
+        terminating: meta.deletion_timestamp.is_some(),
+        bound: phase == Some("Bound"),
+        volume_gone,
+        requested_bytes: requested
+            .and_then(|size| bytes_of(&size.0).ok())
+            .unwrap_or(0),
+        owned: owners.into_iter().any(|owner| owner.uid == cluster_uid),
+    }
+}
+
+/// Why no Node can ever run a pod with this volume, if none can.
+fn unreachable(volume: &PersistentVolume, nodes: &[Node]) -> Option<String> {
+    let affinity = volume
+        .spec
+        .as_ref()?
+        .node_affinity
+        .as_ref()?
+        .required
+        .as_ref()?;
+    let terms = &affinity.node_selector_terms;
+    // Without any Node in view nothing is known.
+    if nodes.is_empty()
+        || nodes
+            .iter()
+            .any(|node| terms.iter().any(|term| fits(term, node)))
+    {
+        return None;
+    }
+    let name = volume.metadata.name.clone().unwrap_or_default();
+    Some(format!(
+        "no Node that exists satisfies the affinity of volume {name}"
+    ))
+}
+
+fn fits(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let fields = BTreeMap::from([("metadata.name".to_owned(), name)]);
+    let all = |requirements: &Option<Vec<NodeSelectorRequirement>>, values: &BTreeMap<_, _>| {
+        requirements
+            .iter()
+            .flatten()
+            .all(|requirement| meets(requirement, values))
+    };
+    // A term without any requirement matches nothing, as the scheduler has it.
+    let empty = term.match_expressions.iter().flatten().next().is_none()
+        && term.match_fields.iter().flatten().next().is_none();
+    !empty && all(&term.match_expressions, &labels) && all(&term.match_fields, &fields)
+}
+
+fn meets(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+    let value = labels.get(&requirement.key);
+    let wanted = requirement.values.as_deref().unwrap_or_default();
+    let number = |text: &str| text.parse::<i64>().ok();
+    let compare = |greater: bool| {
+        let (Some(own), Some(bound)) = (
+            value.and_then(|own| number(own)),
+            wanted.first().and_then(|bound| number(bound)),
+        ) else {
+            return false;
+        };
+        if greater { own > bound } else { own < bound }
+    };
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(|value| wanted.contains(value)),
+        "NotIn" => value.is_none_or(|value| !wanted.contains(value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(true),
+        "Lt" => compare(false),
+        // An operator that is not known here is no evidence of a lost disk.
+        _ => true,
+    }
+}
+
+/// A Node.
+pub(super) fn node(node: &Node) -> NodeFacts {
+    let spec = node.spec.as_ref();
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    let mut taints = spec
+        .and_then(|spec| spec.taints.as_ref())
+        .into_iter()
+        .flatten();
+    NodeFacts {
+        ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+        out_of_service: taints.any(|taint| taint.key == OUT_OF_SERVICE),
+    }
+}
+
+/// A label's value.
+pub(super) fn label(meta: &ObjectMeta, key: &str) -> Option<String> {
+    meta.labels
+        .as_ref()
+        .and_then(|labels| labels.get(key).cloned())
+}
+
+fn annotation(meta: &ObjectMeta, key: &str) -> Option<String> {
+    meta.annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(key).cloned())
+}
+
+fn milliseconds(time: Option<&Time>) -> u64 {
+    time.and_then(|time| u64::try_from(time.0.as_millisecond()).ok())
+        .unwrap_or(0)
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > WAITING_MAX {
+        let mut end = WAITING_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "facts_test.rs"]
+mod tests;

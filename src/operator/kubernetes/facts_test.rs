@@ -1,0 +1,164 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("a valid object")
+}
+
+#[test]
+fn owners_are_told_apart() {
+    let meta = |kind: &str, name: &str, uid: &str| -> ObjectMeta {
+        of(json!({"ownerReferences": [
+            {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "u1"},
+            {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": true}]}))
+    };
+    assert_eq!(
+        owner(&meta("EtcdCluster", "demo", "u1"), "demo", "u1"),
+        Owner::Ours
+    );
+    assert_eq!(
+        owner(&meta("EtcdCluster", "demo", "u0"), "demo", "u1"),
+        Owner::EarlierLife
+    );
+    let other = Owner::Other("StatefulSet web".into());
+    assert_eq!(
+        owner(&meta("StatefulSet", "web", "u9"), "demo", "u1"),
+        other
+    );
+    assert_eq!(owner(&ObjectMeta::default(), "demo", "u1"), Owner::Nobody);
+}
+
+#[test]
+fn a_pod_that_cannot_be_placed_says_why() {
+    let facts = pod(&of(json!({
+        "metadata": {"uid": "p1", "creationTimestamp": "1970-01-01T00:00:05Z"},
+        "status": {"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]}
+    })));
+    assert_eq!(facts.phase, PodPhase::Pending);
+    assert_eq!(
+        facts.waiting.as_deref(),
+        Some("Unschedulable: 0/2 nodes are available")
+    );
+    assert_eq!(
+        (facts.created_ms, facts.started_ms, facts.ready),
+        (5000, None, false)
+    );
+}
+
+#[test]
+fn a_pod_that_ended_says_how_and_a_bad_image_is_named() {
+    let facts = pod(&of(json!({
+        "metadata": {"uid": "p1"},
+        "spec": {"nodeName": "node-a", "containers": []},
+        "status": {"phase": "Running", "containerStatuses": [{
+            "name": "member", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+            "lastState": {"terminated": {"exitCode": 20, "message": "{\"class\":\"corrupt\"}"}}}]}
+    })));
+    assert_eq!(facts.last_exit, Some(Exit::Corrupt));
+    assert_eq!(
+        facts.waiting.as_deref(),
+        Some("CrashLoopBackOff: back-off 40s")
+    );
+    assert_eq!(facts.node.as_deref(), Some("node-a"));
+}
+
+#[test]
+fn a_running_pod_waits_for_nothing() {
+    let facts = pod(&of(json!({
+        "metadata": {"uid": "p1", "annotations": {"quorate.dev/inputs": "h"}},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "member", "image": "i", "imageID": "", "ready": true,
+            "restartCount": 0, "state": {"running": {"startedAt": "1970-01-01T00:00:09Z"}}}]}
+    })));
+    assert_eq!(
+        (facts.started_ms, facts.waiting, facts.ready),
+        (Some(9000), None, true)
+    );
+    assert_eq!(facts.inputs.as_deref(), Some("h"));
+}
+
+fn volume(expression: Value) -> PersistentVolume {
+    of(
+        json!({"metadata": {"name": "pv1"}, "spec": {"nodeAffinity": {"required": {
+        "nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}}),
+    )
+}
+
+fn named(name: &str) -> Node {
+    of(json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}))
+}
+
+#[test]
+fn a_volume_that_no_node_can_reach_is_gone() {
+    let on_a = volume(json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}));
+    let facts = |volume: Option<&PersistentVolume>, nodes: &[Node]| {
+        claim(
+            &of(json!({"metadata": {}, "status": {"phase": "Bound"}})),
+            "u1",
+            volume,
+            nodes,
+        )
+    };
+    assert_eq!(
+        facts(Some(&on_a), &[named("a"), named("b")]).volume_gone,
+        None
+    );
+    let gone = facts(Some(&on_a), &[named("b")]).volume_gone;
+    assert_eq!(
+        gone.as_deref(),
+        Some("no Node that exists satisfies the affinity of volume pv1")
+    );
+    assert_eq!(
+        facts(Some(&on_a), &[]).volume_gone,
+        None,
+        "no Node in view is no evidence"
+    );
+    let odd = volume(json!({"key": "kubernetes.io/hostname", "operator": "Near", "values": ["a"]}));
+    assert_eq!(facts(Some(&odd), &[named("b")]).volume_gone, None);
+    let anywhere: PersistentVolume = of(json!({"metadata": {"name": "pv2"}, "spec": {}}));
+    assert_eq!(facts(Some(&anywhere), &[named("b")]).volume_gone, None);
+}
+
+#[test]
+fn a_claim_tells_whose_it_is_and_what_it_has_been() {
+    let facts = claim(
+        &of(json!({
+            "metadata": {"uid": "c1",
+                "labels": {"quorate.dev/cluster-uid": "u1", "quorate.dev/member": "demo-1",
+                    "quorate.dev/claim-state": "joined"},
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "EtcdCluster", "name": "demo", "uid": "u1"}]},
+            "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+            "status": {"phase": "Lost"}
+        })),
+        "u1",
+        None,
+        &[],
+    );
+    assert_eq!(
+        (facts.state, facts.owned, facts.bound),
+        (ClaimState::Joined, true, false)
+    );
+    assert_eq!(
+        (facts.member.as_deref(), facts.requested_bytes),
+        (Some("demo-1"), 1 << 30)
+    );
+    assert!(facts.volume_gone.is_some_and(|why| why.contains("Lost")));
+}
+
+#[test]
+fn nodes_report_or_do_not() {
+    let facts = node(&of(json!({
+        "metadata": {"name": "a"},
+        "spec": {"unschedulable": true, "taints": [
+            {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    })));
+    assert_eq!(
+        (facts.ready, facts.unschedulable, facts.out_of_service),
+        (false, true, true)
+    );
+}
