@@ -3,6 +3,8 @@
 pub mod describe;
 pub mod generate;
 mod local;
+mod logging;
+mod operator;
 pub mod witness;
 
 use std::ffi::{OsStr, OsString};
@@ -17,6 +19,7 @@ type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
 /// Every subcommand, in the order of the help text.
 const SUBCOMMANDS: &[Subcommand] = &[
+    ("operator", "runs EtcdClusters on Kubernetes", operator::run),
     (
         "local",
         "a cluster as processes of this machine, by the operator's own plan",

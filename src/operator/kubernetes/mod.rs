@@ -1,9 +1,14 @@
 //! The operator's platform on Kubernetes: caches and live reads, server-side apply, the Lease,
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
+mod act;
 pub mod cache;
 mod facts;
 pub mod lease;
 pub mod objects;
 pub mod passes;
+mod platform;
 pub mod probes;
+mod run;
+
+pub use run::{Error, Options, run};

@@ -1,0 +1,25 @@
+//! The log of the operator: one line an event on standard error. `RUST_LOG` chooses what is in it.
+
+use tracing_subscriber::EnvFilter;
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// For collectors: one JSON object a line.
+    Json,
+}
+
+/// Starts logging; `info` and up unless `RUST_LOG` says otherwise.
+pub(super) fn start(format: Format) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    // A second start (in tests) keeps the first.
+    let _ = match format {
+        Format::Text => builder.with_ansi(false).try_init(),
+        Format::Json => builder.json().try_init(),
+    };
+}

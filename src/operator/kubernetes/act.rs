@@ -1,0 +1,173 @@
+//! Acts on objects: each is one change of one object, applied to or deleted from the live state
+//! with the preconditions that the plan's step names. Repeating an act changes nothing more.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::objects::{Owned, apply, create, delete, failure};
+use super::platform::OneCluster;
+use crate::build;
+use crate::crd::{
+    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, MANAGER, ValidatedCluster, operator_secret_name,
+    peers_service_name, pod_name,
+};
+use crate::operator::platform::Failure;
+use crate::plan::{Action, ClaimState, ObjectKey, ObjectKind};
+
+/// Carries out an act that is not a call to a member.
+pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), Failure> {
+    let Some(cluster) = one.seen.as_ref().and_then(|view| view.cluster.as_ref()) else {
+        return Err(Failure::Changed("the resource is not valid".into()));
+    };
+    let client = &one.shared.client;
+    let namespace = one.key.0.as_str();
+    let ours = Owned::Controller(&cluster.uid);
+    match action {
+        Action::ApplyObject(key) => apply_object(one, cluster, key).await,
+        Action::CreateLatch { seed, nonce } => {
+            let latch = build::identity_secret(cluster, 1, seed, nonce);
+            create(client, namespace, &latch, ours).await.map(|_| ())
+        }
+        Action::CreateClaim { member, .. } => {
+            let claim = build::claim(cluster, member, ClaimState::New);
+            let ours = Owned::Label(LABEL_CLUSTER_UID, &cluster.uid);
+            create(client, namespace, &claim, ours).await.map(|_| ())
+        }
+        Action::GrowClaim { claim, uid, .. } => {
+            let size = &cluster.spec.storage.size;
+            let change = json!({"spec": {"resources": {"requests": {"storage": size}}}});
+            patch_claim(one, claim, uid, change).await
+        }
+        Action::MarkClaim { claim, uid, state } => {
+            let state = match state {
+                ClaimState::New => Value::Null,
+                ClaimState::Joined => json!("joined"),
+                ClaimState::Retired => json!("retired"),
+            };
+            let change = json!({"metadata": {"labels": {LABEL_CLAIM_STATE: state}}});
+            patch_claim(one, claim, uid, change).await
+        }
+        Action::OwnClaim { claim, uid, owned } => own_claim(one, cluster, claim, uid, *owned).await,
+        Action::ApplySet { member, .. } => {
+            let set = build::stateful_set(cluster, &one.shared.settings, member);
+            apply(client, namespace, &set, ours).await.map(|_| ())
+        }
+        Action::DeletePod { member, uid } => {
+            delete::<Pod>(client, namespace, &pod_name(member), uid)
+                .await
+                .map(|_| ())
+        }
+        Action::DeleteSet { member, uid } => delete::<StatefulSet>(client, namespace, member, uid)
+            .await
+            .map(|_| ()),
+        Action::DeleteClaim { claim, uid } => {
+            delete::<PersistentVolumeClaim>(client, namespace, claim, uid)
+                .await
+                .map(|_| ())
+        }
+        Action::Bootstrap { .. }
+        | Action::AddLearner { .. }
+        | Action::Promote { .. }
+        | Action::Transfer { .. }
+        | Action::Retire { .. }
+        | Action::Remove { .. } => Err(Failure::Retry(
+            "the cluster's key has not been seen yet".into(),
+        )),
+    }
+}
+
+async fn apply_object(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    key: &ObjectKey,
+) -> Result<(), Failure> {
+    let (client, namespace) = (&one.shared.client, one.key.0.as_str());
+    let ours = Owned::Controller(&cluster.uid);
+    match key.kind {
+        ObjectKind::Secret if key.name == operator_secret_name(&cluster.name) => {
+            let secret = build::operator_secret(cluster, &kept_or_new_key(one, key).await?);
+            apply(client, namespace, &secret, ours).await.map(|_| ())
+        }
+        ObjectKind::Service => {
+            let service = if key.name == peers_service_name(&cluster.name) {
+                build::peers_service(cluster)
+            } else {
+                build::client_service(cluster)
+            };
+            apply(client, namespace, &service, ours).await.map(|_| ())
+        }
+        ObjectKind::PodDisruptionBudget => apply(client, namespace, &build::budget(cluster), ours)
+            .await
+            .map(|_| ()),
+        ObjectKind::Secret => Err(Failure::Refused(format!("there is no Secret {}", key.name))),
+    }
+}
+
+/// The key that members were started with stays; only a Secret without one gets a new key.
+async fn kept_or_new_key(one: &OneCluster, key: &ObjectKey) -> Result<String, Failure> {
+    let api: Api<Secret> = Api::namespaced(one.shared.client.clone(), &one.key.0);
+    let found = api.get_opt(&key.name).await;
+    let found = found.map_err(|error| failure("read", &key.name, &error))?;
+    let kept = found.as_ref().and_then(build::operator_key);
+    let kept = kept
+        .and_then(|key| String::from_utf8(key).ok())
+        .filter(|key| !key.is_empty());
+    let new = || {
+        format!(
+            "{}{}",
+            uuid::Uuid::new_v4().simple(),
+            uuid::Uuid::new_v4().simple()
+        )
+    };
+    Ok(kept.unwrap_or_else(new))
+}
+
+/// Changes one thing about the claim with this UID, and leaves the rest of it alone.
+async fn patch_claim(
+    one: &OneCluster,
+    claim: &str,
+    uid: &str,
+    mut change: Value,
+) -> Result<(), Failure> {
+    // Another object of this name makes the API server answer with a conflict.
+    change["metadata"]["uid"] = json!(uid);
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(one.shared.client.clone(), &one.key.0);
+    let parameters = PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..Default::default()
+    };
+    match api.patch(claim, &parameters, &Patch::Merge(&change)).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(failure("change", claim, &error)),
+    }
+}
+
+async fn own_claim(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    claim: &str,
+    uid: &str,
+    owned: bool,
+) -> Result<(), Failure> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(one.shared.client.clone(), &one.key.0);
+    let found = api
+        .get(claim)
+        .await
+        .map_err(|error| failure("read", claim, &error))?;
+    let mut owners = found.owner_references().to_vec();
+    owners.retain(|owner| owner.uid != cluster.uid);
+    if owned {
+        owners.push(build::owner(cluster, false));
+    }
+    let owners = if owners.is_empty() {
+        Value::Null
+    } else {
+        json!(owners)
+    };
+    let version = found.resource_version();
+    let change = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
+    patch_claim(one, claim, uid, change).await
+}

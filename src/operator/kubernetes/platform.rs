@@ -1,0 +1,593 @@
+//! One cluster on Kubernetes, for the length of a pass: looks through the caches or past them,
+//! applies what `build` renders, calls members at their pods' addresses, writes the status.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::DeserializeGuard;
+use kube::runtime::events::{Event as KubeEvent, EventType, Recorder};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::json;
+
+use super::cache::Cache;
+use super::facts;
+use super::lease::Leadership;
+use super::objects::failure;
+use super::passes::Key;
+use crate::build::{self, Settings};
+use crate::crd::{
+    EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER, MANAGER,
+    ValidatedCluster, latch_name, operator_secret_name,
+};
+use crate::operator::members::{Described, Members};
+use crate::operator::metrics::Metrics;
+use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
+use crate::operator::{describe, hints};
+use crate::plan::{
+    Description, InvalidCluster, Latch, NodeFacts, ObjectFacts, ObjectKey, ObjectKind, Observed,
+};
+use crate::server::operator_auth::Key as MemberKey;
+
+/// The resource as it is watched: one that cannot be read does not stop the others.
+pub(super) type Resourceful = DeserializeGuard<EtcdCluster>;
+
+/// Every cache.
+#[derive(Clone)]
+pub(super) struct Caches {
+    pub(super) clusters: Cache<Resourceful>,
+    pub(super) sets: Cache<StatefulSet>,
+    pub(super) pods: Cache<Pod>,
+    pub(super) claims: Cache<PersistentVolumeClaim>,
+    pub(super) services: Cache<Service>,
+    pub(super) secrets: Cache<Secret>,
+    pub(super) budgets: Cache<PodDisruptionBudget>,
+    pub(super) nodes: Cache<Node>,
+    pub(super) volumes: Cache<PersistentVolume>,
+}
+
+/// What all passes share.
+pub(super) struct Shared {
+    pub(super) client: Client,
+    pub(super) caches: Caches,
+    pub(super) settings: Settings,
+    pub(super) leadership: Leadership,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: Metrics,
+    memories: Mutex<BTreeMap<Key, Memory>>,
+}
+
+/// What is kept of a cluster between passes; losing it costs a connection or a status write.
+#[derive(Clone, Default)]
+struct Memory {
+    /// The key of the cluster's Secret and the connections made with it.
+    members: Option<(Vec<u8>, Members)>,
+    written: Option<Written>,
+}
+
+/// The status that this operator wrote last.
+#[derive(Clone)]
+struct Written {
+    at: Instant,
+    /// Version of the resource that the pass saw in the cache: while the cache still shows it, the
+    /// cache has not caught up with the write.
+    over: Option<String>,
+    status: EtcdClusterStatus,
+}
+
+impl Shared {
+    pub(super) fn new(
+        client: Client,
+        caches: Caches,
+        settings: Settings,
+        leadership: Leadership,
+        recorder: Recorder,
+        metrics: Metrics,
+    ) -> Self {
+        let memories = Mutex::default();
+        Self {
+            client,
+            caches,
+            settings,
+            leadership,
+            recorder,
+            metrics,
+            memories,
+        }
+    }
+
+    /// The platform of one cluster, for one pass.
+    pub(super) fn cluster(self: &Arc<Self>, key: &Key) -> OneCluster {
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = memories.entry(key.clone()).or_default().clone();
+        OneCluster {
+            shared: self.clone(),
+            key: key.clone(),
+            memory,
+            seen: None,
+        }
+    }
+
+    /// Forgets a cluster that is gone.
+    pub(super) fn forget(&self, key: &Key) {
+        self.memories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+    }
+}
+
+/// One cluster, for the length of a pass.
+pub(super) struct OneCluster {
+    pub(super) shared: Arc<Shared>,
+    pub(super) key: Key,
+    memory: Memory,
+    pub(super) seen: Option<View>,
+}
+
+/// What an act needs of the last look.
+pub(super) struct View {
+    resource: Arc<Resourceful>,
+    pub(super) cluster: Option<ValidatedCluster>,
+    pub(super) observed: Observed,
+    addresses: BTreeMap<String, String>,
+}
+
+/// The objects that one look found.
+struct Found {
+    sets: Vec<Arc<StatefulSet>>,
+    pods: Vec<Arc<Pod>>,
+    claims: Vec<Arc<PersistentVolumeClaim>>,
+    latch: Option<Secret>,
+    nodes: Vec<Arc<Node>>,
+}
+
+impl OneCluster {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.shared.client.clone(), &self.key.0)
+    }
+
+    async fn look(&mut self, look: Look, entropy: &str) -> Result<Option<Seen>, Failure> {
+        let (namespace, name) = self.key.clone();
+        let resource = match look {
+            Look::Cached => self.shared.caches.clusters.get(&namespace, &name),
+            Look::Live => {
+                let found = self.api::<Resourceful>().get_opt(&name).await;
+                found
+                    .map_err(|error| failure("read", &name, &error))?
+                    .map(Arc::new)
+            }
+        };
+        let Some(resource) = resource else {
+            return Ok(None);
+        };
+        let uid = resource.uid().unwrap_or_default();
+        let found = self.find(look, &uid).await?;
+        let (status, status_age_ms) = self.status(look, &resource);
+        let cluster = validated(&resource, &name);
+        let pods = self.pods_by_member(&found, &uid);
+        let addresses = addresses(&pods);
+        let described = self.describe(&name, &uid, &addresses).await;
+        let descriptions = same_pods(&pods, &described);
+        let newest = described
+            .values()
+            .map(|said| said.description.epoch)
+            .max()
+            .unwrap_or(0);
+        self.shared.leadership.saw_epoch(newest);
+        let valid = cluster.as_ref().ok();
+        let observed = Observed {
+            now_ms: now_ms(),
+            entropy: entropy.to_owned(),
+            epoch: self.shared.leadership.epoch(),
+            deleting: resource.meta().deletion_timestamp.is_some(),
+            client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
+            status_cluster_id: status.cluster_id.clone(),
+            hints: hints::of_status(&status),
+            latch: found
+                .latch
+                .as_ref()
+                .map(|latch| read_latch(latch, &name, &uid)),
+            wanted_objects: valid.map(build::wanted_objects).unwrap_or_default(),
+            objects: self.objects(&name, &uid),
+            wanted_inputs: valid.map(build::wanted_inputs).unwrap_or_default(),
+            sets: found
+                .sets
+                .iter()
+                .map(|set| (set.name_any(), facts::set(set, &name, &uid)))
+                .collect(),
+            pods: pods
+                .iter()
+                .map(|(member, pod)| (member.clone(), facts::pod(pod)))
+                .collect(),
+            claims: self.claims(&found, &uid),
+            nodes: nodes(&found),
+            descriptions,
+            cluster: cluster.clone(),
+        };
+        let generation = resource.meta().generation.unwrap_or(0);
+        let cluster = cluster.ok();
+        self.seen = Some(View {
+            resource,
+            cluster,
+            observed: observed.clone(),
+            addresses,
+        });
+        Ok(Some(Seen {
+            observed,
+            generation,
+            status,
+            status_age_ms,
+        }))
+    }
+
+    /// The status as stored; what this operator wrote last where the cache is still behind it.
+    fn status(&self, look: Look, resource: &Resourceful) -> (EtcdClusterStatus, Option<u64>) {
+        let stored = resource
+            .0
+            .as_ref()
+            .ok()
+            .and_then(|cluster| cluster.status.clone());
+        let written = self.memory.written.as_ref();
+        let age_ms = written.map(|written| milliseconds(written.at.elapsed()));
+        let behind = look == Look::Cached
+            && written.is_some_and(|written| written.over == resource.resource_version());
+        let status = match written {
+            Some(written) if behind => Some(written.status.clone()),
+            _ => stored,
+        };
+        (status.unwrap_or_default(), age_ms)
+    }
+
+    /// Claims and the latch are read live by every look: what is formed and what is lost is
+    /// decided on them.
+    async fn find(&self, look: Look, uid: &str) -> Result<Found, Failure> {
+        let (namespace, name) = (&self.key.0, &self.key.1);
+        let of_name = ListParams::default().labels(&format!("{LABEL_CLUSTER}={name}"));
+        let claims = live(self.api(), &of_name).await?;
+        let latch = self.api::<Secret>().get_opt(&latch_name(name)).await;
+        let latch = latch.map_err(|error| failure("read", &latch_name(name), &error))?;
+        if look == Look::Live {
+            let nodes: Api<Node> = Api::all(self.shared.client.clone());
+            return Ok(Found {
+                sets: live(self.api(), &of_name).await?,
+                pods: live(self.api(), &of_name).await?,
+                claims,
+                latch,
+                nodes: live(nodes, &ListParams::default()).await?,
+            });
+        }
+        let caches = &self.shared.caches;
+        let ours = |meta: &kube::api::ObjectMeta| {
+            meta.namespace.as_deref() == Some(namespace)
+                && (facts::label(meta, LABEL_CLUSTER).as_deref() == Some(name)
+                    || facts::label(meta, LABEL_CLUSTER_UID).as_deref() == Some(uid))
+        };
+        Ok(Found {
+            sets: caches.sets.select(|set| ours(&set.metadata)),
+            pods: caches.pods.select(|pod| ours(&pod.metadata)),
+            claims,
+            latch,
+            nodes: caches.nodes.select(|_| true),
+        })
+    }
+
+    /// The pods of this life, by member.
+    fn pods_by_member(&self, found: &Found, uid: &str) -> BTreeMap<String, Arc<Pod>> {
+        let ours = found
+            .pods
+            .iter()
+            .filter(|pod| facts::label(&pod.metadata, LABEL_CLUSTER_UID).as_deref() == Some(uid));
+        let member = |pod: &&Arc<Pod>| facts::label(&pod.metadata, LABEL_MEMBER);
+        ours.filter_map(|pod| Some((member(&pod)?, pod.clone())))
+            .collect()
+    }
+
+    fn claims(&self, found: &Found, uid: &str) -> BTreeMap<String, crate::plan::ClaimFacts> {
+        let volumes = &self.shared.caches.volumes;
+        let nodes: Vec<Node> = found.nodes.iter().map(|node| (**node).clone()).collect();
+        let facts = |claim: &Arc<PersistentVolumeClaim>| {
+            let volume = claim
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.volume_name.clone());
+            let volume = volume.and_then(|volume| {
+                volumes
+                    .select(|found| found.name_any() == volume)
+                    .into_iter()
+                    .next()
+            });
+            (
+                claim.name_any(),
+                facts::claim(claim, uid, volume.as_deref(), &nodes),
+            )
+        };
+        found.claims.iter().map(facts).collect()
+    }
+
+    fn objects(&self, name: &str, uid: &str) -> BTreeMap<ObjectKey, ObjectFacts> {
+        let caches = &self.shared.caches;
+        let namespace = &self.key.0;
+        let ours = |meta: &kube::api::ObjectMeta| {
+            meta.namespace.as_deref() == Some(namespace)
+                && facts::label(meta, LABEL_CLUSTER).as_deref() == Some(name)
+        };
+        let mut objects = BTreeMap::new();
+        let mut add = |kind, meta: &kube::api::ObjectMeta| {
+            let key = ObjectKey {
+                kind,
+                name: meta.name.clone().unwrap_or_default(),
+            };
+            objects.insert(key, facts::object(meta, name, uid));
+        };
+        for service in caches.services.select(|service| ours(&service.metadata)) {
+            add(ObjectKind::Service, &service.metadata);
+        }
+        let latch = latch_name(name);
+        for secret in caches.secrets.select(|secret| ours(&secret.metadata)) {
+            // The latch is a fact of its own.
+            if secret.name_any() != latch {
+                add(ObjectKind::Secret, &secret.metadata);
+            }
+        }
+        for budget in caches.budgets.select(|budget| ours(&budget.metadata)) {
+            add(ObjectKind::PodDisruptionBudget, &budget.metadata);
+        }
+        objects
+    }
+
+    /// What the members say; nothing before the cluster's key is there.
+    async fn describe(
+        &mut self,
+        name: &str,
+        uid: &str,
+        addresses: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, Described> {
+        let secret = self
+            .shared
+            .caches
+            .secrets
+            .get(&self.key.0, &operator_secret_name(name));
+        let key = secret
+            .filter(|secret| facts::owner(&secret.metadata, name, uid) == crate::plan::Owner::Ours)
+            .and_then(|secret| build::operator_key(&secret));
+        let Some(key) = key else {
+            return BTreeMap::new();
+        };
+        let members = match &self.memory.members {
+            Some((known, members)) if *known == key => members.clone(),
+            _ => {
+                let members = Members::new(MemberKey::new(&key));
+                self.memory.members = Some((key, members.clone()));
+                self.remember();
+                members
+            }
+        };
+        let (described, silent) = members.describe(addresses).await;
+        for (member, why) in silent {
+            tracing::debug!(cluster = %self.key.1, %member, %why, "no description");
+        }
+        described
+    }
+
+    fn remember(&self) {
+        let mut memories = self
+            .shared
+            .memories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        memories.insert(self.key.clone(), self.memory.clone());
+    }
+
+    async fn call(&self, act: &Act) -> Option<Result<(), Failure>> {
+        let view = self.seen.as_ref()?;
+        let (cluster, members) = (view.cluster.as_ref()?, self.memory.members.as_ref());
+        let urls = |member: &str| {
+            (
+                build::peer_url(cluster, member),
+                build::client_url(cluster, member),
+            )
+        };
+        match members {
+            Some((_, members)) => members.act(act, &view.addresses, urls).await,
+            None => None,
+        }
+    }
+
+    async fn write_status(&mut self, status: &EtcdClusterStatus) -> Result<(), Failure> {
+        let Some(view) = &self.seen else {
+            return Ok(());
+        };
+        let (name, over) = (&self.key.1, view.resource.resource_version());
+        let body = json!({
+            "apiVersion": EtcdCluster::api_version(&()),
+            "kind": EtcdCluster::kind(&()),
+            "metadata": {"name": name, "uid": view.resource.uid()},
+            "status": status,
+        });
+        let parameters = PatchParams::apply(MANAGER).force();
+        let api = self.api::<Resourceful>();
+        let written = api
+            .patch_status(name, &parameters, &Patch::Apply(&body))
+            .await;
+        match written {
+            Ok(_) => {}
+            // It went in the meantime.
+            Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(()),
+            Err(error) => return Err(failure("write the status of", name, &error)),
+        }
+        self.shared.metrics.status_write();
+        self.memory.written = Some(Written {
+            at: Instant::now(),
+            over,
+            status: status.clone(),
+        });
+        self.remember();
+        Ok(())
+    }
+
+    async fn publish(&self, event: &crate::operator::platform::Event) {
+        let Some(view) = &self.seen else {
+            return;
+        };
+        let event = KubeEvent {
+            type_: match event.severity {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            },
+            reason: event.reason.clone(),
+            note: Some(event.note.clone()),
+            action: event.action.clone(),
+            secondary: None,
+        };
+        let about = view.resource.object_ref(&());
+        // An event that is lost is not worth a failed pass.
+        if let Err(error) = self.shared.recorder.publish(&event, &about).await {
+            tracing::warn!(cluster = %self.key.1, %error, "an event was not written");
+        }
+    }
+}
+
+impl Platform for OneCluster {
+    async fn observe(&mut self, look: Look, entropy: &str) -> Result<Option<Seen>, Failure> {
+        Box::pin(self.look(look, entropy)).await
+    }
+
+    async fn act(&mut self, act: &Act) -> Result<(), Failure> {
+        let (namespace, cluster) = (&self.key.0, &self.key.1);
+        tracing::info!(%namespace, %cluster, action = %act.action, "acts");
+        let done = match Box::pin(self.call(act)).await {
+            Some(done) => done,
+            None => Box::pin(super::act::carry_out(self, &act.action)).await,
+        };
+        let outcome = match &done {
+            Ok(()) => "done",
+            Err(Failure::Changed(_) | Failure::Terminating { .. }) => "overtaken",
+            Err(Failure::NameConflict { .. } | Failure::Refused(_)) => "refused",
+            Err(Failure::Retry(_)) => "failed",
+        };
+        self.shared.metrics.step(act.action.word(), outcome);
+        done
+    }
+
+    async fn report(&mut self, report: &Report) -> Result<(), Failure> {
+        if let Some(failure) = &report.failure {
+            let (namespace, cluster) = (&self.key.0, &self.key.1);
+            tracing::warn!(%namespace, %cluster, %failure, "the step was not carried out");
+        }
+        for event in &report.events {
+            self.publish(event).await;
+        }
+        match &report.status {
+            Some(status) => Box::pin(self.write_status(status)).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// A list past every cache.
+async fn live<K>(api: Api<K>, parameters: &ListParams) -> Result<Vec<Arc<K>>, Failure>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let list = api.list(parameters).await;
+    let kind = K::plural(&()).into_owned();
+    let list = list.map_err(|error| failure("list", &kind, &error))?;
+    Ok(list.items.into_iter().map(Arc::new).collect())
+}
+
+fn validated(resource: &Resourceful, name: &str) -> Result<ValidatedCluster, InvalidCluster> {
+    let problems = match &resource.0 {
+        Ok(cluster) => match crate::crd::validate(cluster) {
+            Ok(cluster) => return Ok(cluster),
+            Err(invalid) => invalid.to_string(),
+        },
+        Err(unreadable) => unreadable.to_string(),
+    };
+    Err(InvalidCluster {
+        name: name.to_owned(),
+        problems,
+    })
+}
+
+/// A Secret of the latch's name that cannot be read is a latch of nobody: never a free name.
+fn read_latch(secret: &Secret, name: &str, uid: &str) -> Latch {
+    let owner = facts::owner(&secret.metadata, name, uid);
+    build::latch_of(secret, owner.clone()).unwrap_or_else(|| Latch {
+        owner,
+        terminating: secret.metadata.deletion_timestamp.is_some(),
+        cluster_uid: String::new(),
+        incarnation: 0,
+        seed: String::new(),
+        nonce: String::new(),
+    })
+}
+
+fn nodes(found: &Found) -> BTreeMap<String, NodeFacts> {
+    found
+        .nodes
+        .iter()
+        .map(|node| (node.name_any(), facts::node(node)))
+        .collect()
+}
+
+/// Where the members can be dialled: their pods' addresses.
+fn addresses(pods: &BTreeMap<String, Arc<Pod>>) -> BTreeMap<String, String> {
+    let address = |pod: &Pod| {
+        let status = pod.status.as_ref()?;
+        let ip = status.pod_ip.as_deref().filter(|ip| !ip.is_empty())?;
+        let running = status.phase.as_deref() == Some("Running");
+        // IPv6 addresses need brackets.
+        let host = if ip.contains(':') {
+            format!("[{ip}]")
+        } else {
+            ip.to_owned()
+        };
+        running.then(|| format!("{host}:{}", build::PEER_PORT))
+    };
+    pods.iter()
+        .filter_map(|(member, pod)| Some((member.clone(), address(pod)?)))
+        .collect()
+}
+
+/// Descriptions by the very pods that were seen: an address may have passed to another pod.
+fn same_pods(
+    pods: &BTreeMap<String, Arc<Pod>>,
+    described: &BTreeMap<String, Described>,
+) -> BTreeMap<String, Description> {
+    let same = |member: &String, said: &Described| {
+        let uid = pods.get(member).and_then(|pod| pod.metadata.uid.as_deref());
+        uid == Some(said.description.pod_uid.as_str())
+    };
+    described
+        .iter()
+        .filter(|(member, said)| same(member, said))
+        .map(|(member, said)| {
+            let age_ms = milliseconds(said.at.elapsed());
+            (
+                member.clone(),
+                describe::description(&said.description, said.leads, age_ms),
+            )
+        })
+        .collect()
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The wall clock: it is compared with times that the API server wrote.
+fn now_ms() -> u64 {
+    #[allow(clippy::disallowed_methods)]
+    let now = SystemTime::now();
+    milliseconds(now.duration_since(UNIX_EPOCH).unwrap_or_default())
+}

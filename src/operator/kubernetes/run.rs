@@ -1,0 +1,278 @@
+//! The operator's process: probes, caches, the Lease, then passes until it is told to stop or
+//! loses the Lease.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kube::api::ObjectMeta;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::watcher;
+use kube::{Client, Config};
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::cache::{Cache, Namespaces};
+use super::lease::{self, Candidate};
+use super::passes::{self, Key};
+use super::platform::{Caches, Shared};
+use super::probes::{self, Health};
+use crate::build::Settings;
+use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID, MANAGER};
+use crate::operator::metrics::Metrics;
+use crate::operator::pass::{self, Rules};
+use crate::operator::queue::Ended;
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Image of the members, without its tag.
+    pub image_repository: String,
+    /// Where to watch.
+    pub namespaces: Namespaces,
+    /// Address of the probes.
+    pub probe_address: SocketAddr,
+    /// Name of the Lease.
+    pub lease_name: String,
+    /// Its namespace; the operator's own where absent.
+    pub lease_namespace: Option<String>,
+    /// Clusters worked on at the same time.
+    pub concurrency: usize,
+}
+
+/// Why the operator ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No way to an API server is configured.
+    #[error(
+        "cannot find the Kubernetes API: run inside a cluster, or set KUBECONFIG or ~/.kube/config"
+    )]
+    NoCluster(#[source] kube::config::InferConfigError),
+    /// The configuration cannot be used.
+    #[error("cannot use the Kubernetes configuration")]
+    Client(#[source] Box<kube::Error>),
+    /// The probes' port is taken.
+    #[error("cannot listen on {address} (--probe-address)")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Signals cannot be received.
+    #[error("cannot listen for signals")]
+    Signals(#[source] std::io::Error),
+    /// The Lease is lost.
+    #[error(transparent)]
+    Lease(#[from] lease::Error),
+}
+
+/// Runs until SIGTERM or Ctrl-C (then `Ok`), or until the operator may not act any more.
+pub async fn run(options: Options) -> Result<(), Error> {
+    let mut stop = Stop::new()?;
+    // Both of the TLS library's providers may be linked in: choose before anything asks.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let config = Config::infer().await.map_err(Error::NoCluster)?;
+    let lease_namespace = options
+        .lease_namespace
+        .clone()
+        .unwrap_or_else(|| config.default_namespace.clone());
+    let client = Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))?;
+
+    let health = Arc::new(Health::default());
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let probes = probes::bind(options.probe_address, health.clone(), Arc::new(registry))
+        .await
+        .map_err(|source| Error::Listen {
+            address: options.probe_address,
+            source,
+        })?;
+    tokio::spawn(async move {
+        if let Err(error) = probes.await {
+            tracing::error!(%error, "the probes' endpoint ended");
+        }
+    });
+
+    let (trigger, mut triggers) = mpsc::unbounded_channel();
+    let caches = watch(&client, &options.namespaces, &trigger);
+    tokio::select! {
+        () = caches.ready() => health.set_ready(),
+        () = stop.wait() => return Ok(()),
+    }
+    tracing::info!("the caches are filled");
+
+    let identity = identity();
+    let mut candidate = Candidate::new(
+        client.clone(),
+        &lease_namespace,
+        &options.lease_name,
+        identity.clone(),
+    );
+    let leadership = {
+        let mut acquired = std::pin::pin!(candidate.acquire());
+        loop {
+            tokio::select! {
+                leadership = &mut acquired => break leadership,
+                // Another operator acts on these; everything is looked at once it is our turn.
+                Some(_) = triggers.recv() => {}
+                () = stop.wait() => return Ok(()),
+            }
+        }
+    };
+    metrics.leading(true);
+    tracing::info!(lease = %options.lease_name, epoch = leadership.epoch(), "this operator acts");
+
+    let reporter = Reporter {
+        controller: MANAGER.into(),
+        instance: Some(identity),
+    };
+    let recorder = Recorder::new(client.clone(), reporter);
+    let settings = Settings {
+        image_repository: options.image_repository,
+    };
+    let shared = Arc::new(Shared::new(
+        client, caches, settings, leadership, recorder, metrics,
+    ));
+    for cluster in shared.caches.clusters.select(|_| true) {
+        if let Some(key) = key_of_resource(kube::Resource::meta(&*cluster)) {
+            let _ = trigger.send(key);
+        }
+    }
+    let pass = |key: Key| one_pass(shared.clone(), health.clone(), key);
+    let lost = tokio::select! {
+        lost = candidate.hold() => Some(lost),
+        () = passes::run(triggers, options.concurrency, stop.wait(), pass) => None,
+    };
+    match lost {
+        Some(lost) => Err(lost.into()),
+        None => {
+            tracing::info!("told to stop: the steps under way are done");
+            candidate.release().await;
+            Ok(())
+        }
+    }
+}
+
+async fn one_pass(shared: Arc<Shared>, health: Arc<Health>, key: Key) -> Ended {
+    let name = format!("{}/{}", key.0, key.1);
+    health.begin(&name);
+    let started = Instant::now();
+    let entropy = uuid::Uuid::new_v4().simple().to_string();
+    let mut cluster = shared.cluster(&key);
+    let ended = Box::pin(pass::run(&mut cluster, Rules::SHIPPED, &entropy)).await;
+    let outcome = match ended {
+        Ended::After(_) => "done",
+        Ended::Failed => "failed",
+        Ended::Gone => "gone",
+    };
+    shared
+        .metrics
+        .pass(outcome, started.elapsed().as_secs_f64());
+    if ended == Ended::Gone {
+        shared.forget(&key);
+    }
+    health.end(&name);
+    ended
+}
+
+/// Starts every watch. An event about an object triggers the cluster that its label names.
+fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSender<Key>) -> Caches {
+    let everything = watcher::Config::default();
+    let ours = watcher::Config::default().labels(LABEL_CLUSTER_UID);
+    let resources = {
+        let trigger = trigger.clone();
+        move |meta: &ObjectMeta| {
+            if let Some(key) = key_of_resource(meta) {
+                let _ = trigger.send(key);
+            }
+        }
+    };
+    let owned = {
+        let trigger = trigger.clone();
+        move |meta: &ObjectMeta| {
+            if let Some(key) = key_of_owned(meta) {
+                let _ = trigger.send(key);
+            }
+        }
+    };
+    macro_rules! owned {
+        () => {{
+            let owned = owned.clone();
+            Cache::namespaced(client, namespaces, &ours, move |object| {
+                owned(kube::Resource::meta(object));
+            })
+        }};
+    }
+    Caches {
+        clusters: Cache::namespaced(client, namespaces, &everything, move |object| {
+            resources(kube::Resource::meta(object));
+        }),
+        sets: owned!(),
+        pods: owned!(),
+        claims: owned!(),
+        services: owned!(),
+        secrets: owned!(),
+        budgets: owned!(),
+        // Nodes write their heartbeats elsewhere, but change often enough: the passes, which
+        // never rest for long, look at them.
+        nodes: Cache::cluster_wide(client, &everything, |_| {}),
+        volumes: Cache::cluster_wide(client, &everything, |_| {}),
+    }
+}
+
+fn key_of_resource(meta: &ObjectMeta) -> Option<Key> {
+    Some((meta.namespace.clone()?, meta.name.clone()?))
+}
+
+fn key_of_owned(meta: &ObjectMeta) -> Option<Key> {
+    let cluster = meta.labels.as_ref()?.get(LABEL_CLUSTER)?;
+    Some((meta.namespace.clone()?, cluster.clone()))
+}
+
+/// This process among all operators: its pod, and something random, for a pod may restart.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "quorate-operator".into());
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    format!("{host}-{}", &random[..8])
+}
+
+impl Caches {
+    async fn ready(&self) {
+        self.clusters.ready().await;
+        self.sets.ready().await;
+        self.pods.ready().await;
+        self.claims.ready().await;
+        self.services.ready().await;
+        self.secrets.ready().await;
+        self.budgets.ready().await;
+        self.nodes.ready().await;
+        self.volumes.ready().await;
+    }
+}
+
+/// SIGTERM and Ctrl-C.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Self, Error> {
+        let interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
+        let terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
+        Ok(Self {
+            interrupt,
+            terminate,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
