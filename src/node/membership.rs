@@ -205,6 +205,9 @@ impl Membership {
             Some(ChangeBody::Promote(target)) => {
                 if let Some(member) = next.members.get_mut(&target.id) {
                     member.learner = false;
+                    // Only one that follows the log is ever promoted, so it has started even
+                    // if it has not said so.
+                    member.started = true;
                 }
                 next.remember(index, ChangeKind::Promote, target.id);
                 next.configuration_index = index;

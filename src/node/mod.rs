@@ -62,3 +62,6 @@ pub use peer::{
     LeaseCalls, LeaseTimes, PeerBody, PeerMessage, Place, Proposal, RefusalRecord, RemovedNotice,
     TryAgain,
 };
+
+#[cfg(test)]
+mod tests;

@@ -442,13 +442,14 @@ impl Member {
     }
 
     fn applied(&mut self, report: &Report, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
-        for (index, change) in &report.configurations {
-            if let Some(change) = *change {
-                let index = *index;
+        // The core wants a configuration entry to be the last of what is reported at once.
+        for (index, change) in report.configurations.iter().copied() {
+            if let Some(change) = change {
                 self.tolerate(effects, |raft| {
                     raft.apply_configuration(index, change).map(|_| ())
                 })?;
             }
+            self.tolerate(effects, |raft| raft.applied(index))?;
         }
         self.learn(report);
         self.tolerate(effects, |raft| raft.applied(report.index))?;

@@ -1,0 +1,420 @@
+//! What a cluster lives through.
+
+use super::*;
+use crate::store::LeaseGrant;
+
+#[test]
+fn three_elect_and_serve_through_each_member() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.leader();
+    for id in [1, 2, 3] {
+        cluster.put(id, &format!("key-{id}"), "value");
+    }
+    for id in [1, 2, 3] {
+        for of in [1, 2, 3] {
+            let found = cluster.get(id, &format!("key-{of}"));
+            assert_eq!(found.as_deref(), Some("value"));
+        }
+    }
+    cluster.ticks(2);
+    cluster.assert_equal();
+    assert!(
+        cluster
+            .servers
+            .values()
+            .all(|s| s.member.status().proposals_waiting == 0)
+    );
+}
+
+#[test]
+fn disks_are_bound_by_the_leader_and_another_is_not_heard() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    cluster.ticks(3);
+    for id in [1, 2, 3] {
+        let membership = cluster.server(leader).machine.membership();
+        assert_eq!(membership.expected_disk(id), Some(disk_of(id).as_str()));
+    }
+    let follower = cluster.followers()[0];
+    let strange = Input::PeerDisk {
+        id: follower,
+        disk_uuid: "another".to_owned(),
+    };
+    cluster.give(leader, strange);
+    cluster.settle();
+    cluster.ticks(30);
+    let status = cluster.server(leader).member.status();
+    let age = status
+        .peers
+        .get(&follower)
+        .and_then(|peer| peer.last_ack_age_ms);
+    assert!(
+        age.is_none_or(|age| age >= 25 * TICK),
+        "it was heard {age:?} ms ago"
+    );
+    let number = cluster.propose(leader, put("key", "value"));
+    cluster.settle();
+    assert!(
+        cluster.server(leader).answers.contains_key(&number),
+        "two of three suffice"
+    );
+}
+
+#[test]
+fn a_cluster_grows_by_learners_and_its_leader_may_go() {
+    let mut cluster = Cluster::tweaked(&[1], |_, config| config.health_ms = 500);
+    cluster.leader();
+    for n in 0..20 {
+        cluster.put(1, &format!("key-{n}"), "value");
+    }
+    for id in [2, 3] {
+        cluster.change(1, add(id, true)).unwrap();
+        let early = cluster.change(1, promote(id));
+        assert!(
+            matches!(early, Err(MembershipError::LearnerNotReady { .. })),
+            "{early:?}"
+        );
+        cluster.join(id);
+        cluster.ticks(30);
+        assert_eq!(
+            cluster.server(id).installs,
+            1,
+            "it starts with a checkpoint"
+        );
+        let membership = cluster.change(id, promote(id)).unwrap();
+        assert_eq!(membership.learners().count(), 0);
+        cluster.ticks(10);
+    }
+    let leader = cluster.leader();
+    let through = cluster.followers()[0];
+    cluster.change(through, remove(leader)).unwrap();
+    cluster.ticks(1);
+    assert!(cluster.server(leader).removed);
+    cluster.stop(leader);
+    let next = cluster.leader();
+    assert_ne!(next, leader);
+    assert_eq!(cluster.get(next, "key-19").as_deref(), Some("value"));
+    let again = cluster.change(next, add(leader, true));
+    assert_eq!(again.unwrap_err(), MembershipError::Removed);
+    cluster.ticks(2);
+    cluster.assert_equal();
+}
+
+#[test]
+fn a_removed_member_that_was_away_is_told() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let away = cluster.followers()[0];
+    cluster.ticks(3);
+    for id in [1, 2, 3] {
+        if id != away {
+            cluster.cut(id, away);
+        }
+    }
+    cluster.ticks(20);
+    cluster.change(leader, remove(away)).unwrap();
+    cluster.heal();
+    cluster.ticks(40);
+    assert!(cluster.server(away).removed);
+    assert_eq!(cluster.leader(), leader, "it disturbed nobody");
+    let number = cluster.propose(away, put("key", "value"));
+    cluster.settle();
+    let refused = cluster.server(away).failures.get(&number);
+    assert_eq!(refused, Some(&ProposalError::NotAMember));
+}
+
+#[test]
+fn leadership_moves_under_load_without_a_failed_proposal() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let mut leader = cluster.leader();
+    cluster.ticks(12);
+    let mut asked: Vec<(MemberId, u64)> = Vec::new();
+    for round in 0..12 {
+        // Proposals come in between any two messages of the hand-over.
+        cluster.give(
+            leader,
+            Input::Transfer {
+                id: round,
+                to: None,
+            },
+        );
+        for n in 0..40 {
+            let id = 1 + (n % 3);
+            let number = cluster.propose(id, put(&format!("key-{round}-{n}"), "value"));
+            asked.push((id, number));
+            let ids: Vec<MemberId> = cluster.servers.keys().copied().collect();
+            for id in ids {
+                if let Some(input) = cluster.server(id).inputs.pop_front() {
+                    cluster.handle(id, input);
+                }
+            }
+            cluster.deliver();
+        }
+        cluster.settle();
+        let ended = cluster.server(leader).transfers.get(&round).cloned();
+        let next = ended.expect("answered").expect("handed over");
+        assert_ne!(next, leader);
+        assert_eq!(cluster.leader(), next);
+        leader = next;
+        cluster.ticks(12);
+    }
+    for (id, number) in asked {
+        let server = cluster.server(id);
+        assert_eq!(server.failures.get(&number), None);
+        assert!(
+            server.answers.contains_key(&number),
+            "{number} of {id} has no answer"
+        );
+    }
+    cluster.assert_equal();
+}
+
+#[test]
+fn an_appended_proposal_that_died_with_its_leader_is_proposed_again() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let others = cluster.followers();
+    cluster.ticks(2);
+    for id in &others {
+        cluster.cut(leader, *id);
+    }
+    let number = cluster.propose(leader, put("lost", "and found"));
+    cluster.settle();
+    cluster.ticks(60);
+    let next = cluster.leader();
+    assert_ne!(next, leader);
+    cluster.put(next, "other", "value");
+    assert!(!cluster.server(leader).answers.contains_key(&number));
+    cluster.heal();
+    cluster.ticks(20);
+    assert!(cluster.server(leader).answers.contains_key(&number));
+    assert_eq!(cluster.get(others[0], "lost").as_deref(), Some("and found"));
+    cluster.assert_equal();
+}
+
+#[test]
+fn a_proposal_of_unknown_fate_is_never_repeated() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let origin = cluster.followers()[0];
+    cluster.ticks(2);
+    // The forward arrives nowhere, as far as the origin can tell.
+    cluster.cut(leader, origin);
+    let number = cluster.propose(origin, put("key", "value"));
+    cluster.settle();
+    cluster.ticks(40);
+    cluster.heal();
+    cluster.ticks(40);
+    assert!(!cluster.server(origin).answers.contains_key(&number));
+    assert_eq!(cluster.get(origin, "key"), None);
+    assert_eq!(cluster.server(origin).member.status().proposals_waiting, 1);
+    let server = cluster.server(origin);
+    let request = RequestId {
+        member: origin,
+        boot_nonce: server.boot_nonce,
+        counter: number,
+    };
+    let cancel = Input::Cancel {
+        requests: vec![request],
+        reads: Vec::new(),
+        leases: Vec::new(),
+    };
+    cluster.give(origin, cancel);
+    cluster.settle();
+    assert_eq!(cluster.server(origin).member.status().proposals_waiting, 0);
+}
+
+#[test]
+fn a_proposal_waits_for_a_leader() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let number = cluster.propose(2, put("early", "value"));
+    cluster.settle();
+    assert!(cluster.server(2).answers.is_empty());
+    cluster.leader();
+    cluster.ticks(2);
+    assert!(cluster.server(2).answers.contains_key(&number));
+}
+
+#[test]
+fn a_lease_ends_when_nobody_keeps_it_alive() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let through = cluster.followers()[0];
+    let grant = Operation::LeaseGrant(LeaseGrant { id: 9, ttl: 2 });
+    cluster.propose(through, grant.into());
+    cluster.settle();
+    let leased = cluster.propose(through, put_leased("key", "value", 9));
+    cluster.ticks(1);
+    assert!(cluster.server(through).answers.contains_key(&leased));
+    let call = |id, renew| {
+        Input::Lease(vec![LeaseCall {
+            id,
+            lease: 9,
+            renew,
+        }])
+    };
+    for n in 0..4 {
+        cluster.ticks(15);
+        cluster.give(through, call(n, true));
+        cluster.settle();
+        let times = cluster.server(through).leases[&n].unwrap().expect("alive");
+        assert_eq!((times.granted, times.remaining), (2, 2));
+    }
+    cluster.ticks(11);
+    cluster.give(leader, call(100, false));
+    cluster.settle();
+    assert_eq!(
+        cluster.server(leader).leases[&100]
+            .unwrap()
+            .unwrap()
+            .remaining,
+        0
+    );
+    assert_eq!(cluster.get(through, "key").as_deref(), Some("value"));
+    cluster.ticks(10);
+    assert_eq!(cluster.get(through, "key"), None);
+    cluster.give(through, call(101, true));
+    cluster.settle();
+    assert_eq!(cluster.server(through).leases[&101], Ok(None));
+    cluster.assert_equal();
+}
+
+#[test]
+fn a_lease_outlives_its_leader() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let through = cluster.followers()[0];
+    let grant = Operation::LeaseGrant(LeaseGrant { id: 9, ttl: 5 });
+    cluster.propose(through, grant.into());
+    cluster.propose(through, put_leased("key", "value", 9));
+    cluster.ticks(40);
+    cluster.stop(leader);
+    let next = cluster.leader();
+    assert_ne!(next, leader);
+    cluster.ticks(45);
+    assert_eq!(
+        cluster.get(through, "key").as_deref(),
+        Some("value"),
+        "armed anew"
+    );
+    cluster.ticks(30);
+    assert_eq!(cluster.get(through, "key"), None);
+}
+
+#[test]
+fn a_cut_off_leader_answers_neither_reads_nor_keepalives() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let others = cluster.followers();
+    let grant = Operation::LeaseGrant(LeaseGrant { id: 9, ttl: 60 });
+    cluster.propose(leader, grant.into());
+    cluster.ticks(2);
+    for id in &others {
+        cluster.cut(leader, *id);
+    }
+    let read = cluster.server(leader).request().counter;
+    cluster.give(leader, Input::Read(vec![read]));
+    let keep = LeaseCall {
+        id: 1,
+        lease: 9,
+        renew: true,
+    };
+    cluster.give(leader, Input::Lease(vec![keep]));
+    cluster.ticks(60);
+    cluster.put(others[0], "key", "new");
+    assert!(!cluster.server(leader).reads.contains_key(&read));
+    assert!(!cluster.server(leader).leases.contains_key(&1));
+    cluster.heal();
+    cluster.ticks(20);
+    let view = &cluster.server(leader).reads[&read];
+    assert_eq!(
+        value(view, "key").as_deref(),
+        Some("new"),
+        "answered later, and rightly"
+    );
+    assert!(cluster.server(leader).leases[&1].unwrap().is_some());
+}
+
+fn small_checkpoints(_: MemberId, config: &mut MemberConfig) {
+    config.checkpoints = CheckpointPolicy {
+        log_bytes: 8 << 10,
+        entries: 10,
+        hold_bytes: 4 << 10,
+    };
+    config.raft.cache_bytes = 2 << 10;
+}
+
+#[test]
+fn checkpoints_bound_the_log_and_a_laggard_gets_one() {
+    let mut cluster = Cluster::tweaked(&[1, 2, 3], small_checkpoints);
+    let leader = cluster.leader();
+    let laggard = cluster.followers()[0];
+    let other = cluster.followers()[1];
+    cluster.cut(leader, laggard);
+    cluster.cut(other, laggard);
+    let value = "x".repeat(500);
+    for n in 0..200 {
+        cluster.put(leader, &format!("key-{n}"), &value);
+    }
+    cluster.ticks(20);
+    let server = cluster.server(leader);
+    assert_eq!(server.disk.checkpoints.len(), 2);
+    assert!(
+        server.disk.log.len() < 100,
+        "{} entries are left",
+        server.disk.log.len()
+    );
+    let older = *server.disk.checkpoints.keys().next().unwrap();
+    assert!(
+        server.disk.floor.0 <= older,
+        "the log reaches back to the older one"
+    );
+    cluster.heal();
+    cluster.ticks(30);
+    assert!(cluster.server(laggard).installs > 0);
+    cluster.assert_equal();
+    for id in [1, 2, 3] {
+        cluster.restart(id);
+        cluster.leader();
+        cluster.ticks(5);
+    }
+    assert_eq!(cluster.get(laggard, "key-199"), Some(value));
+    cluster.ticks(2);
+    cluster.assert_equal();
+}
+
+#[test]
+fn a_whole_cluster_restarts_with_what_it_had() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    cluster.put(leader, "key", "value");
+    cluster.ticks(2);
+    for id in [1, 2, 3] {
+        cluster.restart(id);
+    }
+    let leader = cluster.leader();
+    assert_eq!(cluster.get(leader, "key").as_deref(), Some("value"));
+    cluster.ticks(2);
+    cluster.assert_equal();
+}
+
+#[test]
+fn a_member_that_may_not_vote_waits_until_it_may() {
+    let mut cluster = Cluster::tweaked(&[1, 2, 3], |_, config| config.voting = false);
+    cluster.ticks(50);
+    let roles = cluster.servers.values().map(|s| s.member.status().raft);
+    assert!(
+        roles
+            .clone()
+            .all(|raft| raft.term == 1 && raft.role == Role::Follower)
+    );
+    cluster.give(1, Input::AllowVotes);
+    cluster.ticks(50);
+    assert_eq!(
+        cluster.server(1).member.status().raft.leader,
+        None,
+        "one vote is no quorum"
+    );
+    cluster.give(2, Input::AllowVotes);
+    cluster.leader();
+}

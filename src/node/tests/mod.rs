@@ -1,0 +1,553 @@
+//! A few members in memory, with immediate disks and a network that can be cut: enough to live
+//! through what a cluster lives through. The simulator does the same with everything broken.
+
+mod life;
+mod rules;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::*;
+use crate::raft::{self, Entry, HardState, Index, LogShape, MemberId, Role, SnapshotMeta};
+use crate::store::{Command, Operation, Put, Range, View};
+
+pub(super) const TICK: u64 = 100;
+pub(super) const TOKEN: &str = "token";
+
+pub(super) fn peer_urls(id: MemberId) -> Vec<String> {
+    vec![format!("http://member-{id}:2380")]
+}
+
+pub(super) fn disk_of(id: MemberId) -> String {
+    format!("disk-{id}")
+}
+
+pub(super) fn put(key: &str, value: &str) -> Command {
+    put_leased(key, value, 0)
+}
+
+pub(super) fn put_leased(key: &str, value: &str, lease: i64) -> Command {
+    Operation::Put(Put {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        lease,
+        ..Put::default()
+    })
+    .into()
+}
+
+pub(super) fn add(id: MemberId, learner: bool) -> MembershipCommand {
+    ChangeBody::Add(Add {
+        id,
+        name: format!("member-{id}"),
+        peer_urls: peer_urls(id),
+        client_urls: Vec::new(),
+        learner,
+        disk_uuid: String::new(),
+    })
+    .into()
+}
+
+pub(super) fn promote(id: MemberId) -> MembershipCommand {
+    ChangeBody::Promote(Target { id }).into()
+}
+
+pub(super) fn remove(id: MemberId) -> MembershipCommand {
+    ChangeBody::Remove(Target { id }).into()
+}
+
+pub(super) fn value(view: &View, key: &str) -> Option<String> {
+    let range = Range {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        ..Range::default()
+    };
+    let found = view.range(&range).unwrap().kvs.into_iter().next()?;
+    Some(String::from_utf8(found.value.to_vec()).unwrap())
+}
+
+/// A checkpoint on a disk: its description and chunks as bytes.
+#[derive(Clone)]
+struct Stored {
+    meta: Vec<u8>,
+    chunks: Vec<Bytes>,
+}
+
+impl Stored {
+    fn of(checkpoint: Checkpoint) -> (CheckpointInfo, Self) {
+        let stored = Self {
+            meta: checkpoint.meta.encode_to_vec(),
+            chunks: checkpoint.chunks.collect(),
+        };
+        (checkpoint.meta.info(stored.bytes()), stored)
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.meta.len() + self.chunks.iter().map(Bytes::len).sum::<usize>()) as u64
+    }
+}
+
+/// What is durable.
+#[derive(Clone, Default)]
+struct Disk {
+    log: Vec<Entry>,
+    floor: (Index, u64),
+    hard_state: HardState,
+    checkpoints: BTreeMap<Index, Stored>,
+}
+
+impl Disk {
+    fn write(&mut self, batch: raft::Persist) {
+        if let Some(first) = batch.entries.first() {
+            self.log.retain(|entry| entry.index < first.index);
+        }
+        self.log.extend(batch.entries);
+        if let Some(hard_state) = batch.hard_state {
+            self.hard_state = hard_state;
+        }
+    }
+
+    fn read(&self, from: Index, to: Index) -> Vec<Entry> {
+        if from <= self.floor.0 {
+            return Vec::new();
+        }
+        let wanted = self.log.iter().filter(|e| (from..to).contains(&e.index));
+        wanted.cloned().collect()
+    }
+
+    fn drop_before(&mut self, before: Index) {
+        for entry in self.log.iter().filter(|entry| entry.index < before) {
+            self.floor = (entry.index, entry.term);
+        }
+        self.log.retain(|entry| entry.index >= before);
+        while self.checkpoints.len() > 2 {
+            self.checkpoints.pop_first();
+        }
+    }
+}
+
+pub(super) struct Server {
+    pub(super) member: Member,
+    pub(super) machine: Machine,
+    disk: Disk,
+    inputs: VecDeque<Input>,
+    counter: u64,
+    boot_nonce: u64,
+    pub(super) answers: BTreeMap<u64, Outcome>,
+    pub(super) failures: BTreeMap<u64, ProposalError>,
+    /// The view when a read became ready.
+    pub(super) reads: BTreeMap<u64, Arc<View>>,
+    pub(super) leases: BTreeMap<u64, Result<Option<LeaseTimes>, RequestRefusal>>,
+    pub(super) transfers: BTreeMap<u64, Result<MemberId, TransferFailure>>,
+    pub(super) removed: bool,
+    pub(super) installs: usize,
+}
+
+pub(super) struct Cluster {
+    pub(super) servers: BTreeMap<MemberId, Server>,
+    wire: VecDeque<(MemberId, MemberId, Vec<u8>)>,
+    /// Directed: messages from the first to the second are lost.
+    cuts: BTreeSet<(MemberId, MemberId)>,
+    pub(super) now: u64,
+    tweak: fn(MemberId, &mut MemberConfig),
+    boots: u64,
+}
+
+impl Cluster {
+    pub(super) fn new(ids: &[MemberId]) -> Self {
+        Self::tweaked(ids, |_, _| {})
+    }
+
+    pub(super) fn tweaked(ids: &[MemberId], tweak: fn(MemberId, &mut MemberConfig)) -> Self {
+        let mut cluster = Self {
+            servers: BTreeMap::new(),
+            wire: VecDeque::new(),
+            cuts: BTreeSet::new(),
+            now: 0,
+            tweak,
+            boots: 0,
+        };
+        let record = |id: &MemberId| MemberRecord {
+            id: *id,
+            name: format!("member-{id}"),
+            peer_urls: peer_urls(*id),
+            started: true,
+            ..MemberRecord::default()
+        };
+        let members: Vec<MemberRecord> = ids.iter().map(record).collect();
+        for id in ids {
+            let machine = Machine::found(7, "", 0, members.clone()).unwrap();
+            let (info, stored) = Stored::of(machine.checkpoint());
+            let mut disk = Disk::default();
+            disk.floor = (info.index, info.term);
+            disk.checkpoints.insert(info.index, stored);
+            cluster.boot(*id, disk);
+        }
+        cluster.greet();
+        cluster
+    }
+
+    /// A server with nothing on its disk that waits to be sent a checkpoint.
+    pub(super) fn join(&mut self, id: MemberId) {
+        self.boot(id, Disk::default());
+        self.greet();
+    }
+
+    pub(super) fn restart(&mut self, id: MemberId) {
+        let disk = self.servers.remove(&id).unwrap().disk;
+        self.wire.retain(|(from, to, _)| *from != id && *to != id);
+        self.boot(id, disk);
+        self.greet();
+    }
+
+    pub(super) fn stop(&mut self, id: MemberId) {
+        self.servers.remove(&id);
+        self.wire.retain(|(from, to, _)| *from != id && *to != id);
+    }
+
+    fn boot(&mut self, id: MemberId, disk: Disk) {
+        self.boots += 1;
+        let boot_nonce = self.boots;
+        let mut config = MemberConfig::new(raft::Config::new(id, 42 + self.boots, boot_nonce));
+        config.tick_ms = TICK;
+        config.disk_uuid = disk_of(id);
+        (self.tweak)(id, &mut config);
+        let mut machine = Machine::new(id, boot_nonce);
+        let mut snapshot = SnapshotMeta::default();
+        let mut checkpoints = Vec::new();
+        for stored in disk.checkpoints.values() {
+            let meta = CheckpointMeta::read(&stored.meta).unwrap();
+            checkpoints.push(meta.info(stored.bytes()));
+            snapshot = meta.snapshot();
+            machine = Machine::restore(id, boot_nonce, meta, &stored.chunks).unwrap();
+        }
+        let mut log = LogShape::new(disk.floor.0, disk.floor.1);
+        for entry in &disk.log {
+            log.append(entry).unwrap();
+        }
+        let restored = MemberRestored {
+            raft: raft::Restored {
+                hard_state: disk.hard_state,
+                snapshot,
+                log: Some(log),
+                entries: Vec::new(),
+                applied: machine.index(),
+            },
+            checkpoints,
+            machine: machine.take_report(),
+        };
+        let server = Server {
+            member: Member::new(config, restored).unwrap(),
+            machine,
+            disk,
+            inputs: VecDeque::new(),
+            counter: 0,
+            boot_nonce,
+            answers: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            removed: false,
+            installs: 0,
+        };
+        self.servers.insert(id, server);
+    }
+
+    fn greet(&mut self) {
+        let ids: Vec<MemberId> = self.servers.keys().copied().collect();
+        for (id, server) in &mut self.servers {
+            for other in ids.iter().filter(|other| *other != id) {
+                server.inputs.push_back(Input::PeerDisk {
+                    id: *other,
+                    disk_uuid: disk_of(*other),
+                });
+            }
+        }
+        self.settle();
+    }
+
+    pub(super) fn cut(&mut self, one: MemberId, other: MemberId) {
+        self.cuts.extend([(one, other), (other, one)]);
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.cuts.clear();
+    }
+
+    pub(super) fn give(&mut self, id: MemberId, input: Input) {
+        self.servers.get_mut(&id).unwrap().inputs.push_back(input);
+    }
+
+    /// Until nothing moves.
+    pub(super) fn settle(&mut self) {
+        loop {
+            let ids: Vec<MemberId> = self.servers.keys().copied().collect();
+            for id in ids {
+                while let Some(input) = self.server(id).inputs.pop_front() {
+                    self.handle(id, input);
+                }
+            }
+            if !self.deliver() {
+                break;
+            }
+        }
+    }
+
+    /// Delivers one message, or says that there is none.
+    fn deliver(&mut self) -> bool {
+        let Some((from, to, bytes)) = self.wire.pop_front() else {
+            return false;
+        };
+        if !self.cuts.contains(&(from, to))
+            && let Some(server) = self.servers.get_mut(&to)
+        {
+            let message = PeerMessage::decode(&bytes[..]).unwrap();
+            server.inputs.push_back(Input::Peer { from, message });
+        }
+        true
+    }
+
+    /// Time passes for all.
+    pub(super) fn ticks(&mut self, count: u64) {
+        for _ in 0..count {
+            self.now += TICK;
+            for server in self.servers.values_mut() {
+                server.inputs.push_back(Input::Tick);
+            }
+            self.settle();
+        }
+    }
+
+    fn handle(&mut self, id: MemberId, input: Input) {
+        let now = self.now;
+        let mut effects = Vec::new();
+        self.server(id).member.handle(now, input, &mut effects);
+        for effect in effects {
+            self.carry_out(id, effect);
+        }
+    }
+
+    fn carry_out(&mut self, id: MemberId, effect: Effect) {
+        let server = self.servers.get_mut(&id).unwrap();
+        match effect {
+            Effect::Write(batch) => {
+                server.inputs.push_back(Input::Persisted(batch.number));
+                server.disk.write(batch);
+            }
+            Effect::Send { to, message } => self.wire.push_back((id, to, message.encode_to_vec())),
+            Effect::Apply(entries) => server.apply(&entries),
+            Effect::InstallCheckpoint(meta) => server.install(&meta),
+            Effect::ReadLog(read) => server.inputs.push_back(Input::LogRead {
+                ticket: read.ticket,
+                entries: Ok(server.disk.read(read.from, read.to)),
+            }),
+            Effect::SendCheckpoint { to, term, index } => self.stream(id, to, term, index),
+            Effect::TakeCheckpoint => {
+                let (info, stored) = Stored::of(server.machine.checkpoint());
+                server.disk.checkpoints.insert(info.index, stored);
+                server.inputs.push_back(Input::CheckpointDone(Some(info)));
+            }
+            Effect::DropLog { before } => server.disk.drop_before(before),
+            Effect::ReadReady { ids, index } => {
+                assert!(server.machine.index() >= index);
+                let view = server.machine.view();
+                server
+                    .reads
+                    .extend(ids.into_iter().map(|id| (id, Arc::clone(&view))));
+            }
+            Effect::ReadFailed { ids, reason } => panic!("reads {ids:?} of {id} failed: {reason}"),
+            Effect::ProposalFailed { request, error } => {
+                assert_eq!(request.member, id);
+                server.failures.insert(request.counter, error);
+            }
+            Effect::LeaseAnswer { id: call, answer } => {
+                server.leases.insert(call, answer);
+            }
+            Effect::TransferEnded { id: call, result } => {
+                server.transfers.insert(call, result);
+            }
+            Effect::Role(_) | Effect::Notice(_) => {}
+            Effect::Removed => server.removed = true,
+            Effect::Stop(reason) => panic!("{id} stops: {reason}"),
+        }
+    }
+
+    fn stream(&mut self, from: MemberId, to: MemberId, term: u64, index: Index) {
+        let stored = self.server(from).disk.checkpoints[&index].clone();
+        let meta = CheckpointMeta::read(&stored.meta).unwrap();
+        let cut = self.cuts.contains(&(from, to));
+        let ok = match self.servers.get_mut(&to).filter(|_| !cut) {
+            None => false,
+            Some(receiver) => {
+                receiver.inputs.push_back(Input::SnapshotReceived {
+                    from,
+                    term,
+                    checkpoint: meta.info(stored.bytes()),
+                    meta: meta.snapshot(),
+                });
+                receiver.disk.checkpoints.insert(index, stored);
+                true
+            }
+        };
+        self.give(from, Input::SnapshotSent { to, ok });
+    }
+
+    pub(super) fn server(&mut self, id: MemberId) -> &mut Server {
+        self.servers.get_mut(&id).unwrap()
+    }
+
+    /// The one leader that a quorum follows, after as many ticks as it takes.
+    pub(super) fn leader(&mut self) -> MemberId {
+        for _ in 0..200 {
+            let leaders: Vec<MemberId> = self
+                .servers
+                .iter()
+                .filter(|(_, s)| {
+                    let status = s.member.status();
+                    status.raft.role == Role::Leader && status.leader_with_quorum && !s.removed
+                })
+                .map(|(id, _)| *id)
+                .collect();
+            if let [leader] = leaders[..] {
+                return leader;
+            }
+            self.ticks(1);
+        }
+        panic!("no leader within 200 ticks");
+    }
+
+    pub(super) fn followers(&mut self) -> Vec<MemberId> {
+        let leader = self.leader();
+        self.servers
+            .keys()
+            .copied()
+            .filter(|id| *id != leader)
+            .collect()
+    }
+
+    /// Gives a command to a member; the number that its answer comes under.
+    pub(super) fn propose(&mut self, id: MemberId, command: Command) -> u64 {
+        let request = self.server(id).request();
+        let data = LogPayload::command(Some(request), command);
+        let proposals = vec![Proposal { request, data }];
+        self.give(id, Input::Propose(proposals));
+        request.counter
+    }
+
+    pub(super) fn put(&mut self, id: MemberId, key: &str, value: &str) {
+        let number = self.propose(id, put(key, value));
+        for _ in 0..50 {
+            self.settle();
+            if let Some(outcome) = self.server(id).answers.get(&number) {
+                assert!(matches!(outcome, Outcome::Store(Ok(_))), "{outcome:?}");
+                return;
+            }
+            self.ticks(1);
+        }
+        panic!("put of {key} at {id} was not answered");
+    }
+
+    /// Asks a member for a change and waits for its outcome.
+    pub(super) fn change(
+        &mut self,
+        id: MemberId,
+        command: MembershipCommand,
+    ) -> Result<Arc<Membership>, MembershipError> {
+        let request = self.server(id).request();
+        self.give(id, Input::ChangeMembership { request, command });
+        for _ in 0..50 {
+            self.settle();
+            let server = self.server(id);
+            match server.answers.get(&request.counter) {
+                Some(Outcome::Membership(outcome)) => return outcome.clone(),
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+            match server.failures.get(&request.counter) {
+                Some(ProposalError::Membership(error)) => return Err(error.clone()),
+                Some(other) => panic!("{other}"),
+                None => {}
+            }
+            self.ticks(1);
+        }
+        panic!("the change at {id} was not answered");
+    }
+
+    /// A linearizable read of one key.
+    pub(super) fn get(&mut self, id: MemberId, key: &str) -> Option<String> {
+        let number = self.server(id).request().counter;
+        self.give(id, Input::Read(vec![number]));
+        for _ in 0..50 {
+            self.settle();
+            if let Some(view) = self.server(id).reads.get(&number) {
+                return value(view, key);
+            }
+            self.ticks(1);
+        }
+        panic!("read at {id} was not answered");
+    }
+
+    pub(super) fn assert_equal(&self) {
+        let last = self.servers.values().map(|s| s.machine.index()).max();
+        let hashes: BTreeSet<u64> = self
+            .servers
+            .values()
+            .filter(|s| !s.removed)
+            .map(|s| {
+                assert_eq!(Some(s.machine.index()), last);
+                s.machine.hash()
+            })
+            .collect();
+        assert_eq!(hashes.len(), 1);
+    }
+}
+
+impl Server {
+    pub(super) fn request(&mut self) -> RequestId {
+        self.counter += 1;
+        RequestId {
+            member: self.member.id(),
+            boot_nonce: self.boot_nonce,
+            counter: self.counter,
+        }
+    }
+
+    fn apply(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            let durable = self.disk.log.iter().any(|e| e == entry);
+            assert!(
+                durable || entry.index <= self.disk.floor.0,
+                "applied before it is durable"
+            );
+            let applied = self.machine.apply(entry).unwrap();
+            let own = applied.request.filter(|request| {
+                (request.member, request.boot_nonce) == (self.member.id(), self.boot_nonce)
+            });
+            if let Some(request) = own {
+                let before = self.answers.insert(request.counter, applied.outcome);
+                assert_eq!(before, None, "applied twice");
+                assert!(
+                    !self.failures.contains_key(&request.counter),
+                    "failed and applied"
+                );
+            }
+        }
+        let report = self.machine.take_report();
+        self.inputs.push_back(Input::Applied(report));
+    }
+
+    fn install(&mut self, meta: &SnapshotMeta) {
+        self.installs += 1;
+        let stored = &self.disk.checkpoints[&meta.index];
+        let read = CheckpointMeta::read(&stored.meta).unwrap();
+        let id = self.member.id();
+        self.machine = Machine::restore(id, self.boot_nonce, read, &stored.chunks).unwrap();
+        self.disk.log.clear();
+        self.disk.floor = (meta.index, meta.term);
+        let report = self.machine.take_report();
+        self.inputs.push_back(Input::Installed(report));
+    }
+}

@@ -1,0 +1,351 @@
+//! The rules of changes, asked of a living cluster, and what apply may depend on.
+
+use super::*;
+use crate::store::{LeaseExpire, LeaseGrant};
+
+fn three() -> Cluster {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.leader();
+    cluster.ticks(12);
+    cluster
+}
+
+fn fenced(
+    mut command: MembershipCommand,
+    index: Option<u64>,
+    epoch: Option<u64>,
+) -> MembershipCommand {
+    command.expected_configuration_index = index;
+    command.epoch = epoch;
+    command
+}
+
+#[test]
+fn a_second_learner_is_one_too_many() {
+    let mut cluster = three();
+    cluster.change(1, add(4, true)).unwrap();
+    let refused = cluster.change(2, add(5, true)).unwrap_err();
+    assert_eq!(refused, MembershipError::TooManyLearners);
+}
+
+#[test]
+fn etcds_refusals_of_additions() {
+    let mut cluster = three();
+    let refused = cluster.change(1, add(2, true)).unwrap_err();
+    assert_eq!(refused, MembershipError::IdExists);
+    let mut same_url = add(9, true);
+    if let Some(ChangeBody::Add(add)) = &mut same_url.body {
+        add.peer_urls = peer_urls(2);
+    }
+    let refused = cluster.change(3, same_url).unwrap_err();
+    assert_eq!(refused, MembershipError::PeerUrlExists);
+    let away = cluster.followers()[0];
+    cluster.stop(away);
+    cluster.ticks(20);
+    let leader = cluster.leader();
+    let refused = cluster.change(leader, add(4, true)).unwrap_err();
+    assert_eq!(
+        refused,
+        MembershipError::Unhealthy,
+        "a quorum of four would be missing"
+    );
+}
+
+#[test]
+fn etcds_refusals_of_removals() {
+    let mut cluster = three();
+    let leader = cluster.leader();
+    let [away, stays] = cluster.followers()[..] else {
+        panic!("two followers");
+    };
+    let refused = cluster.change(leader, remove(77)).unwrap_err();
+    assert_eq!(refused, MembershipError::NotFound);
+    cluster.stop(away);
+    cluster.ticks(20);
+    let refused = cluster.change(leader, remove(stays)).unwrap_err();
+    assert_eq!(refused, MembershipError::Unhealthy);
+    cluster.change(leader, remove(away)).unwrap();
+    let refused = cluster.change(leader, remove(away)).unwrap_err();
+    assert_eq!(refused, MembershipError::Removed);
+    cluster.change(leader, remove(stays)).unwrap();
+    let refused = cluster.change(leader, remove(leader)).unwrap_err();
+    assert_eq!(refused, MembershipError::NotEnoughStarted);
+}
+
+#[test]
+fn only_a_learner_is_promoted() {
+    let mut cluster = three();
+    let refused = cluster.change(1, promote(2)).unwrap_err();
+    assert_eq!(refused, MembershipError::NotLearner);
+    let refused = cluster.change(1, promote(8)).unwrap_err();
+    assert_eq!(refused, MembershipError::NotFound);
+}
+
+#[test]
+fn a_learner_that_stopped_answering_is_not_promoted() {
+    let mut cluster = three();
+    cluster.change(1, add(4, true)).unwrap();
+    cluster.join(4);
+    cluster.ticks(30);
+    cluster.stop(4);
+    cluster.ticks(3);
+    let refused = cluster.change(1, promote(4)).unwrap_err();
+    assert!(
+        matches!(refused, MembershipError::LearnerNotReady { .. }),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_caller_with_old_knowledge_is_refused() {
+    let mut cluster = three();
+    let index = cluster.server(1).machine.membership().configuration_index;
+    let after = cluster
+        .change(1, fenced(add(4, true), Some(index), Some(5)))
+        .unwrap();
+    assert_eq!(after.epoch, 5);
+    let late = cluster
+        .change(2, fenced(remove(4), Some(index), Some(5)))
+        .unwrap_err();
+    let current = after.configuration_index;
+    assert_eq!(
+        late,
+        MembershipError::ConfigurationChanged {
+            expected: index,
+            current
+        }
+    );
+    let old = cluster
+        .change(3, fenced(remove(4), Some(current), Some(4)))
+        .unwrap_err();
+    assert_eq!(
+        old,
+        MembershipError::StaleEpoch {
+            given: 4,
+            current: 5
+        }
+    );
+    cluster
+        .change(3, fenced(remove(4), Some(current), Some(6)))
+        .unwrap();
+}
+
+#[test]
+fn two_changes_at_once_are_carried_out_one_after_the_other() {
+    let mut cluster = three();
+    let leader = cluster.leader();
+    let mut asked = Vec::new();
+    for command in [add(4, true), remove(4), add(5, true)] {
+        let request = cluster.server(leader).request();
+        cluster.give(leader, Input::ChangeMembership { request, command });
+        asked.push(request.counter);
+    }
+    cluster.ticks(5);
+    // The second one was judged before or after the first was applied; it is never lost.
+    let server = cluster.server(leader);
+    for number in asked {
+        let answered =
+            server.answers.contains_key(&number) || server.failures.contains_key(&number);
+        assert!(answered, "{number}");
+    }
+    cluster.ticks(2);
+}
+
+#[test]
+fn a_join_binds_the_disk_once_and_publishes() {
+    let mut cluster = three();
+    let join = |disk: &str, url: &str| {
+        MembershipCommand::from(ChangeBody::Join(Join {
+            id: 4,
+            disk_uuid: disk.to_owned(),
+            name: String::new(),
+            client_urls: vec![url.to_owned()],
+        }))
+    };
+    cluster.change(1, add(4, true)).unwrap();
+    let index = cluster.server(1).machine.membership().configuration_index;
+    let after = cluster.change(2, join("disk-4", "http://a")).unwrap();
+    assert_eq!(after.expected_disk(4), Some("disk-4"));
+    assert!(after.member(4).unwrap().started);
+    assert_eq!(
+        after.configuration_index, index,
+        "joining is no news to an operator"
+    );
+    let again = cluster.change(3, join("disk-4", "http://b")).unwrap();
+    assert_eq!(again.member(4).unwrap().client_urls, ["http://b"]);
+    let other = cluster.change(3, join("disk-x", "http://c")).unwrap_err();
+    let bound = "disk-4".to_owned();
+    assert_eq!(other, MembershipError::OtherDisk { bound });
+}
+
+/// A log with a bit of everything, some of it refused.
+fn eventful_log() -> Vec<Entry> {
+    let mut data: Vec<(Option<MembershipCommand>, Option<Command>)> = Vec::new();
+    data.push((None, Some(put("a", "1"))));
+    data.push((
+        None,
+        Some(Operation::LeaseGrant(LeaseGrant { id: 3, ttl: 9 }).into()),
+    ));
+    data.push((None, Some(put_leased("b", "2", 3))));
+    data.push((None, Some(put_leased("c", "3", 77))));
+    for id in 4..9 {
+        data.push((Some(add(id, true)), None));
+    }
+    data.push((Some(promote(4)), None));
+    data.push((Some(remove(4)), None));
+    data.push((Some(add(4, false)), None));
+    data.push((Some(fenced(remove(5), Some(1), None)), None));
+    let expire = |term| Operation::LeaseExpire(LeaseExpire { ids: vec![3], term });
+    data.push((None, Some(expire(1).into())));
+    data.push((None, Some(expire(2).into())));
+    let mut log = Vec::new();
+    for (index, (change, command)) in (2..).zip(data) {
+        let entry = match (change, command) {
+            (Some(change), _) => {
+                let inner = Membership::configuration_change(&change).unwrap();
+                let data = LogPayload::membership(None, change);
+                Entry::configuration_change(2, index, inner, data)
+            }
+            (None, Some(command)) => Entry::normal(2, index, LogPayload::command(None, command)),
+            (None, None) => Entry::normal(2, index, Bytes::new()),
+        };
+        log.push(entry);
+    }
+    log
+}
+
+fn founded(nonce: u64) -> Machine {
+    let machine = Machine::found(7, "", 0, founders()).unwrap();
+    let checkpoint = machine.checkpoint();
+    Machine::restore(nonce, nonce, checkpoint.meta, checkpoint.chunks).unwrap()
+}
+
+fn founders() -> Vec<MemberRecord> {
+    let record = |id| MemberRecord {
+        id,
+        name: format!("member-{id}"),
+        peer_urls: peer_urls(id),
+        ..MemberRecord::default()
+    };
+    (1..=3).map(record).collect()
+}
+
+/// The machine takes no flags at all; what a flag bounds is never looked at when applying:
+/// five learners go in although the default of `--max-learners` is one.
+#[test]
+fn machines_fed_the_same_log_are_equal() {
+    let log = eventful_log();
+    let mut one = founded(1);
+    let mut other = founded(2);
+    for entry in &log {
+        assert_eq!(one.apply(entry).unwrap(), other.apply(entry).unwrap());
+        one.view();
+    }
+    assert_eq!(one.hash(), other.hash());
+    assert_eq!(one.membership().learners().count(), 4);
+    assert!(one.membership().is_removed(4));
+    assert_eq!(
+        value(&one.view(), "b"),
+        None,
+        "the lease ended under its own term only"
+    );
+}
+
+#[test]
+fn a_restored_machine_goes_on_like_the_one_it_was_taken_of() {
+    let log = eventful_log();
+    for cut in 0..log.len() {
+        let mut one = founded(1);
+        for entry in &log[..cut] {
+            one.apply(entry).unwrap();
+        }
+        let checkpoint = one.checkpoint();
+        let bytes = checkpoint.meta.encode_to_vec();
+        let meta = CheckpointMeta::read(&bytes).unwrap();
+        let mut other = Machine::restore(9, 9, meta, checkpoint.chunks).unwrap();
+        assert_eq!(one.hash(), other.hash());
+        for entry in &log[cut..] {
+            one.apply(entry).unwrap();
+            other.apply(entry).unwrap();
+        }
+        assert_eq!(one.hash(), other.hash(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn an_entry_of_the_future_stops_the_machine() {
+    let mut machine = founded(1);
+    let mut payload = LogPayload::default();
+    payload.format = FORMAT + 1;
+    let newer = Entry::normal(2, 2, payload.encode_to_vec());
+    let refused = machine.apply(&newer).unwrap_err();
+    assert!(refused.to_string().contains("format"), "{refused}");
+    payload.format = FORMAT;
+    let unknown = Entry::normal(2, 2, payload.encode_to_vec());
+    assert!(machine.apply(&unknown).is_err(), "a kind that is not known");
+    let gap = Entry::normal(2, 3, Bytes::new());
+    assert!(machine.apply(&gap).is_err());
+    let liar = Entry::configuration_change(
+        2,
+        2,
+        crate::raft::ConfigurationChange::Remove(1),
+        LogPayload::membership(None, add(9, true)),
+    );
+    assert!(machine.apply(&liar).is_err(), "the two halves disagree");
+    let next = Entry::normal(2, 2, Bytes::new());
+    assert_eq!(machine.apply(&next).unwrap().outcome, Outcome::Started);
+}
+
+#[test]
+fn the_membership_remembers_its_last_changes() {
+    let mut membership = Membership::found(7, "", 0, founders()).unwrap();
+    for round in 0..100 {
+        let id = 100 + round;
+        membership = membership.after(10 + 2 * round, &add(id, true)).unwrap();
+        membership = membership.after(11 + 2 * round, &remove(id)).unwrap();
+    }
+    assert_eq!(membership.changes.len(), REMEMBERED_CHANGES);
+    let last = membership.changes.last().unwrap();
+    assert_eq!(
+        (last.kind(), last.id, last.index),
+        (ChangeKind::Remove, 199, 209)
+    );
+    assert_eq!(last.name, "member-199");
+    assert_eq!(membership.tombstones.len(), 100);
+    let named = add(150, true);
+    assert_eq!(membership.check(&named), Err(MembershipError::Removed));
+    let mut renamed = add(999, true);
+    if let Some(ChangeBody::Add(add)) = &mut renamed.body {
+        add.name = "member-150".to_owned();
+    }
+    assert_eq!(membership.check(&renamed), Err(MembershipError::NameExists));
+}
+
+#[test]
+fn errors_of_the_membership_survive_the_wire() {
+    let errors = [
+        MembershipError::IdExists,
+        MembershipError::LearnerNotReady {
+            why: "why".to_owned(),
+        },
+        MembershipError::ConfigurationChanged {
+            expected: 3,
+            current: 4,
+        },
+        MembershipError::StaleEpoch {
+            given: 1,
+            current: 2,
+        },
+        MembershipError::OtherDisk {
+            bound: "disk".to_owned(),
+        },
+        MembershipError::DiskInUse { by: 8 },
+        MembershipError::Unhealthy,
+    ];
+    for error in errors {
+        let error = ProposalError::Membership(error);
+        let record = RefusalRecord::from(&error);
+        let read = RefusalRecord::decode(&record.encode_to_vec()[..]).unwrap();
+        assert_eq!(ProposalError::from(read), error);
+    }
+}
