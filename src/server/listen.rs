@@ -238,28 +238,35 @@ async fn connection(
     tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
     serve: Serve,
 ) {
-    serve.open.fetch_add(1, Relaxed);
     let open = serve.open.clone();
-    let result = match TcpStream::from_std(stream) {
-        Ok(stream) => {
-            // Without it, small answers wait for the client's acknowledgement.
-            let _ = stream.set_nodelay(true);
-            let stream = Counted {
-                stream,
-                metrics: serve.metrics.clone(),
-            };
-            match tls {
-                None => converse(stream, serve).await,
-                Some(tls) => secured(stream, &tls, serve).await,
-            }
-        }
-        Err(error) => Err(error.into()),
-    };
-    if let Err(error) = result {
+    open.fetch_add(1, Relaxed);
+    if let Err(error) = talk(stream, tls, serve).await {
         // Clients go away in many ways; none is ours to fix.
         tracing::debug!(error = %error, "connection ended");
     }
     open.fetch_sub(1, Relaxed);
+}
+
+async fn talk(
+    stream: StdStream,
+    tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
+    mut serve: Serve,
+) -> Result<(), ConnectionError> {
+    let stream = TcpStream::from_std(stream)?;
+    // Without it, small answers wait for the client's acknowledgement.
+    stream.set_nodelay(true)?;
+    tokio::select! {
+        () = until(&mut serve.draining) => return Ok(()),
+        first = timeout(HANDSHAKE, stream.readable()) => {
+            first.map_err(|_| "nothing was said within 10 s")??;
+        }
+    }
+    let metrics = serve.metrics.clone();
+    let stream = Counted { stream, metrics };
+    match tls {
+        None => converse(stream, serve).await,
+        Some(tls) => secured(stream, &tls, serve).await,
+    }
 }
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;

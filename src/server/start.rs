@@ -85,7 +85,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
     })?;
     let (member, core) = super::runtime::start(config)?;
     let doors = Doors::open(config, member, clients, probes, &runtimes);
-    let result = live(config, core, &doors);
+    let result = live(core, &doors);
     runtimes.shutdown();
     result
 }
@@ -174,7 +174,7 @@ impl Doors {
 }
 
 /// Waits for the end and carries it out.
-fn live(config: &Config, mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
+fn live(mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
     let other = |error: std::io::Error| Stop {
         code: super::exit::OTHER,
         class: "io",
@@ -198,7 +198,7 @@ fn live(config: &Config, mut core: impl Core, doors: &Doors) -> Result<(), Stop>
         };
         tracing::info!(signal = name, "stopping: leadership is handed over first");
         core.retire().await;
-        if config.operated.pod_uid.is_some() {
+        if in_kubernetes() {
             tokio::time::sleep(PROPAGATE).await;
         }
         doors.close().await;
@@ -207,6 +207,11 @@ fn live(config: &Config, mut core: impl Core, doors: &Doors) -> Result<(), Stop>
     core.shutdown();
     tracing::info!("stopped");
     result
+}
+
+/// Whether endpoints have to be withdrawn from nodes before connections may be refused.
+fn in_kubernetes() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 fn log_to(log: Log) {
