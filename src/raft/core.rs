@@ -117,6 +117,8 @@ impl Raft {
             raft.outbox.force_hard_state();
         }
         raft.draw_election_timeout();
+        // What is committed and not applied comes out at once.
+        raft.outbox.poke();
         Ok(raft)
     }
 

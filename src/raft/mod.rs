@@ -19,8 +19,7 @@
 //!    [`Raft::persisted`] with its number. No other batch comes before that.
 //! 5. Apply [`Ready::committed`] in order. When a configuration entry is applied and the state
 //!    machine accepts it, call [`Raft::apply_configuration`]; then, for it and all others,
-//!    [`Raft::applied`]. Many entries may be reported at once, a configuration entry must be the
-//!    last of them.
+//!    [`Raft::applied`]. Many entries may be reported at once, after the changes among them.
 //! 6. Answer each of [`Ready::log_reads`] by [`Raft::log_read`].
 //! 7. For each of [`Ready::snapshot_sends`] stream a snapshot of at least the given index, along
 //!    with this member's id and the given term, and owe one [`Raft::report_snapshot`] for it. The
@@ -28,8 +27,9 @@
 //! 8. On [`Ready::install`] put the snapshot in the place of state and log (nothing of the old
 //!    log may remain), durably, and call [`Raft::snapshot_installed`]. No batch comes before that.
 //! 9. Keep the log back to a durable snapshot; say by [`Raft::compact`] what was dropped.
-//! 10. Answer each [`Ready::read_states`] from a state that has applied its index. A read that
-//!     failed may be asked for again, as a new read.
+//! 10. Give each read a name that was not used since the start. Answer each
+//!     [`Ready::read_states`] from a state that has applied its index. A read that failed may be
+//!     asked for again, as a new read.
 //! 11. After a restart give [`Restored`] all that was durable, and a new boot nonce. A disk that
 //!     lost anything that was durable must never come back under the same member id.
 
@@ -52,6 +52,9 @@ mod shape;
 mod status;
 mod transfer;
 mod types;
+
+#[cfg(test)]
+mod tests;
 
 pub use self::core::{Raft, Stepped};
 pub use config::{Config, Restored};

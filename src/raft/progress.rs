@@ -122,7 +122,7 @@ impl Progress {
                 self.become_probe();
                 true
             }
-            ProgressState::Probe if self.next - 1 == rejected => {
+            ProgressState::Probe if self.next - 1 == rejected && rejected > self.matched => {
                 self.next = rejected.min(hint + 1).max(self.matched + 1);
                 self.sent_commit = self.sent_commit.min(self.next - 1);
                 self.paused = false;

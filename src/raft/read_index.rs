@@ -9,8 +9,8 @@ use super::types::MemberId;
 
 impl Raft {
     /// Asks for an index from which a read that starts now may be served. `request` is the
-    /// caller's name for it; exactly one [`ReadState`] or [`ReadFailure`] with that name
-    /// follows in a later ready. A retry is another call and another read.
+    /// caller's name for it, not used before; exactly one [`ReadState`] or [`ReadFailure`] with
+    /// that name follows in a later ready. A retry is another call under another name.
     pub fn read_index(&mut self, request: u64) {
         self.outbox.poke();
         if self.reads.full() {

@@ -38,7 +38,7 @@ impl Raft {
             ordered: false,
         });
         if let Some(progress) = self.progress.get_mut(&to) {
-            progress.poke = true;
+            progress.poke = progress.matched < self.log.last();
         }
         self.outbox.poke();
         self.hand_over_if_caught_up(to);

@@ -1,0 +1,4 @@
+//! Tests of the core as a whole. The parts have theirs beside them.
+
+mod harness;
+mod script;
