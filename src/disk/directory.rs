@@ -42,6 +42,11 @@ impl DataDirectory {
             refuse_unless_empty(&*disk, &names)?;
         }
         frame::remove_temporaries(&*disk, "")?;
+        if let Some(identity) = &identity {
+            // An earlier process may have stopped at a failed sync: what is read here need not be
+            // on the disk. What is relied on from here on must be.
+            identity.store(&disk)?;
+        }
         for directory in [LOG, CHECKPOINTS] {
             disk.create_directory(directory)
                 .map_err(|e| Error::io("create", disk.describe(directory), e))?;

@@ -92,6 +92,7 @@ pub fn open_member(directory: &DataDirectory, options: LogOptions) -> Result<Mem
                 remedy: REPLACE_MEMBER,
             });
         }
+        checkpoints.confirm(start)?;
         log.reset(start)?;
     }
     Ok(MemberFiles {

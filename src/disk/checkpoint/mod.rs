@@ -212,6 +212,18 @@ impl Checkpoints {
         Ok(kept.last().copied().unwrap_or(newest))
     }
 
+    /// Makes the name of a checkpoint durable anew, since an earlier process may have stopped at
+    /// a failed sync of the directory. For the moment where nothing else backs it.
+    pub(crate) fn confirm(&self, position: Position) -> Result<()> {
+        let (name, aside) = (name(position), format!("{}.tmp", name(position)));
+        for (from, to) in [(&name, &aside), (&aside, &name)] {
+            self.disk
+                .rename(from, to)
+                .map_err(|e| Error::io("rename", self.disk.describe(from), e))?;
+        }
+        frame::sync_directory(&*self.disk, CHECKPOINTS)
+    }
+
     /// Removes all checkpoints of a disk that has never been a member.
     pub(crate) fn clear(&self) -> Result<()> {
         for position in self.list()? {

@@ -1,1 +1,200 @@
+//! Checkpoints: complete or absent after any crash, damage is found, the choice at start.
 
+use std::sync::Arc;
+
+use super::*;
+use crate::disk::double::{Faults, Keep, MemoryDisk};
+use crate::raft::Entry;
+
+fn memory() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    disk.create_directory(CHECKPOINTS).unwrap();
+    disk
+}
+
+fn checkpoints(disk: &MemoryDisk) -> Checkpoints {
+    Checkpoints::new(Arc::new(disk.clone()))
+}
+
+fn at(index: u64) -> Position {
+    Position { index, term: 2 }
+}
+
+fn chunks() -> Vec<Vec<u8>> {
+    vec![vec![1; 700], vec![], vec![0; 5000], b"end".to_vec()]
+}
+
+/// The log after entry 5 of term 2, up to `last`.
+fn shape(last: u64) -> LogShape {
+    let mut shape = LogShape::new(5, 2);
+    for index in 6..=last {
+        shape.append(&Entry::normal(2, index, Vec::new())).unwrap();
+    }
+    shape
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let disk = memory();
+    let info = checkpoints(&disk).write(at(9), b"meta", chunks()).unwrap();
+    let mut reader = checkpoints(&disk).open(at(9)).unwrap();
+    assert_eq!(reader.info(), info);
+    assert_eq!(&reader.meta()[..], b"meta");
+    let read: Vec<_> = reader
+        .by_ref()
+        .map(|chunk| chunk.unwrap().to_vec())
+        .collect();
+    assert_eq!(read, chunks());
+    let mut writer = checkpoints(&disk).begin(at(10), b"", true).unwrap();
+    writer.chunk(b"x").unwrap();
+    assert_eq!(writer.chunks(), 1);
+    assert!(writer.finish().unwrap().received);
+    assert!(checkpoints(&disk).verify(at(10)).unwrap().received);
+}
+
+#[test]
+fn an_unfinished_checkpoint_leaves_nothing() {
+    let disk = memory();
+    let mut writer = checkpoints(&disk).begin(at(9), b"meta", false).unwrap();
+    writer.chunk(&[3; 2000]).unwrap();
+    drop(writer);
+    assert!(disk.list(CHECKPOINTS).unwrap().is_empty());
+}
+
+/// Stopped anywhere, torn anyhow: a checkpoint is whole or not there, and the one before it is
+/// untouched.
+#[test]
+fn a_crash_leaves_a_whole_checkpoint_or_none() {
+    let disk = memory();
+    checkpoints(&disk).write(at(6), b"old", chunks()).unwrap();
+    let (mut whole, mut absent) = (0, 0);
+    for stop in 1..12 {
+        for write in [false, true] {
+            let fork = disk.fork();
+            let mut faults = Faults::default();
+            *(if write {
+                &mut faults.stop_at_write
+            } else {
+                &mut faults.stop_at_sync
+            }) = Some(stop);
+            fork.set_faults(faults);
+            let acknowledged = checkpoints(&fork).write(at(9), b"new", chunks()).is_ok();
+            for seed in 0..20 {
+                let after = fork.fork();
+                after.crash(Keep::Seeded(seed));
+                frame::remove_temporaries(&after, CHECKPOINTS).unwrap();
+                let chosen = checkpoints(&after).select(&shape(9)).unwrap().unwrap();
+                if chosen.position == at(9) {
+                    whole += 1;
+                } else {
+                    assert_eq!(chosen.position, at(6));
+                    assert!(!acknowledged, "stop {stop} {write} seed {seed}");
+                    absent += 1;
+                }
+            }
+        }
+    }
+    assert!(whole > 20 && absent > 20, "{whole} whole, {absent} absent");
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let disk = memory();
+    let info = checkpoints(&disk).write(at(9), b"meta", chunks()).unwrap();
+    for offset in 0..info.bytes {
+        let fork = disk.fork();
+        fork.flip_bit(&name(at(9)), offset, offset as u8).unwrap();
+        let error = checkpoints(&fork).verify(at(9)).unwrap_err();
+        assert!(
+            matches!(error, Error::Corrupt { .. } | Error::TooNew { .. }),
+            "{offset}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_cut_or_longer_file_is_found() {
+    let disk = memory();
+    checkpoints(&disk).write(at(9), b"meta", chunks()).unwrap();
+    let bytes = disk.contents(&name(at(9))).unwrap();
+    for length in (0..bytes.len()).step_by(97) {
+        disk.plant(&name(at(9)), &bytes[..length]);
+        assert!(
+            matches!(checkpoints(&disk).verify(at(9)), Err(Error::Corrupt { .. })),
+            "{length}"
+        );
+    }
+    disk.plant(&name(at(9)), &[&bytes[..], &[0]].concat());
+    assert!(matches!(
+        checkpoints(&disk).verify(at(9)),
+        Err(Error::Corrupt { .. })
+    ));
+}
+
+#[test]
+fn a_damaged_newest_is_passed_over_only_where_the_log_covers_it() {
+    let disk = memory();
+    checkpoints(&disk).write(at(6), b"", chunks()).unwrap();
+    checkpoints(&disk).write(at(9), b"", chunks()).unwrap();
+    assert_eq!(
+        checkpoints(&disk)
+            .select(&shape(9))
+            .unwrap()
+            .unwrap()
+            .position,
+        at(9)
+    );
+    disk.flip_bit(&name(at(9)), 300, 1).unwrap();
+    assert_eq!(
+        checkpoints(&disk)
+            .select(&shape(9))
+            .unwrap()
+            .unwrap()
+            .position,
+        at(6)
+    );
+    let error = checkpoints(&disk).select(&shape(8)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the older checkpoint and the log do not cover it"),
+        "{error}"
+    );
+    let gone = LogShape::new(7, 2);
+    assert!(checkpoints(&disk).select(&gone).is_err());
+    disk.flip_bit(&name(at(6)), 300, 1).unwrap();
+    assert!(checkpoints(&disk).select(&shape(9)).is_err());
+}
+
+#[test]
+fn two_are_kept() {
+    let disk = memory();
+    for index in [6, 7, 8] {
+        checkpoints(&disk).write(at(index), b"", chunks()).unwrap();
+    }
+    assert_eq!(checkpoints(&disk).prune(at(8)).unwrap(), at(7));
+    assert_eq!(checkpoints(&disk).list().unwrap(), [at(8), at(7)]);
+    // An open one stays readable when it is removed.
+    let reader = checkpoints(&disk).open(at(7)).unwrap();
+    checkpoints(&disk).write(at(9), b"", chunks()).unwrap();
+    assert_eq!(checkpoints(&disk).prune(at(9)).unwrap(), at(8));
+    assert_eq!(
+        reader
+            .map(|chunk| chunk.unwrap().to_vec())
+            .collect::<Vec<_>>(),
+        chunks()
+    );
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_leaves_the_old_one() {
+    let disk = memory();
+    checkpoints(&disk).write(at(6), b"", chunks()).unwrap();
+    disk.set_faults(Faults {
+        capacity: Some(8000),
+        ..Faults::default()
+    });
+    let error = checkpoints(&disk).write(at(9), b"", chunks()).unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert_eq!(checkpoints(&disk).list().unwrap(), [at(6)]);
+}

@@ -101,16 +101,8 @@ impl MemoryDisk {
     /// handles and locks die, and the disk works again without faults (except lying syncs).
     /// Returns how many unsynced sectors were lost and how many were kept.
     pub fn crash(&self, keep: Keep) -> (u64, u64) {
+        self.crash_process();
         let mut state = self.state();
-        let lying_syncs = state.faults.lying_syncs;
-        state.faults = Faults {
-            lying_syncs,
-            ..Faults::default()
-        };
-        state.counts = Counts::default();
-        state.stopped = false;
-        state.locked = false;
-        state.life += 1;
         match keep {
             Keep::Everything => state.image.settle(&mut |_| true, usize::MAX),
             Keep::Nothing => state.image.settle(&mut |_| false, 0),
@@ -124,6 +116,21 @@ impl MemoryDisk {
                     .settle(&mut |_| !random.next_u64().is_multiple_of(odds), names)
             }
         }
+    }
+
+    /// The process dies, the machine does not: the live images stay, as do the differences from
+    /// the durable ones. A sector that a failed sync forgot is still read and still not durable.
+    pub fn crash_process(&self) {
+        let mut state = self.state();
+        let lying_syncs = state.faults.lying_syncs;
+        state.faults = Faults {
+            lying_syncs,
+            ..Faults::default()
+        };
+        state.counts = Counts::default();
+        state.stopped = false;
+        state.locked = false;
+        state.life += 1;
     }
 
     /// A copy of this disk with a life of its own.

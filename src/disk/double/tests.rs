@@ -1,1 +1,101 @@
+//! The double itself: what it must lose, keep and refuse.
 
+use super::*;
+
+#[test]
+fn only_synced_sectors_and_names_survive() {
+    let disk = MemoryDisk::new();
+    let file = disk.create("a").unwrap();
+    file.write_at(0, &[1; 1024]).unwrap();
+    file.sync().unwrap();
+    disk.sync_directory("").unwrap();
+    file.write_at(512, &[2; 1024]).unwrap();
+    disk.create("b").unwrap().sync().unwrap();
+    let fork = disk.fork();
+    fork.crash(Keep::Nothing);
+    assert_eq!(fork.contents("a").unwrap(), [1; 1024]);
+    assert!(fork.contents("b").is_err());
+    disk.crash(Keep::Everything);
+    assert_eq!(disk.contents("a").unwrap()[512..], [2; 1024]);
+    assert!(disk.contents("b").is_ok());
+}
+
+#[test]
+fn seeds_tear_writes_apart() {
+    let disk = MemoryDisk::new();
+    let file = disk.create("a").unwrap();
+    file.write_at(0, &[0; 4096]).unwrap();
+    file.sync().unwrap();
+    disk.sync_directory("").unwrap();
+    file.write_at(0, &[1; 4096]).unwrap();
+    let mut outcomes = std::collections::BTreeSet::new();
+    for seed in 0..64 {
+        let fork = disk.fork();
+        fork.crash(Keep::Seeded(seed));
+        let bytes = fork.contents("a").unwrap();
+        assert!(
+            bytes
+                .chunks(SECTOR)
+                .all(|sector| sector.iter().all(|byte| *byte == sector[0]))
+        );
+        outcomes.insert(bytes);
+    }
+    assert!(outcomes.len() > 16, "{} outcomes", outcomes.len());
+}
+
+#[test]
+fn a_rename_survives_whole_or_not_at_all() {
+    let disk = MemoryDisk::new();
+    disk.plant("old", b"old");
+    let file = disk.create("new").unwrap();
+    file.write_at(0, b"new").unwrap();
+    file.sync().unwrap();
+    disk.sync_directory("").unwrap();
+    disk.rename("new", "old").unwrap();
+    for seed in 0..16 {
+        let fork = disk.fork();
+        fork.crash(Keep::Seeded(seed));
+        let both = (fork.contents("old").unwrap(), fork.contents("new").is_ok());
+        assert!(
+            both == (b"old".to_vec(), true) || both == (b"new".to_vec(), false),
+            "{both:?}"
+        );
+    }
+}
+
+#[test]
+fn a_failed_sync_is_still_read_and_never_durable() {
+    let disk = MemoryDisk::new();
+    let file = disk.create("a").unwrap();
+    disk.sync_directory("").unwrap();
+    disk.set_faults(Faults {
+        fail_sync: Some(1),
+        ..Faults::default()
+    });
+    file.write_at(0, b"x").unwrap();
+    assert!(file.sync().is_err());
+    assert!(file.sync().is_ok(), "Linux forgets");
+    disk.crash_process();
+    assert_eq!(disk.contents("a").unwrap(), b"x");
+    disk.crash(Keep::Nothing);
+    assert_ne!(disk.contents("a").unwrap(), b"x");
+}
+
+#[test]
+fn handles_and_locks_die_with_the_process() {
+    let disk = MemoryDisk::new();
+    let lock = disk.lock("lock").unwrap();
+    assert_eq!(
+        disk.lock("lock").unwrap_err().kind(),
+        io::ErrorKind::WouldBlock
+    );
+    let file = disk.create("a").unwrap();
+    disk.crash(Keep::Everything);
+    assert!(file.write_at(0, b"x").is_err());
+    let _second = disk.lock("lock").unwrap();
+    drop(lock);
+    assert!(
+        disk.lock("lock").is_err(),
+        "a dead process's lock freed a living one"
+    );
+}

@@ -114,17 +114,25 @@ impl Index {
         self.files.clear();
     }
 
-    /// Moves references of batch `number` (and its file) to where it was copied.
-    pub(crate) fn moved(&mut self, reference: BatchRef) {
+    /// Notes that a batch was copied to another place; live entries stay what they were.
+    pub(crate) fn moved(&mut self, to: BatchRef) {
         if let Some(batch) = self
             .batches
             .iter_mut()
             .rev()
-            .find(|b| b.number == reference.number)
+            .find(|b| b.number == to.number)
         {
-            // Its end may have been cut since; the copy is of the last batch, so it was not.
-            *batch = reference;
+            *batch = BatchRef {
+                first: batch.first,
+                last: batch.last,
+                ..to
+            };
         }
+    }
+
+    /// Forgets a segment whose batches were copied.
+    pub(crate) fn forget_file(&mut self, sequence: u64) {
+        self.files.remove(&sequence);
     }
 
     /// Forgets a removed segment and the entries up to `floor`.

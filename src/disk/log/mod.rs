@@ -6,9 +6,9 @@
 //!   torn, and damage before a later batch is always an error.
 //! - Synced bytes are never written again. A suffix is replaced by appending at a lower index.
 //! - A segment gets its name only after its head and its first batch are synced.
-//! - After a failed sync a restarted process may read pages that never reached the disk. So
-//!   [`Log::open`] writes the last batch again, into a new segment, before anything is
-//!   acknowledged; earlier batches were synced, or the process that wrote them had stopped.
+//! - After a failed sync a restarted process may read pages, and names, that never reached the
+//!   disk. So [`Log::open`] writes the last segment's batches again, into a new segment, before
+//!   anything is acknowledged; earlier segments were synced, or no later one would exist.
 //! - After any error of a write or sync the log refuses everything until it is opened anew.
 
 mod batch;
@@ -120,14 +120,15 @@ impl Log {
             index: Index::new(LogShape::new(floor.index, floor.term)),
             hard_state,
             next_batch: 1,
-            last: None,
+            last: Vec::new(),
+            void: Vec::new(),
             torn: false,
         };
         Self::start(disk, uuid, preparer, scan)
     }
 
     /// Opens the log of the disk `uuid`: checks every batch, cuts a torn tail, and writes the
-    /// last batch again into a new segment. Durable when it returns.
+    /// batches of the last segment again into a new one. Durable when it returns.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for any damage that a torn write does not explain, or if there is no
@@ -146,7 +147,7 @@ impl Log {
         Self::start(disk, uuid, preparer, scan)
     }
 
-    /// Begins a new segment with the last batch of `scan` and removes what it replaces.
+    /// Begins a new segment with the batches of the last one and removes what it replaces.
     fn start(disk: Arc<dyn Disk>, uuid: [u8; 16], preparer: Preparer, scan: Scan) -> Result<Self> {
         let Scan {
             mut heads,
@@ -154,32 +155,44 @@ impl Log {
             hard_state,
             next_batch,
             last,
+            void,
             torn,
         } = scan;
-        let last_term = index.shape.last_term();
         let end = Position {
             index: index.shape.last(),
-            term: last_term,
+            term: index.shape.last_term(),
         };
+        let old = heads.pop();
         let head = Head {
-            sequence: heads.last().map_or(1, |head| head.sequence + 1),
+            sequence: old.map_or(1, |old| old.sequence + 1),
             disk_uuid: uuid,
-            first_batch: last.as_ref().map_or(next_batch, |batch| batch.number),
-            hard_state,
-            before: last.as_ref().map_or(end, |batch| batch.before),
-            reset: false,
+            first_batch: old.map_or(next_batch, |old| old.first_batch),
+            hard_state: old.map_or(hard_state, |old| old.hard_state),
+            before: old.map_or(end, |old| old.before),
+            reset: old.is_some_and(|old| old.reset),
         };
-        let bytes = last.as_ref().map(|batch| batch::encode(head.seed(), batch));
-        let bytes = bytes.unwrap_or_default();
+        let mut bytes = Vec::new();
+        let mut moved = Vec::new();
+        for batch in &last {
+            let encoded = batch::encode(head.seed(), batch);
+            moved.push(BatchRef::new(
+                head.sequence,
+                SECTOR + bytes.len(),
+                encoded.len(),
+                batch,
+            ));
+            bytes.extend_from_slice(&encoded);
+        }
         let (file, length) = preparer.segment(&head, &bytes)?;
         index.add_file(head.sequence, uuid, Arc::clone(&file));
-        if let Some(batch) = &last {
-            index.moved(BatchRef::new(head.sequence, SECTOR, bytes.len(), batch));
+        moved
+            .into_iter()
+            .for_each(|reference| index.moved(reference));
+        for replaced in void.iter().chain(&old) {
+            frame::remove_if_there(&*disk, &replaced.name())?;
+            index.forget_file(replaced.sequence);
         }
-        while let Some(old) = heads.pop_if(|old| old.first_batch >= head.first_batch) {
-            frame::remove_if_there(&*disk, &old.name())?;
-            frame::sync_directory(&*disk, LOG)?;
-        }
+        frame::sync_directory(&*disk, LOG)?;
         let offset = (SECTOR + bytes.len()) as u64;
         let active = Active {
             file,

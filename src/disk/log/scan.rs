@@ -20,8 +20,10 @@ pub(crate) struct Scan {
     pub(crate) hard_state: HardState,
     /// Number of the batch to write next.
     pub(crate) next_batch: u64,
-    /// The last batch, if the last segment holds one.
-    pub(crate) last: Option<Batch>,
+    /// The batches of the last segment.
+    pub(crate) last: Vec<Batch>,
+    /// Segments that a reset made void and a crash left behind.
+    pub(crate) void: Vec<Head>,
     /// Whether a torn batch was cut.
     pub(crate) torn: bool,
 }
@@ -57,6 +59,7 @@ pub(crate) fn scan(disk: &Arc<dyn Disk>, uuid: &[u8; 16]) -> Result<Option<Scan>
     }
     // What lies before a reset is void; a crash may have left it.
     let start = opened.iter().rposition(|(head, _)| head.reset).unwrap_or(0);
+    let void = opened[..start].iter().map(|(head, _)| *head).collect();
     let opened = &opened[start..];
     let Some((first, _)) = opened.first() else {
         return Ok(None);
@@ -66,7 +69,8 @@ pub(crate) fn scan(disk: &Arc<dyn Disk>, uuid: &[u8; 16]) -> Result<Option<Scan>
         index: Index::new(LogShape::new(first.before.index, first.before.term)),
         hard_state: first.hard_state,
         next_batch: first.first_batch,
-        last: None,
+        last: Vec::new(),
+        void,
         torn: false,
     };
     for (at, (head, file)) in opened.iter().enumerate() {
@@ -106,7 +110,7 @@ impl SegmentScan<'_> {
     fn run(&self, scan: &mut Scan) -> Result<()> {
         self.check_head(scan)?;
         let bytes = self.read_all()?;
-        scan.last = None;
+        scan.last.clear();
         let mut at = SECTOR;
         while self.next != Some(scan.next_batch) {
             let found = batch::find(
@@ -129,7 +133,7 @@ impl SegmentScan<'_> {
             };
             self.take(scan, &batch, at, length)?;
             scan.next_batch += 1;
-            scan.last = Some(batch);
+            scan.last.push(batch);
             at += length;
         }
         Ok(())

@@ -1,1 +1,578 @@
+//! The log against the crash-testing disk: a scripted workload stopped at every write and every
+//! sync, torn by many seeds; damage of each kind; retention and reads.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::*;
+use crate::disk::directory::{CHECKPOINTS, LOG};
+use crate::disk::double::{Faults, Keep, MemoryDisk};
+use crate::disk::error::Class;
+
+const UUID: [u8; 16] = [7; 16];
+const SMALL: LogOptions = LogOptions {
+    segment_bytes: 4096,
+};
+
+fn memory() -> MemoryDisk {
+    let disk = MemoryDisk::new();
+    for directory in [LOG, CHECKPOINTS] {
+        disk.create_directory(directory).unwrap();
+    }
+    disk
+}
+
+fn shared(disk: &MemoryDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
+fn create(disk: &MemoryDisk) -> Log {
+    Log::create(
+        shared(disk),
+        UUID,
+        HardState::default(),
+        Position::default(),
+        SMALL,
+    )
+    .unwrap()
+}
+
+fn open(disk: &MemoryDisk) -> Result<Log> {
+    crate::disk::frame::remove_temporaries(disk, LOG)?;
+    Log::open(shared(disk), UUID, SMALL)
+}
+
+fn state(term: u64, vote: u64, commit: u64) -> HardState {
+    HardState { term, vote, commit }
+}
+
+fn entry(index: u64, term: u64, size: usize) -> Entry {
+    // Zeros on purpose: values must not look like sectors that were never written.
+    let fill = if index.is_multiple_of(2) {
+        0
+    } else {
+        index as u8
+    };
+    Entry::normal(term, index, vec![fill; size])
+}
+
+fn all(log: &Log) -> Vec<Entry> {
+    log.tail(0, u64::MAX).unwrap()
+}
+
+/// Index, term and length of each entry: enough to compare, short enough to read.
+fn brief(log: &Log) -> Vec<(u64, u64, usize)> {
+    all(log)
+        .iter()
+        .map(|entry| (entry.index, entry.term, entry.data.len()))
+        .collect()
+}
+
+/// One call of the workload.
+#[derive(Clone, Debug)]
+enum Act {
+    Append(Option<HardState>, Vec<Entry>),
+    Prepare,
+    DropBefore(u64),
+    Reset(Position),
+    Reopen,
+}
+
+/// Elections, appends of many sizes, an overwritten suffix, segment changes, a dropped prefix, a
+/// restart and an installed snapshot.
+fn script() -> Vec<Act> {
+    let run = |term, range: std::ops::Range<u64>, size| {
+        range
+            .map(|index| entry(index, term, size))
+            .collect::<Vec<_>>()
+    };
+    vec![
+        Act::Append(Some(state(1, 3, 0)), vec![]),
+        Act::Append(None, run(1, 1..2, 0)),
+        Act::Append(Some(state(1, 3, 1)), run(1, 2..5, 100)),
+        Act::Append(None, run(1, 5..8, 700)),
+        Act::Prepare,
+        Act::Append(Some(state(2, 0, 3)), vec![]),
+        Act::Append(Some(state(2, 5, 3)), vec![]),
+        Act::Append(None, run(2, 6..8, 300)),
+        Act::Append(None, run(2, 8..9, 9000)),
+        Act::Append(Some(state(2, 5, 8)), run(2, 9..12, 30)),
+        Act::DropBefore(8),
+        Act::Append(Some(state(3, 0, 8)), run(3, 10..14, 400)),
+        Act::Reopen,
+        Act::Append(None, run(3, 14..16, 600)),
+        Act::Append(Some(state(4, 2, 9)), run(4, 12..13, 1)),
+        Act::Reset(Position { index: 40, term: 4 }),
+        Act::Append(Some(state(4, 2, 40)), run(4, 41..44, 511)),
+        Act::Append(None, run(4, 44..45, 1022)),
+    ]
+}
+
+/// What must be on the disk: the state after the last acknowledged act, or after the act that
+/// was under way.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    floor: Position,
+    entries: Vec<Entry>,
+    state: HardState,
+}
+
+impl Expected {
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Append(state, entries) => {
+                self.state = state.unwrap_or(self.state);
+                if let Some(first) = entries.first() {
+                    self.entries.retain(|entry| entry.index < first.index);
+                    self.entries.extend_from_slice(entries);
+                }
+            }
+            Act::Reset(floor) => {
+                self.floor = *floor;
+                self.entries.clear();
+            }
+            Act::Prepare | Act::DropBefore(_) | Act::Reopen => {}
+        }
+    }
+
+    /// Every expected entry from `from` on, in order, and nothing else.
+    fn matches(&self, log: &Log, from: u64) -> bool {
+        let wanted: Vec<_> = self.entries.iter().filter(|e| e.index >= from).collect();
+        let found = all(log);
+        let found: Vec<_> = found.iter().filter(|e| e.index >= from).collect();
+        let hard = log.hard_state();
+        wanted == found
+            && (hard.term, hard.vote) == (self.state.term, self.state.vote)
+            && (self.entries.is_empty() || log.shape().floor() < from.max(self.floor.index + 1))
+    }
+}
+
+fn carry_out(disk: &MemoryDisk, log: &mut Log, act: &Act) -> Result<()> {
+    match act {
+        Act::Append(state, entries) => log.append(state.as_ref(), entries),
+        Act::Prepare => log.preparer().prepare(),
+        Act::DropBefore(index) => log.drop_before(*index),
+        Act::Reset(floor) => log.reset(*floor),
+        Act::Reopen => open(disk).map(|opened| *log = opened),
+    }
+}
+
+/// Runs the script on `disk` until an error; returns how many acts were acknowledged.
+fn run_script(disk: &MemoryDisk, log: &mut Log) -> (usize, Option<Error>) {
+    for (done, act) in script().iter().enumerate() {
+        if let Err(error) = carry_out(disk, log, act) {
+            return (done, Some(error));
+        }
+    }
+    (script().len(), None)
+}
+
+/// After a crash in act number `acked`: what was acknowledged is there, whole and in order.
+fn check_after_crash(disk: &MemoryDisk, acked: usize, case: &str) -> Log {
+    let script = script();
+    let mut before = Expected::default();
+    script[..acked].iter().for_each(|act| before.act(act));
+    let mut after = before.clone();
+    if let Some(act) = script.get(acked) {
+        after.act(act);
+    }
+    let dropped = script[..script.len().min(acked + 1)]
+        .iter()
+        .fold(1, |from, act| match act {
+            Act::DropBefore(index) => *index,
+            _ => from,
+        });
+    let log = open(disk).unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert!(
+        before.matches(&log, dropped) || after.matches(&log, dropped),
+        "{case}: {:?} {:?}, expected {before:?} or {after:?}",
+        log.hard_state(),
+        all(&log)
+            .iter()
+            .map(|e| (e.index, e.term))
+            .collect::<Vec<_>>(),
+    );
+    log
+}
+
+fn totals() -> (u64, u64) {
+    let disk = memory();
+    let mut log = create(&disk);
+    disk.set_faults(Faults::default());
+    let (done, error) = run_script(&disk, &mut log);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(done, script().len());
+    (disk.counts().writes, disk.counts().syncs)
+}
+
+fn keeps() -> Vec<Keep> {
+    [Keep::Nothing, Keep::Everything]
+        .into_iter()
+        .chain((0..40).map(Keep::Seeded))
+        .collect()
+}
+
+#[test]
+fn a_stop_at_every_sync_and_every_write_loses_nothing_acknowledged() {
+    let (writes, syncs) = totals();
+    assert!(writes > 20 && syncs > 20, "{writes} writes, {syncs} syncs");
+    let stops = (1..=syncs)
+        .map(|n| Faults {
+            stop_at_sync: Some(n),
+            ..Faults::default()
+        })
+        .chain((1..=writes).map(|n| Faults {
+            stop_at_write: Some(n),
+            ..Faults::default()
+        }));
+    let mut torn = 0;
+    for faults in stops {
+        let disk = memory();
+        let mut log = create(&disk);
+        disk.set_faults(faults.clone());
+        let (acked, error) = run_script(&disk, &mut log);
+        assert!(error.is_some(), "{faults:?} did not stop the script");
+        drop(log);
+        for keep in keeps() {
+            let fork = disk.fork();
+            fork.crash(keep);
+            let case = format!("{faults:?} {keep:?} in act {acked}");
+            let mut log = check_after_crash(&fork, acked, &case);
+            torn += u32::from(log.was_torn());
+            // And it goes on: a second crash right away loses nothing either.
+            let last = log.shape().last();
+            let term = log.hard_state().term.max(1);
+            let more = entry(last + 1, term.max(log.shape().last_term()), 600);
+            log.append(
+                Some(&state(term, log.hard_state().vote, 0)),
+                &[more.clone()],
+            )
+            .unwrap_or_else(|error| panic!("{case}: {error}"));
+            fork.crash(Keep::Nothing);
+            let log = open(&fork).unwrap_or_else(|error| panic!("{case}, again: {error}"));
+            assert_eq!(all(&log).last(), Some(&more), "{case}");
+        }
+    }
+    assert!(
+        torn > 50,
+        "only {torn} torn tails: the test does not reach what it is for"
+    );
+}
+
+#[test]
+fn a_crash_while_opening_loses_nothing() {
+    let disk = memory();
+    let mut log = create(&disk);
+    assert!(run_script(&disk, &mut log).1.is_none());
+    let acked = script().len();
+    for stop in 1..40 {
+        for write in [false, true] {
+            let fork = disk.fork();
+            fork.crash(Keep::Nothing);
+            let mut faults = Faults::default();
+            *(if write {
+                &mut faults.stop_at_write
+            } else {
+                &mut faults.stop_at_sync
+            }) = Some(stop);
+            fork.set_faults(faults);
+            if open(&fork).is_ok() {
+                continue;
+            }
+            for keep in keeps() {
+                let again = fork.fork();
+                again.crash(keep);
+                check_after_crash(
+                    &again,
+                    acked,
+                    &format!("opening, stop {stop} {write} {keep:?}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_is_final_and_its_batch_is_written_again_after_a_restart() {
+    let (_, syncs) = totals();
+    for n in 1..=syncs {
+        let disk = memory();
+        let mut log = create(&disk);
+        disk.set_faults(Faults {
+            fail_sync: Some(n),
+            ..Faults::default()
+        });
+        let (acked, error) = run_script(&disk, &mut log);
+        let error = error.unwrap();
+        assert_eq!(error.class(), Class::Fsync, "sync {n}: {error}");
+        if !matches!(script()[acked], Act::Reopen | Act::Prepare) {
+            let again = log.append(Some(&state(9, 0, 0)), &[]);
+            assert!(matches!(again, Err(Error::Failed { .. })), "sync {n}");
+        }
+        // The process restarts and reads pages that never reached the disk; what it takes over
+        // must survive the power loss that follows.
+        disk.crash_process();
+        let log = check_after_crash(&disk, acked, &format!("failed sync {n}"));
+        let seen = brief(&log);
+        disk.crash(Keep::Nothing);
+        let log = open(&disk).unwrap_or_else(|error| panic!("sync {n}: {error}"));
+        // Dropped segments may come back; nothing else may.
+        let found: Vec<_> = brief(&log).into_iter().filter(|e| e.0 >= 8).collect();
+        let seen: Vec<_> = seen.into_iter().filter(|e| e.0 >= 8).collect();
+        assert_eq!(found, seen, "sync {n}");
+    }
+}
+
+/// A log of three segments with synced batches in each.
+fn full_disk() -> (MemoryDisk, Vec<Entry>) {
+    let disk = memory();
+    let mut log = create(&disk);
+    log.append(Some(&state(1, 1, 0)), &[]).unwrap();
+    for index in 1..=14 {
+        log.append(None, &[entry(index, 1, 700)]).unwrap();
+    }
+    assert!(log.segments().len() >= 3, "{:?}", log.segments());
+    let entries = all(&log);
+    disk.crash(Keep::Nothing);
+    (disk, entries)
+}
+
+/// Every single flipped bit of what was written is an error that names the file and a place near
+/// it; none is ever taken for a torn tail.
+#[test]
+fn flipped_bits_are_refused() {
+    let (disk, entries) = full_disk();
+    let names = disk.list(LOG).unwrap();
+    for name in names.iter().map(|name| format!("{LOG}/{name}")) {
+        let bytes = disk.contents(&name).unwrap();
+        let used: BTreeSet<usize> = (0..bytes.len())
+            .step_by(SECTOR)
+            .filter(|at| bytes[*at..at + SECTOR].iter().any(|byte| *byte != 0))
+            .collect();
+        for sector in used {
+            for offset in [0, 1, 9, 60, 300, 511] {
+                let fork = disk.fork();
+                let at = (sector + offset) as u64;
+                fork.flip_bit(&name, at, (sector / SECTOR) as u8).unwrap();
+                match open(&fork) {
+                    Ok(log) => {
+                        // Only bytes of a head's unused rest mean nothing.
+                        assert!(sector == 0 && offset >= 92, "{name} at {at} went unnoticed");
+                        assert_eq!(all(&log), entries);
+                    }
+                    Err(Error::Corrupt { file, .. }) => assert!(file.ends_with(&name), "{file}"),
+                    Err(Error::TooNew { .. } | Error::Foreign { .. }) => assert_eq!(sector, 0),
+                    Err(other) => panic!("{name} at {at}: {other}"),
+                }
+            }
+        }
+    }
+}
+
+/// A lost sector is a torn tail in the very last batch alone.
+#[test]
+fn zeroed_sectors_before_the_last_batch_are_refused() {
+    let (disk, entries) = full_disk();
+    let names = disk.list(LOG).unwrap();
+    let (mut refused, mut torn) = (0, 0);
+    for name in names.iter().map(|name| format!("{LOG}/{name}")) {
+        let bytes = disk.contents(&name).unwrap();
+        for sector in 0..bytes.len() / SECTOR {
+            if bytes[sector * SECTOR..][..SECTOR]
+                .iter()
+                .all(|byte| *byte == 0)
+            {
+                continue;
+            }
+            let fork = disk.fork();
+            fork.zero_sector(&name, sector as u64).unwrap();
+            match open(&fork) {
+                Err(error) => {
+                    assert_eq!(error.class(), Class::Corrupt, "{error}");
+                    refused += 1;
+                }
+                Ok(log) => {
+                    assert!(log.was_torn());
+                    assert_eq!(all(&log), entries[..entries.len() - 1]);
+                    torn += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(torn, 2, "the last batch has two sectors");
+    assert!(refused > 20);
+}
+
+#[test]
+fn a_missing_segment_is_refused() {
+    let (disk, _) = full_disk();
+    let names = disk.list(LOG).unwrap();
+    let middle = format!("{LOG}/{}", names[1]);
+    disk.remove(&middle).unwrap();
+    let error = open(&disk).unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
+    let empty = memory();
+    let error = open(&empty).unwrap_err();
+    assert!(error.to_string().contains("the log is gone"), "{error}");
+}
+
+#[test]
+fn segments_of_another_disk_and_of_newer_releases_are_refused() {
+    let (disk, _) = full_disk();
+    let error = Log::open(shared(&disk), [8; 16], SMALL).unwrap_err();
+    assert_eq!(error.class(), Class::ForeignDisk);
+    let name = format!("{LOG}/{}", disk.list(LOG).unwrap()[0]);
+    let mut bytes = disk.contents(&name).unwrap();
+    bytes[8] = 2;
+    disk.plant(&name, &bytes);
+    let error = open(&disk).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::TooNew {
+                found: 2,
+                supported: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_full_disk_stops_the_log_and_loses_nothing() {
+    let disk = memory();
+    let mut log = create(&disk);
+    log.append(Some(&state(1, 0, 0)), &[]).unwrap();
+    disk.set_faults(Faults {
+        capacity: Some(3 * 4096 - 100),
+        ..Faults::default()
+    });
+    let mut written = 0;
+    let error = loop {
+        match log.append(None, &[entry(written + 1, 1, 900)]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.class(), Class::DiskFull);
+    assert!(written > 2, "{written}");
+    assert!(matches!(
+        log.append(None, &[entry(written + 1, 1, 1)]),
+        Err(Error::Failed { .. })
+    ));
+    disk.crash(Keep::Nothing);
+    assert_eq!(all(&open(&disk).unwrap()).len() as u64, written);
+}
+
+#[test]
+fn unreadable_segments_are_errors() {
+    let (disk, _) = full_disk();
+    let log = open(&disk).unwrap();
+    disk.set_faults(Faults {
+        unreadable: Some(".log".to_owned()),
+        ..Faults::default()
+    });
+    assert_eq!(log.read(1, 3, 1).unwrap_err().class(), Class::Io);
+    assert_eq!(open(&disk).unwrap_err().class(), Class::Io);
+}
+
+#[test]
+fn reads_are_bounded_and_give_at_least_one_entry() {
+    let (disk, entries) = full_disk();
+    let log = open(&disk).unwrap();
+    let reader = log.reader();
+    assert_eq!(reader.read(1, 15, u64::MAX).unwrap(), entries);
+    assert_eq!(reader.read(3, 9, 0).unwrap(), entries[2..3]);
+    assert_eq!(
+        reader.read(3, 9, 2 * entries[0].cost()).unwrap(),
+        entries[2..4]
+    );
+    assert_eq!(reader.read(3, 5, u64::MAX).unwrap(), entries[2..4]);
+    assert!(matches!(
+        reader.read(14, 16, u64::MAX),
+        Err(Error::NotInLog { .. })
+    ));
+    assert!(matches!(
+        reader.read(0, 2, u64::MAX),
+        Err(Error::NotInLog { .. })
+    ));
+}
+
+#[test]
+fn dropped_segments_are_gone_and_the_rest_is_kept() {
+    let (disk, entries) = full_disk();
+    let mut log = open(&disk).unwrap();
+    let (before, bytes) = (log.segments().len(), log.disk_bytes());
+    log.drop_before(9).unwrap();
+    assert!(log.segments().len() < before && log.disk_bytes() < bytes);
+    assert!(log.reader().first_index() <= 9);
+    assert_eq!(log.read(9, 15, u64::MAX).unwrap(), entries[8..]);
+    assert!(matches!(log.read(1, 3, 1), Err(Error::NotInLog { .. })));
+    disk.crash(Keep::Nothing);
+    let log = open(&disk).unwrap();
+    assert_eq!(log.read(9, 15, u64::MAX).unwrap(), entries[8..]);
+    assert_eq!(log.shape().term(8), Some(1));
+}
+
+#[test]
+fn hard_state_never_goes_back_and_gaps_are_refused() {
+    let disk = memory();
+    let mut log = create(&disk);
+    log.append(Some(&state(3, 2, 0)), &[entry(1, 3, 5)])
+        .unwrap();
+    let refused = |log: &mut Log, hard: Option<HardState>, entries: &[Entry]| {
+        let error = log.append(hard.as_ref(), entries).unwrap_err();
+        assert!(matches!(error, Error::Misuse(_)), "{error}");
+    };
+    refused(&mut log, Some(state(2, 0, 0)), &[]);
+    refused(&mut log, Some(state(3, 1, 0)), &[]);
+    refused(&mut log, Some(state(3, 0, 0)), &[]);
+    refused(&mut log, None, &[entry(3, 3, 1)]);
+    refused(&mut log, None, &[entry(0, 3, 1)]);
+    refused(&mut log, None, &[entry(2, 2, 1)]);
+    refused(&mut log, None, &[entry(2, 4, 1)]);
+    refused(&mut log, None, &[entry(2, 3, 1), entry(4, 3, 1)]);
+    // None of them left a trace.
+    log.append(Some(&state(4, 1, 1)), &[entry(2, 4, 1)])
+        .unwrap();
+    assert_eq!(log.hard_state(), state(4, 1, 1));
+}
+
+#[test]
+fn a_commit_hint_alone_costs_no_write_and_goes_with_the_next_batch() {
+    let disk = memory();
+    let mut log = create(&disk);
+    log.append(Some(&state(1, 1, 0)), &[entry(1, 1, 1)])
+        .unwrap();
+    disk.set_faults(Faults::default());
+    log.append(Some(&state(1, 1, 1)), &[]).unwrap();
+    assert_eq!(disk.counts().syncs + disk.counts().writes, 0);
+    log.append(Some(&state(1, 1, 1)), &[entry(2, 1, 1)])
+        .unwrap();
+    assert_eq!(
+        (disk.counts().writes, disk.counts().syncs),
+        (1, 1),
+        "one write, one sync"
+    );
+    disk.crash(Keep::Nothing);
+    assert_eq!(open(&disk).unwrap().hard_state(), state(1, 1, 1));
+}
+
+/// A disk that lies about syncs must make these tests fail: they can.
+#[test]
+fn a_lying_disk_is_caught() {
+    let disk = memory();
+    let mut log = create(&disk);
+    disk.set_faults(Faults {
+        lying_syncs: true,
+        ..Faults::default()
+    });
+    log.append(Some(&state(1, 1, 0)), &[entry(1, 1, 1)])
+        .unwrap();
+    disk.crash(Keep::Nothing);
+    assert!(
+        all(&open(&disk).unwrap()).is_empty(),
+        "the double lost nothing"
+    );
+}
