@@ -171,3 +171,195 @@ impl Standing {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::change::{Add, Target};
+
+    /// Members by ID; whether each is a learner and has started.
+    fn membership(members: &[(MemberId, bool, bool)]) -> Membership {
+        let mut membership = Membership::default();
+        for (id, learner, started) in members.iter().copied() {
+            let record = MemberRecord {
+                id,
+                learner,
+                started,
+                peer_urls: vec![format!("http://{id}")],
+                ..MemberRecord::default()
+            };
+            membership.members.insert(id, record);
+        }
+        membership
+    }
+
+    fn judge(
+        members: &[(MemberId, bool, bool)],
+        steady: &[MemberId],
+        body: ChangeBody,
+        strict: bool,
+    ) -> Result<(), MembershipError> {
+        let steady: BTreeSet<MemberId> = steady.iter().copied().collect();
+        let behind = members.iter().map(|(id, _, _)| (*id, None)).collect();
+        let facts = Facts {
+            own: 1,
+            membership: &membership(members),
+            max_learners: 1,
+            strict,
+            in_contact: &steady,
+            steady: &steady,
+            behind: &behind,
+        };
+        facts.admit(&body.into())
+    }
+
+    fn add(learner: bool) -> ChangeBody {
+        ChangeBody::Add(Add {
+            id: 99,
+            peer_urls: vec!["http://99".to_owned()],
+            learner,
+            ..Add::default()
+        })
+    }
+
+    fn voters(started: &[bool]) -> Vec<(MemberId, bool, bool)> {
+        (1..)
+            .zip(started)
+            .map(|(id, started)| (id, false, *started))
+            .collect()
+    }
+
+    /// The cases of etcd's own test of `IsReadyToAddVotingMember`.
+    #[test]
+    fn additions_need_a_quorum_of_started_voters() {
+        let all = [1, 2, 3, 4];
+        let cases: [(&[bool], bool); 7] = [
+            (&[true], true),
+            (&[true, false], false),
+            (&[true, true], true),
+            (&[true, true, false], false),
+            (&[true, true, true], true),
+            (&[true, true, true, false], true),
+            (&[true, true, false, false], false),
+        ];
+        for (started, allowed) in cases {
+            let judged = judge(&voters(started), &all, add(false), true);
+            assert_eq!(judged.is_ok(), allowed, "{started:?}");
+            assert!(judge(&voters(started), &all, add(false), false).is_ok());
+        }
+    }
+
+    #[test]
+    fn additions_need_contact_with_a_quorum_of_the_enlarged_voters() {
+        let cases: [(usize, &[MemberId], bool); 6] = [
+            (1, &[1], true),
+            (2, &[1], false),
+            (2, &[1, 2], true),
+            (3, &[1, 2], false),
+            (5, &[1, 2, 3], false),
+            (5, &[1, 2, 3, 4], true),
+        ];
+        for (count, steady, allowed) in cases {
+            for learner in [false, true] {
+                let judged = judge(&voters(&vec![true; count]), steady, add(learner), true);
+                assert_eq!(
+                    judged.is_ok(),
+                    allowed,
+                    "{count} voters, {steady:?} in contact"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn removals_leave_a_quorum() {
+        let remove = |id| ChangeBody::Remove(Target { id });
+        let three = voters(&[true, true, true]);
+        assert!(judge(&three, &[1, 2, 3], remove(3), true).is_ok());
+        assert!(
+            judge(&three, &[1, 2], remove(3), true).is_ok(),
+            "one that is down"
+        );
+        let refused = judge(&three, &[1, 2], remove(2), true);
+        assert_eq!(refused, Err(MembershipError::Unhealthy));
+        let unstarted = voters(&[true, false, true]);
+        let refused = judge(&unstarted, &[1, 2, 3], remove(3), true);
+        assert_eq!(refused, Err(MembershipError::NotEnoughStarted));
+        assert!(judge(&unstarted, &[1, 2, 3], remove(2), true).is_ok());
+        let two = voters(&[true, true]);
+        assert!(judge(&two, &[1, 2], remove(1), true).is_ok(), "two to one");
+        let refused = judge(&voters(&[true]), &[1], remove(1), true);
+        assert_eq!(refused, Err(MembershipError::NotEnoughStarted));
+        let learner = [(1, false, true), (2, true, false)];
+        assert!(judge(&learner, &[1], remove(2), true).is_ok());
+    }
+
+    #[test]
+    fn promotions_need_a_quorum_of_started_voters() {
+        let promote = ChangeBody::Promote(Target { id: 9 });
+        let with = |started: &[bool]| {
+            let mut members = voters(started);
+            members.push((9, true, true));
+            judge(&members, &[1, 2, 3, 9], promote.clone(), true)
+        };
+        assert!(with(&[true]).is_ok());
+        assert!(with(&[true, true, false]).is_ok());
+        assert_eq!(
+            with(&[true, false, false]),
+            Err(MembershipError::NotEnoughStarted)
+        );
+    }
+
+    fn progress() -> ProgressStatus {
+        ProgressStatus {
+            matched: 1000,
+            next: 1001,
+            state: ProgressState::Replicate,
+            learner: true,
+            recent_active: true,
+            last_ack_tick: Some(1),
+            applied: 1000,
+            pending_snapshot: None,
+            inflight_messages: 0,
+            inflight_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn each_condition_of_being_in_sync_counts() {
+        let standing = Standing {
+            commit_before: 1000,
+            leader_last: 1100,
+            contact_within_ms: 200,
+        };
+        let behind = |progress: ProgressStatus, age| standing.behind(&progress, age, true);
+        assert_eq!(behind(progress(), Some(200)), None);
+        assert!(standing.behind(&progress(), Some(0), false).is_some());
+        assert!(behind(progress(), None).is_some());
+        assert!(behind(progress(), Some(201)).is_some());
+        let waits = ProgressStatus {
+            state: ProgressState::Snapshot,
+            pending_snapshot: Some(900),
+            ..progress()
+        };
+        assert!(behind(waits, Some(0)).is_some());
+        let lags = ProgressStatus {
+            matched: 999,
+            ..progress()
+        };
+        assert!(behind(lags, Some(0)).is_some());
+        let slow = ProgressStatus {
+            applied: 999,
+            ..progress()
+        };
+        assert!(behind(slow, Some(0)).is_some());
+        let far = Standing {
+            leader_last: 1112,
+            ..standing
+        };
+        assert!(
+            far.behind(&progress(), Some(0), true).is_some(),
+            "etcd's nine tenths"
+        );
+    }
+}

@@ -10,13 +10,15 @@ use super::proposals::Payload;
 impl Member {
     /// A hello said which disk a member speaks from.
     pub(super) fn meet(&mut self, id: MemberId, disk_uuid: String, out: &mut Vec<Effect>) {
-        match self.membership.expected_disk(id) {
-            Some(bound) if bound != disk_uuid => {
-                self.disks.remove(&id);
-                let text = format!("member {id:x} speaks from disk {disk_uuid}, not {bound}");
+        let bound = self.membership.expected_disk(id);
+        match bound.or(self.pins.get(&id).map(String::as_str)) {
+            Some(known) if known != disk_uuid => {
+                let text = format!("member {id:x} speaks from disk {disk_uuid}, not {known}");
                 out.push(Effect::Notice(text));
+                self.disks.remove(&id);
             }
             _ => {
+                self.pins.insert(id, disk_uuid.clone());
                 self.disks.insert(id, disk_uuid);
             }
         }
@@ -40,13 +42,13 @@ impl Member {
             Some(PeerBody::Forward(forward)) => {
                 for proposal in forward.proposals {
                     let payload = Payload::Data(proposal.data);
-                    self.propose_for(from, proposal.request, payload, out);
+                    self.propose_for(proposal.request, payload, out);
                 }
                 Ok(())
             }
             Some(PeerBody::Change(change)) => {
                 let payload = Payload::Change(change.command);
-                self.propose_for(from, change.request, payload, out);
+                self.propose_for(change.request, payload, out);
                 Ok(())
             }
             Some(PeerBody::Fates(fates)) => {

@@ -120,8 +120,10 @@ pub struct Member {
     now: u64,
     role: RoleChange,
     membership: Arc<Membership>,
-    /// Disks that peers were heard to speak from, where they agree with what is bound.
+    /// Disks that peers speak from, where they agree with what is bound or pinned.
     disks: BTreeMap<MemberId, String>,
+    /// The first disk that each member was heard to speak from: the one, until one is bound.
+    pins: BTreeMap<MemberId, String>,
     contacts: Contacts,
     proposals: Proposals,
     /// A follower that said it does not lead, until the next tick or change of role.
@@ -165,6 +167,7 @@ impl Member {
             now: 0,
             membership: Arc::default(),
             disks: BTreeMap::new(),
+            pins: BTreeMap::new(),
             contacts: Contacts::default(),
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,

@@ -16,8 +16,12 @@ use crate::raft::{Index, MemberId, Term};
 
 /// Runs of terms of committed entries that are remembered.
 const REMEMBERED_RUNS: usize = 1024;
-/// Bytes that a waiting proposal counts for beside its data.
+/// Bytes that a waiting proposal counts for beside its entry.
 const OVERHEAD: u64 = 128;
+/// Bytes that the core counts for an entry beside its data.
+const ENTRY_OVERHEAD: u64 = 24;
+/// At least what the entry of a change needs beside the change.
+const CHANGE_OVERHEAD: u64 = 128;
 
 /// What is proposed.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,11 +34,15 @@ pub(super) enum Payload {
 
 impl Payload {
     fn cost(&self) -> u64 {
-        let data = match self {
-            Self::Data(data) => data.len(),
-            Self::Change(command) => prost::Message::encoded_len(command),
-        };
-        data as u64 + OVERHEAD
+        self.entry_bytes() + OVERHEAD
+    }
+
+    /// Bytes of its entry as the core counts them, rounded up for a change.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        match self {
+            Self::Data(data) => data.len() as u64 + ENTRY_OVERHEAD,
+            Self::Change(command) => prost::Message::encoded_len(command) as u64 + CHANGE_OVERHEAD,
+        }
     }
 }
 
@@ -358,5 +366,112 @@ impl Proposals {
             .into_iter()
             .filter(|(_, state)| *state == State::Waiting);
         waiting.map(|(request, _)| request).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(member: MemberId, counter: u64) -> RequestId {
+        RequestId {
+            member,
+            boot_nonce: 1,
+            counter,
+        }
+    }
+
+    fn place(index: Index, term: Term) -> Place {
+        Place { index, term }
+    }
+
+    /// Member 1 with one own proposal that a leader says it has appended at index 10, term 2.
+    fn appended() -> Proposals {
+        let mut proposals = Proposals::new(1, 1 << 20);
+        let data = Payload::Data(Bytes::from_static(b"data"));
+        assert!(proposals.take_in(0, request(1, 1), data));
+        for waiting in proposals.take_waiting() {
+            proposals.sent(&waiting);
+        }
+        proposals.placed(0, request(1, 1), place(10, 2));
+        proposals
+    }
+
+    #[test]
+    fn committed_where_it_was_appended_it_is_done() {
+        let mut proposals = appended();
+        proposals.committed(1, (8..=12).map(|index| place(index, 2)));
+        assert_eq!((proposals.len(), proposals.bytes), (0, 0));
+    }
+
+    #[test]
+    fn another_terms_entry_in_its_place_proves_it_dead() {
+        let mut proposals = appended();
+        proposals.committed(1, [place(9, 2), place(10, 3)].into_iter());
+        assert_eq!(proposals.take_waiting()[0].request, request(1, 1));
+    }
+
+    #[test]
+    fn so_does_a_later_terms_entry_before_its_place() {
+        let mut proposals = appended();
+        proposals.committed(1, [place(8, 2)].into_iter());
+        assert!(!proposals.any_waiting());
+        proposals.committed(1, [place(9, 3)].into_iter());
+        assert!(proposals.any_waiting());
+    }
+
+    #[test]
+    fn a_checkpoint_over_its_place_proves_nothing() {
+        let mut proposals = appended();
+        proposals.jumped(1, place(20, 4));
+        assert!(!proposals.any_waiting(), "it may be in there");
+        assert_eq!(proposals.len(), 0);
+        let mut proposals = appended();
+        proposals.jumped(1, place(9, 4));
+        assert!(proposals.any_waiting(), "nothing of term 2 ever follows");
+    }
+
+    #[test]
+    fn a_late_answer_is_judged_by_what_was_committed_since() {
+        for (committed, again) in [(2, false), (3, true)] {
+            let mut proposals = Proposals::new(1, 1 << 20);
+            let data = Payload::Data(Bytes::from_static(b"data"));
+            proposals.take_in(0, request(1, 1), data);
+            for waiting in proposals.take_waiting() {
+                proposals.sent(&waiting);
+            }
+            proposals.committed(1, (9..=11).map(|index| place(index, committed)));
+            assert_eq!(proposals.len(), 1, "its fate is unknown");
+            proposals.placed(1, request(1, 1), place(10, 2));
+            assert_eq!(proposals.any_waiting(), again);
+        }
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_given_back() {
+        let mut proposals = Proposals::new(1, 2000);
+        let data = || Payload::Data(Bytes::from(vec![0; 500]));
+        assert!(proposals.take_in(0, request(1, 1), data()));
+        assert!(proposals.take_in(0, request(2, 1), data()));
+        assert!(proposals.take_in(5, request(3, 1), data()));
+        assert!(!proposals.take_in(5, request(1, 2), data()));
+        let overdue = proposals.overdue_guests(5);
+        assert_eq!(
+            overdue.len(),
+            1,
+            "own ones stay, and so does the younger guest"
+        );
+        assert_eq!(overdue[0].request, request(2, 1));
+        proposals.forget(request(1, 1));
+        assert_eq!(proposals.take_waiting().len(), 1);
+    }
+
+    #[test]
+    fn a_member_that_gives_up_fails_only_what_never_left_it() {
+        let mut proposals = appended();
+        let data = Payload::Data(Bytes::from_static(b"more"));
+        proposals.take_in(0, request(1, 2), data);
+        assert_eq!(proposals.give_up(), [request(1, 2)]);
+        assert_eq!((proposals.len(), proposals.bytes), (0, 0));
     }
 }

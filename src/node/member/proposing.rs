@@ -16,7 +16,7 @@ use crate::raft::{ChangeRefusal, MemberId, ProposeError};
 use super::Member;
 use super::proposals::{Payload, Waiting};
 
-/// Bytes of one message of forwarded proposals; a larger one travels alone.
+/// Bytes of proposals forwarded in one message or appended at once; a larger one goes alone.
 const FORWARD_BYTES: usize = 1 << 20;
 /// Proposals appended at a time.
 const APPEND_AT_ONCE: usize = 256;
@@ -50,16 +50,11 @@ impl Member {
     }
 
     fn take_in(&mut self, request: RequestId, payload: Payload, out: &mut Vec<Effect>) {
-        let limit = self.config.raft.max_entry_bytes;
-        let size = match &payload {
-            Payload::Data(data) => data.len() as u64,
-            Payload::Change(command) => prost::Message::encoded_len(command) as u64,
-        };
         let gap = self.raft.commit().saturating_sub(self.applied_index());
         let error = if self.removed {
             ProposalError::NotAMember
-        } else if size > limit {
-            ProposalError::TooLarge { size, limit }
+        } else if let Err(error) = self.check_size(&payload) {
+            error
         } else if gap <= self.config.max_apply_gap
             && self.proposals.take_in(self.now, request, payload)
         {
@@ -70,10 +65,19 @@ impl Member {
         out.push(Effect::ProposalFailed { request, error });
     }
 
+    /// One that the core would refuse must not stand among others when they are appended.
+    fn check_size(&self, payload: &Payload) -> Result<(), ProposalError> {
+        let limit = self.config.raft.max_entry_bytes;
+        let size = payload.entry_bytes();
+        if size > limit {
+            return Err(ProposalError::TooLarge { size, limit });
+        }
+        Ok(())
+    }
+
     /// Another member asks this one, as the leader, to append.
     pub(super) fn propose_for(
         &mut self,
-        from: MemberId,
         request: RequestId,
         payload: Payload,
         out: &mut Vec<Effect>,
@@ -85,12 +89,13 @@ impl Member {
         }
         let kind = if self.removed || !self.leads() {
             FateKind::TryAgain(TryAgain {})
+        } else if let Err(error) = self.check_size(&payload) {
+            FateKind::Refused((&error).into())
         } else if self.proposals.take_in(self.now, request, payload) {
             return;
         } else {
             FateKind::Refused((&ProposalError::Overloaded).into())
         };
-        let _ = from;
         self.tell(
             BTreeMap::from([(request.member, vec![(request, kind)])]),
             out,
@@ -150,57 +155,64 @@ impl Member {
 
     fn append_waiting(&mut self, out: &mut Vec<Effect>) {
         let mut rest = self.proposals.take_waiting();
-        let mut back = VecDeque::new();
+        let mut back = Vec::new();
         let mut fates: BTreeMap<MemberId, Vec<(RequestId, FateKind)>> = BTreeMap::new();
-        while let Some(first) = rest.front() {
-            let chunk: Vec<Waiting> = match &first.payload {
-                Payload::Change(_) => rest.drain(..1).collect(),
-                Payload::Data(_) => {
-                    let data = |w: &&Waiting| matches!(w.payload, Payload::Data(_));
-                    let count = rest.iter().take_while(data).count().min(APPEND_AT_ONCE);
-                    rest.drain(..count).collect()
-                }
-            };
+        loop {
+            let chunk = next_chunk(&mut rest);
+            let Some(first) = chunk.first() else { break };
+            // A change waits for the one before it; proposals do not wait for a change.
+            let blocks = matches!(first.payload, Payload::Data(_));
             let moved = self.append(&chunk);
-            let mut stuck = false;
-            for (offset, waiting) in (0_u64..).zip(chunk) {
-                let kind = match &moved {
-                    Moved::Stays => {
-                        // A change waits for the one before it; proposals do not wait for it.
-                        stuck |= matches!(waiting.payload, Payload::Data(_));
-                        back.push_back(waiting);
-                        continue;
-                    }
-                    Moved::Appended(first) => {
-                        let place = Place {
-                            index: first.index + offset,
-                            term: first.term,
-                        };
-                        self.proposals.appended(self.now, &waiting, place);
-                        FateKind::Appended(place)
-                    }
-                    Moved::Refused(error) => {
-                        let request = waiting.request;
-                        let error = error.clone();
-                        let kind = FateKind::Refused((&error).into());
-                        if self.proposals.refused(&waiting) {
-                            out.push(Effect::ProposalFailed { request, error });
-                        }
-                        kind
-                    }
-                };
-                if waiting.request.member != self.id() {
-                    let of_origin = fates.entry(waiting.request.member).or_default();
-                    of_origin.push((waiting.request, kind));
+            if let Moved::Stays = moved {
+                back.extend(chunk);
+                if blocks {
+                    break;
                 }
+                continue;
             }
-            if stuck {
-                break;
+            for (offset, waiting) in (0_u64..).zip(chunk) {
+                let (origin, request) = (waiting.request.member, waiting.request);
+                let kind = self.settle(&waiting, &moved, offset, out);
+                if let Some(kind) = kind.filter(|_| origin != self.id()) {
+                    fates.entry(origin).or_default().push((request, kind));
+                }
             }
         }
-        back.append(&mut rest);
-        self.proposals.put_back(back);
+        while let Some(waiting) = back.pop() {
+            rest.push_front(waiting);
+        }
+        self.proposals.put_back(rest);
         self.tell(fates, out);
+    }
+
+    /// Notes what became of one of a chunk.
+    fn settle(
+        &mut self,
+        waiting: &Waiting,
+        moved: &Moved,
+        offset: u64,
+        out: &mut Vec<Effect>,
+    ) -> Option<FateKind> {
+        match moved {
+            Moved::Stays => None,
+            Moved::Appended(first) => {
+                let place = Place {
+                    index: first.index + offset,
+                    term: first.term,
+                };
+                self.proposals.appended(self.now, waiting, place);
+                Some(FateKind::Appended(place))
+            }
+            Moved::Refused(error) => {
+                if self.proposals.refused(waiting) {
+                    out.push(Effect::ProposalFailed {
+                        request: waiting.request,
+                        error: error.clone(),
+                    });
+                }
+                Some(FateKind::Refused(error.into()))
+            }
+        }
     }
 
     fn append(&mut self, chunk: &[Waiting]) -> Moved {
@@ -272,6 +284,21 @@ impl Member {
         }
         self.tell(fates, out);
     }
+}
+
+/// The next ones to append together: one change, or proposals up to a bound.
+fn next_chunk(rest: &mut VecDeque<Waiting>) -> Vec<Waiting> {
+    if let Some(Payload::Change(_)) = rest.front().map(|first| &first.payload) {
+        return rest.drain(..1).collect();
+    }
+    let mut bytes = 0;
+    let together = |waiting: &&Waiting| {
+        let fits = bytes < FORWARD_BYTES as u64;
+        bytes += waiting.payload.entry_bytes();
+        fits && matches!(waiting.payload, Payload::Data(_))
+    };
+    let count = rest.iter().take_while(together).count().min(APPEND_AT_ONCE);
+    rest.drain(..count).collect()
 }
 
 /// What an error of the core means for the proposal.

@@ -40,6 +40,7 @@ fn disks_are_bound_by_the_leader_and_another_is_not_heard() {
         id: follower,
         disk_uuid: "another".to_owned(),
     };
+    cluster.give(leader, strange.clone());
     cluster.give(leader, strange);
     cluster.settle();
     cluster.ticks(30);
