@@ -28,6 +28,8 @@ mod frame;
 mod identity;
 mod log;
 mod open;
+#[cfg(test)]
+mod tests;
 
 pub use checkpoint::{
     CheckpointInfo, CheckpointReader, CheckpointWriter, Checkpoints, MAX_CHUNK_BYTES,

@@ -1,0 +1,276 @@
+//! The data directory as a whole, on the double and on real files.
+
+use std::sync::Arc;
+
+use super::double::{Faults, Keep, MemoryDisk};
+use super::*;
+use crate::raft::{Entry, HardState};
+
+const UUID: [u8; 16] = *b"0123456789abcdef";
+const SMALL: LogOptions = LogOptions {
+    segment_bytes: 8192,
+};
+
+fn at(index: u64, term: u64) -> Position {
+    Position { index, term }
+}
+
+fn member(directory: &mut DataDirectory, first: Option<Position>) -> MemberFiles {
+    directory
+        .store_identity(Identity::standby(UUID, "m-0"))
+        .unwrap();
+    let first = first.map(|at| (at, &b"meta"[..], vec![b"chunk".to_vec()]));
+    let hard_state = HardState {
+        term: 1,
+        vote: 0,
+        commit: 1,
+    };
+    let files = create_member(directory, first, hard_state, SMALL).unwrap();
+    let mut identity = directory.identity().unwrap().clone();
+    identity.set_phase(Phase::Member);
+    identity.member_id = 7;
+    identity.cluster_id = 9;
+    identity.peer_pins.insert(8, vec![1; 16]);
+    directory.store_identity(identity).unwrap();
+    files
+}
+
+fn entries(term: u64, range: std::ops::RangeInclusive<u64>) -> Vec<Entry> {
+    range
+        .map(|index| Entry::normal(term, index, format!("entry {index}")))
+        .collect()
+}
+
+#[test]
+fn a_member_lives_on_real_files() {
+    let temporary = tempfile::tempdir().unwrap();
+    let root = temporary.path().join("deep/er");
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(&root).unwrap());
+    let mut directory = DataDirectory::open(disk.clone()).unwrap();
+    assert!(disk.free_bytes().unwrap() > 0);
+    let error = DataDirectory::open(disk.clone()).unwrap_err();
+    assert_eq!(error.class(), Class::InUse);
+    assert!(
+        error.to_string().contains("in use by another process"),
+        "{error}"
+    );
+    let mut files = member(&mut directory, Some(at(1, 1)));
+    for index in 2..=200 {
+        files.log.append(None, &entries(1, index..=index)).unwrap();
+        if files.log.wants_segment() {
+            files.log.preparer().prepare().unwrap();
+        }
+    }
+    files
+        .checkpoints
+        .write(at(150, 1), b"later", ["x"])
+        .unwrap();
+    assert_eq!(files.checkpoints.prune(at(150, 1)).unwrap(), at(1, 1));
+    drop((files, directory));
+    let mut directory = DataDirectory::open(disk.clone()).unwrap();
+    let mut files = open_member(&directory, SMALL).unwrap();
+    assert_eq!(files.checkpoint.unwrap().position, at(150, 1));
+    assert_eq!(files.log.tail(0, u64::MAX).unwrap(), entries(1, 2..=200));
+    files.log.drop_before(151).unwrap();
+    assert!(files.log.reader().first_index() > 100);
+    assert_eq!(
+        files.log.read(151, 201, u64::MAX).unwrap(),
+        entries(1, 151..=200)
+    );
+    let refused = create_member(&directory, None, HardState::default(), SMALL).unwrap_err();
+    assert!(matches!(refused, Error::Misuse(_)), "{refused}");
+    let mut other = directory.identity().unwrap().clone();
+    other.member_id = 1;
+    assert!(
+        directory.store_identity(other).is_err(),
+        "a member changed its ID"
+    );
+    let mut other = directory.identity().unwrap().clone();
+    other.disk_uuid = vec![1; 16];
+    assert!(
+        directory.store_identity(other).is_err(),
+        "a disk changed its UUID"
+    );
+}
+
+#[test]
+fn foreign_and_headless_directories_are_refused() {
+    let disk = MemoryDisk::new();
+    disk.plant("member/wal/0.wal", b"etcd");
+    let error = DataDirectory::open(Arc::new(disk)).unwrap_err();
+    assert_eq!(error.class(), Class::ForeignDisk);
+    assert!(error.to_string().contains("etcd"), "{error}");
+    let disk = MemoryDisk::new();
+    disk.plant("holiday.jpg", b"sea");
+    let error = DataDirectory::open(Arc::new(disk)).unwrap_err();
+    assert_eq!(error.class(), Class::ForeignDisk);
+    assert!(error.to_string().contains("holiday.jpg"), "{error}");
+    let disk = MemoryDisk::new();
+    member(
+        &mut DataDirectory::open(Arc::new(disk.clone())).unwrap(),
+        None,
+    );
+    disk.remove("identity").unwrap();
+    let error = DataDirectory::open(Arc::new(disk)).unwrap_err();
+    assert_eq!(error.class(), Class::Identity);
+    let disk = MemoryDisk::new();
+    disk.plant("lost+found/x", b"");
+    assert!(DataDirectory::open(Arc::new(disk)).is_ok());
+}
+
+#[test]
+fn a_damaged_or_newer_identity_is_refused() {
+    let disk = MemoryDisk::new();
+    let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
+    directory
+        .store_identity(Identity::standby(UUID, "m-0"))
+        .unwrap();
+    drop(directory);
+    let bytes = disk.contents("identity").unwrap();
+    for offset in 0..bytes.len() as u64 {
+        let fork = disk.fork();
+        fork.flip_bit("identity", offset, 3).unwrap();
+        let error = DataDirectory::open(Arc::new(fork)).unwrap_err();
+        assert_eq!(error.class(), Class::Corrupt, "{offset}: {error}");
+    }
+}
+
+/// Stopped at any sync or write, a new member is made or may be made again; once the identity
+/// says so, it is there.
+#[test]
+fn a_crash_while_a_member_is_made_can_be_finished() {
+    let mut finished = 0;
+    for (stop, write) in (1..40).flat_map(|stop| [(stop, false), (stop, true)]) {
+        let disk = MemoryDisk::new();
+        let mut faults = Faults::default();
+        *(if write {
+            &mut faults.stop_at_write
+        } else {
+            &mut faults.stop_at_sync
+        }) = Some(stop);
+        disk.set_faults(faults);
+        let done = std::panic::catch_unwind(|| {
+            member(
+                &mut DataDirectory::open(Arc::new(disk.clone())).unwrap(),
+                Some(at(1, 1)),
+            )
+        });
+        for seed in 0..8 {
+            let fork = disk.fork();
+            fork.crash(Keep::Seeded(seed));
+            let mut directory = DataDirectory::open(Arc::new(fork)).unwrap();
+            let phase = directory.identity().map(Identity::phase);
+            assert!(done.is_err() || phase == Some(Phase::Member));
+            if phase != Some(Phase::Member) {
+                member(&mut directory, Some(at(1, 1)));
+            } else {
+                finished += 1;
+            }
+            let files = open_member(&directory, SMALL).unwrap();
+            assert_eq!(files.checkpoint.unwrap().position, at(1, 1));
+            assert_eq!(files.log.hard_state().term, 1);
+        }
+    }
+    assert!(finished > 8);
+}
+
+/// The installation of a received snapshot, stopped anywhere: the member starts either from
+/// what it had or from the snapshot, never from a log with a hole.
+#[test]
+fn an_interrupted_snapshot_installation_is_finished_or_forgotten() {
+    let disk = MemoryDisk::new();
+    let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
+    let mut files = member(&mut directory, Some(at(1, 1)));
+    files.log.append(None, &entries(1, 2..=9)).unwrap();
+    drop((files, directory));
+    disk.crash(Keep::Nothing);
+    let (mut old, mut new) = (0, 0);
+    for (stop, kind) in (1..24).flat_map(|stop| [(stop, 0), (stop, 1), (stop, 2)]) {
+        let fork = disk.fork();
+        let directory = DataDirectory::open(Arc::new(fork.clone())).unwrap();
+        let mut files = open_member(&directory, SMALL).unwrap();
+        let mut faults = Faults::default();
+        *[
+            &mut faults.stop_at_sync,
+            &mut faults.stop_at_write,
+            &mut faults.fail_sync,
+        ][kind] = Some(stop);
+        fork.set_faults(faults);
+        let mut install = || {
+            let mut writer = files.checkpoints.begin(at(50, 3), b"new", true)?;
+            writer.chunk(b"state")?;
+            writer.finish()?;
+            files.log.reset(at(50, 3))?;
+            files.log.append(
+                Some(&HardState {
+                    term: 3,
+                    vote: 0,
+                    commit: 50,
+                }),
+                &entries(3, 51..=52),
+            )
+        };
+        let done = install().is_ok();
+        drop((files, directory));
+        for seed in 0..8 {
+            let after = fork.fork();
+            if kind == 2 {
+                // The machine stays up; the restarted process relies on what it reads, and then
+                // power is lost.
+                after.crash_process();
+                let directory = DataDirectory::open(Arc::new(after.clone())).unwrap();
+                drop(open_member(&directory, SMALL).unwrap());
+            }
+            after.crash(Keep::Seeded(seed));
+            let directory = DataDirectory::open(Arc::new(after)).unwrap();
+            let files = open_member(&directory, SMALL)
+                .unwrap_or_else(|error| panic!("stop {stop} kind {kind} seed {seed}: {error}"));
+            let start = files.checkpoint.unwrap().position;
+            let last = files.log.shape().last();
+            match start.index {
+                1 => {
+                    assert!(!done && last == 9);
+                    old += 1;
+                }
+                50 => {
+                    assert!(last == 52 || (!done && last == 50), "{last}");
+                    new += 1;
+                }
+                other => panic!("starts from {other}"),
+            }
+        }
+    }
+    assert!(old > 20 && new > 20, "{old} old, {new} new");
+}
+
+#[test]
+fn a_log_that_ends_before_a_local_checkpoint_is_lost() {
+    let disk = MemoryDisk::new();
+    let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
+    let mut files = member(&mut directory, Some(at(1, 1)));
+    files.log.append(None, &entries(1, 2..=9)).unwrap();
+    files.checkpoints.write(at(12, 1), b"", ["x"]).unwrap();
+    drop((files, directory));
+    disk.crash(Keep::Nothing);
+    let directory = DataDirectory::open(Arc::new(disk)).unwrap();
+    let error = open_member(&directory, SMALL).unwrap_err();
+    assert_eq!(error.class(), Class::Corrupt);
+    assert!(error.to_string().contains("log lost"), "{error}");
+}
+
+#[test]
+fn exit_codes_and_names_are_fixed() {
+    let all = [
+        (Class::Corrupt, 20, "corrupt"),
+        (Class::ForeignDisk, 21, "foreign_disk"),
+        (Class::DiskFull, 22, "disk_full"),
+        (Class::Fsync, 23, "fsync"),
+        (Class::Identity, 24, "identity"),
+        (Class::InUse, 25, "in_use"),
+        (Class::Io, 26, "io"),
+        (Class::Bug, 27, "bug"),
+    ];
+    for (class, code, name) in all {
+        assert_eq!((class.exit_code(), class.name()), (code, name));
+    }
+}
