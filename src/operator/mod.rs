@@ -15,3 +15,5 @@ pub mod report;
 
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod world;

@@ -135,7 +135,6 @@ pub(super) struct OneCluster {
 pub(super) struct View {
     resource: Arc<Resourceful>,
     pub(super) cluster: Option<ValidatedCluster>,
-    pub(super) observed: Observed,
     addresses: BTreeMap<String, String>,
 }
 
@@ -219,7 +218,6 @@ impl OneCluster {
         self.seen = Some(View {
             resource,
             cluster,
-            observed: observed.clone(),
             addresses,
         });
         Ok(Some(Seen {

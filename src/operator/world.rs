@@ -1,0 +1,683 @@
+//! A world in memory for the tests of the loop as shipped: the API server's objects, the
+//! controllers that make pods of sets, and servers that form, join and leave a cluster. It checks
+//! on every act what must never be done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::hints;
+use super::pass::{Answer, Need, Pass, Rules};
+use super::platform::{Act, Failure, Seen};
+use super::queue::Ended;
+use super::testing::seen_at;
+use crate::crd::{EtcdClusterStatus, ValidatedCluster};
+use crate::plan::{
+    Action, ClaimFacts, ClaimState, Description, Fence, Latch, MemberView, ObjectFacts, ObjectKey,
+    ObjectKind, Owner, Phase, PodFacts, PodPhase, SetFacts,
+};
+
+pub(crate) struct Set {
+    uid: String,
+    created_ms: u64,
+    inputs: String,
+}
+
+pub(crate) struct Pod {
+    pub(crate) uid: String,
+    created_ms: u64,
+    inputs: String,
+    deleting: bool,
+}
+
+/// A claim, and what the server wrote on its volume.
+pub(crate) struct Claim {
+    uid: String,
+    member: String,
+    pub(crate) state: ClaimState,
+    terminating: bool,
+    pub(crate) bytes: u64,
+    pub(crate) owned: bool,
+    disk: String,
+    /// Member ID that lives on the disk; 0 while it is empty.
+    id: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) learner: bool,
+    disk: String,
+    since_ms: u64,
+}
+
+/// The replicated cluster.
+#[derive(Default)]
+pub(crate) struct Cluster {
+    pub(crate) members: BTreeMap<u64, Member>,
+    tombstones: Vec<(u64, String)>,
+    configuration_index: u64,
+    epoch: u64,
+    pub(crate) leader: u64,
+    /// When a member was last reached by the leader.
+    contact_ms: BTreeMap<u64, u64>,
+}
+
+pub(crate) struct World {
+    pub(crate) now_ms: u64,
+    pub(crate) cluster: ValidatedCluster,
+    status: EtcdClusterStatus,
+    epoch: u64,
+    latch: Option<Latch>,
+    service: Option<String>,
+    pub(crate) wanted_inputs: String,
+    pub(crate) sets: BTreeMap<String, Set>,
+    pub(crate) pods: BTreeMap<String, Pod>,
+    pub(crate) claims: BTreeMap<String, Claim>,
+    pub(crate) raft: Option<Cluster>,
+    /// Members whose server does not run although their pod does.
+    pub(crate) down: BTreeSet<String>,
+    uids: u64,
+    pub(crate) bootstraps: u32,
+    /// Words of every act that changed something.
+    pub(crate) acts: Vec<String>,
+}
+
+/// When the operator dies in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crash {
+    /// Right before the act.
+    Before,
+    /// Right after it, before the report.
+    After,
+    /// The act was carried out, and its answer was lost.
+    ReplyLost,
+}
+
+impl World {
+    pub(crate) fn new(replicas: i32) -> Self {
+        let seen = seen_at(1_000_000);
+        let mut cluster = seen.observed.cluster.expect("the test's cluster is valid");
+        cluster.spec.replicas = replicas;
+        Self {
+            now_ms: seen.observed.now_ms,
+            cluster,
+            status: EtcdClusterStatus::default(),
+            epoch: 1,
+            latch: None,
+            service: None,
+            wanted_inputs: "inputs".into(),
+            sets: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            raft: None,
+            down: BTreeSet::new(),
+            uids: 0,
+            bootstraps: 0,
+            acts: vec![],
+        }
+    }
+
+    fn uid(&mut self) -> String {
+        self.uids += 1;
+        format!("uid-{}", self.uids)
+    }
+
+    fn claim_of(&self, member: &str) -> Option<&Claim> {
+        self.claims
+            .get(&crate::crd::claim_name(member, &self.cluster.uid))
+    }
+
+    /// Its server runs, on its disk.
+    pub(crate) fn runs(&self, member: &str) -> bool {
+        self.pods.get(member).is_some_and(|pod| !pod.deleting)
+            && self.claim_of(member).is_some()
+            && !self.down.contains(member)
+    }
+
+    /// A member of the cluster that runs on the very disk that it is bound to.
+    fn lives(&self, id: u64, member: &Member) -> bool {
+        let claim = self.claim_of(&member.name);
+        self.runs(&member.name)
+            && claim.is_some_and(|claim| claim.disk == member.disk && claim.id == id)
+    }
+
+    pub(crate) fn voters(&self) -> Vec<&Member> {
+        let members = self.raft.iter().flat_map(|raft| raft.members.values());
+        members.filter(|member| !member.learner).collect()
+    }
+
+    fn quorate(&self) -> bool {
+        let Some(raft) = &self.raft else { return false };
+        let living = raft
+            .members
+            .iter()
+            .filter(|(id, m)| !m.learner && self.lives(**id, m));
+        living.count() > self.voters().len() / 2
+    }
+
+    /// A second passes: controllers and servers do what they do by themselves.
+    pub(crate) fn tick(&mut self) {
+        self.now_ms += 1000;
+        let sets: Vec<String> = self.sets.keys().cloned().collect();
+        self.pods
+            .retain(|member, pod| !pod.deleting && sets.contains(member));
+        for member in sets {
+            if !self.pods.contains_key(&member) {
+                let uid = self.uid();
+                let inputs = self.sets[&member].inputs.clone();
+                let pod = Pod {
+                    uid,
+                    created_ms: self.now_ms,
+                    inputs,
+                    deleting: false,
+                };
+                self.pods.insert(member, pod);
+            }
+        }
+        let pods = &self.pods;
+        self.claims
+            .retain(|_, claim| !claim.terminating || pods.contains_key(&claim.member));
+        self.join();
+        self.elect();
+    }
+
+    /// A standby joins once the cluster knows its disk.
+    fn join(&mut self) {
+        let Some(raft) = &self.raft else { return };
+        for (id, member) in &raft.members {
+            let name = crate::crd::claim_name(&member.name, &self.cluster.uid);
+            let runs = self.pods.contains_key(&member.name) && !self.down.contains(&member.name);
+            if let Some(claim) = self.claims.get_mut(&name)
+                && runs
+                && claim.id == 0
+                && claim.disk == member.disk
+            {
+                claim.id = *id;
+            }
+        }
+    }
+
+    fn elect(&mut self) {
+        let living: Vec<(u64, bool)> = {
+            let Some(raft) = &self.raft else { return };
+            let living = raft
+                .members
+                .iter()
+                .filter(|(id, member)| self.lives(**id, member));
+            living.map(|(id, member)| (*id, member.learner)).collect()
+        };
+        let quorate = self.quorate();
+        let now_ms = self.now_ms;
+        let Some(raft) = &mut self.raft else { return };
+        if !living.contains(&(raft.leader, false)) || !quorate {
+            let heir = living
+                .iter()
+                .find(|(_, learner)| !learner)
+                .map(|(id, _)| *id);
+            raft.leader = if quorate { heir.unwrap_or(0) } else { 0 };
+        }
+        if raft.leader != 0 {
+            for (id, _) in living {
+                raft.contact_ms.insert(id, now_ms);
+            }
+        }
+    }
+
+    pub(crate) fn look(&self, entropy: &str) -> Seen {
+        let mut seen = seen_at(self.now_ms);
+        let o = &mut seen.observed;
+        o.entropy = entropy.into();
+        o.epoch = self.epoch;
+        o.cluster = Ok(self.cluster.clone());
+        o.status_cluster_id = self.status.cluster_id.clone();
+        o.hints = hints::of_status(&self.status);
+        o.latch = self.latch.clone();
+        o.wanted_inputs = self.wanted_inputs.clone();
+        o.wanted_objects = [(service(), "service".to_owned())].into();
+        o.objects = (self.service.iter())
+            .map(|inputs| {
+                let facts = ObjectFacts {
+                    owner: Owner::Ours,
+                    terminating: false,
+                    inputs: Some(inputs.clone()),
+                };
+                (service(), facts)
+            })
+            .collect();
+        o.sets = self
+            .sets
+            .iter()
+            .map(|(name, set)| (name.clone(), set_facts(set)))
+            .collect();
+        o.pods = self
+            .pods
+            .iter()
+            .map(|(name, _)| (name.clone(), self.pod_facts(name)))
+            .collect();
+        o.claims = self
+            .claims
+            .iter()
+            .map(|(name, c)| (name.clone(), self.claim_facts(c)))
+            .collect();
+        o.descriptions = (self.pods.keys())
+            .filter(|name| self.runs(name))
+            .filter_map(|name| Some((name.clone(), self.describe(name)?)))
+            .collect();
+        seen.status = self.status.clone();
+        seen
+    }
+
+    fn pod_facts(&self, name: &str) -> PodFacts {
+        let pod = &self.pods[name];
+        let starts = self.claim_of(name).is_some();
+        PodFacts {
+            uid: pod.uid.clone(),
+            phase: if starts {
+                PodPhase::Running
+            } else {
+                PodPhase::Pending
+            },
+            ready: self.runs(name),
+            terminating: pod.deleting,
+            node: None,
+            inputs: Some(pod.inputs.clone()),
+            created_ms: pod.created_ms,
+            started_ms: starts.then_some(pod.created_ms),
+            waiting: None,
+            last_exit: None,
+        }
+    }
+
+    fn claim_facts(&self, claim: &Claim) -> ClaimFacts {
+        ClaimFacts {
+            uid: claim.uid.clone(),
+            cluster_uid: Some(self.cluster.uid.clone()),
+            member: Some(claim.member.clone()),
+            state: claim.state,
+            terminating: claim.terminating,
+            bound: true,
+            volume_gone: None,
+            requested_bytes: claim.bytes,
+            owned: claim.owned,
+        }
+    }
+
+    fn describe(&self, name: &str) -> Option<Description> {
+        let claim = self.claim_of(name)?;
+        let mut said = Description {
+            pod_uid: self.pods[name].uid.clone(),
+            version: "0.1.0".into(),
+            disk_uuid: claim.disk.clone(),
+            disk_empty: claim.id == 0,
+            ..Description::default()
+        };
+        let Some(raft) = self.raft.as_ref().filter(|_| claim.id != 0) else {
+            return Some(said);
+        };
+        said.cluster_uid = Some(self.cluster.uid.clone());
+        said.cluster_id = 77;
+        said.member_id = claim.id;
+        let Some(own) = raft.members.get(&claim.id) else {
+            said.phase = Phase::Removed;
+            return Some(said);
+        };
+        said.phase = Phase::Member;
+        said.term = 1;
+        said.leader_id = raft.leader;
+        said.leads = raft.leader == claim.id;
+        said.ready = raft.leader != 0 && !own.learner;
+        said.commit = 100;
+        said.applied = 100;
+        said.configuration_index = raft.configuration_index;
+        said.tombstones = raft.tombstones.clone();
+        said.members = raft
+            .members
+            .iter()
+            .map(|(id, m)| self.member_view(*id, m, raft))
+            .collect();
+        Some(said)
+    }
+
+    fn member_view(&self, id: u64, member: &Member, raft: &Cluster) -> MemberView {
+        let caught_up = self.lives(id, member) && self.now_ms >= member.since_ms + 2000;
+        MemberView {
+            id,
+            name: member.name.clone(),
+            learner: member.learner,
+            disk_uuid: member.disk.clone(),
+            match_index: if caught_up { 100 } else { 50 },
+            last_contact_ms: raft.contact_ms.get(&id).map(|at| self.now_ms - at),
+            promotable: member.learner && caught_up,
+            not_promotable: if caught_up {
+                String::new()
+            } else {
+                "it lacks entries".into()
+            },
+        }
+    }
+
+    /// Carries out an act as the API server and the servers would.
+    fn act(&mut self, act: &Act) -> Result<(), Failure> {
+        let changed = || Failure::Changed("a precondition does not hold".into());
+        self.never(&act.action);
+        match &act.action {
+            Action::ApplyObject(_) => self.service = Some("service".into()),
+            Action::CreateLatch { seed, nonce } => {
+                let latch = Latch {
+                    owner: Owner::Ours,
+                    terminating: false,
+                    cluster_uid: self.cluster.uid.clone(),
+                    incarnation: 1,
+                    seed: seed.clone(),
+                    nonce: nonce.clone(),
+                };
+                self.latch.get_or_insert(latch);
+            }
+            Action::CreateClaim { member, claim } => self.create_claim(member, claim),
+            Action::GrowClaim { claim, uid, bytes } => {
+                self.change_claim(claim, uid, |claim| claim.bytes = *bytes)?;
+            }
+            Action::MarkClaim { claim, uid, state } => {
+                self.change_claim(claim, uid, |claim| claim.state = *state)?;
+            }
+            Action::OwnClaim { claim, uid, owned } => {
+                self.change_claim(claim, uid, |claim| claim.owned = *owned)?;
+            }
+            Action::DeleteClaim { claim, uid } => {
+                self.change_claim(claim, uid, |claim| claim.terminating = true)?;
+            }
+            Action::ApplySet { member, .. } => {
+                let (uid, created_ms) = (self.uid(), self.now_ms);
+                let inputs = self.wanted_inputs.clone();
+                let set = self.sets.entry(member.clone());
+                set.or_insert(Set {
+                    uid,
+                    created_ms,
+                    inputs: String::new(),
+                })
+                .inputs = inputs;
+            }
+            Action::DeletePod { member, uid } => {
+                let pod = self.pods.get_mut(member).filter(|pod| pod.uid == *uid);
+                pod.ok_or_else(changed)?.deleting = true;
+            }
+            Action::DeleteSet { member, uid } => {
+                if self.sets.get(member).is_some_and(|set| set.uid == *uid) {
+                    self.sets.remove(member);
+                }
+            }
+            Action::Bootstrap {
+                member, disk_uuid, ..
+            } => self.bootstrap(member, disk_uuid)?,
+            Action::Retire { .. } => {}
+            Action::Transfer { to_id, fence, .. } => {
+                self.fenced(*fence)?.leader = *to_id;
+            }
+            Action::AddLearner {
+                member,
+                disk_uuid,
+                fence,
+            } => {
+                let since_ms = self.now_ms;
+                let raft = self.fenced(*fence)?;
+                let id = raft.configuration_index + 1;
+                let (name, disk) = (member.clone(), disk_uuid.clone());
+                raft.members.insert(
+                    id,
+                    Member {
+                        name,
+                        learner: true,
+                        disk,
+                        since_ms,
+                    },
+                );
+                raft.configuration_index += 1;
+            }
+            Action::Promote { id, fence, .. } => {
+                let raft = self.fenced(*fence)?;
+                raft.members.get_mut(id).ok_or_else(changed)?.learner = false;
+                raft.configuration_index += 1;
+            }
+            Action::Remove { id, fence, .. } => {
+                let raft = self.fenced(*fence)?;
+                let gone = raft.members.remove(id).ok_or_else(changed)?;
+                raft.tombstones.push((*id, gone.name));
+                raft.configuration_index += 1;
+            }
+        }
+        self.acts.push(act.action.word().to_owned());
+        Ok(())
+    }
+
+    /// What no operator may ever do, whatever its rules say.
+    fn never(&self, action: &Action) {
+        let lives = |id: &u64| {
+            let raft = self.raft.as_ref().expect("a cluster");
+            raft.members
+                .get(id)
+                .is_some_and(|member| self.lives(*id, member))
+        };
+        let living = |without: Option<u64>| {
+            let members = self.raft.iter().flat_map(|raft| &raft.members);
+            let voters = members.filter(|(id, member)| {
+                !member.learner && Some(**id) != without && self.lives(**id, member)
+            });
+            voters.count()
+        };
+        match action {
+            Action::Bootstrap { .. } => assert!(
+                self.bootstraps == 0 || self.raft.is_some(),
+                "a second cluster of one resource"
+            ),
+            Action::Remove { id, .. } => {
+                let voter = self
+                    .raft
+                    .as_ref()
+                    .is_some_and(|raft| raft.members.get(id).is_some_and(|member| !member.learner));
+                let rest = self.voters().len().saturating_sub(1);
+                assert!(
+                    !voter || living(Some(*id)) > rest / 2,
+                    "the removal of {id} (lives: {}) leaves no quorum",
+                    lives(id)
+                );
+            }
+            Action::DeleteClaim { claim, .. } => {
+                let Some(claim) = self.claims.get(claim) else {
+                    return;
+                };
+                let member = self
+                    .raft
+                    .as_ref()
+                    .is_some_and(|r| r.members.contains_key(&claim.id));
+                assert!(claim.id == 0 || !member, "a member's disk is deleted");
+            }
+            Action::DeletePod { member, .. } => {
+                let voter = self.voters().iter().any(|voter| voter.name == *member);
+                let id = self.claim_of(member).map(|claim| claim.id);
+                assert!(
+                    !voter || living(id) > self.voters().len() / 2,
+                    "the restart of {member} leaves no quorum"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn create_claim(&mut self, member: &str, claim: &str) {
+        let (uid, disk) = (self.uid(), self.uid());
+        let bytes = self.cluster.storage_bytes;
+        self.claims.entry(claim.to_owned()).or_insert(Claim {
+            uid,
+            member: member.to_owned(),
+            state: ClaimState::New,
+            terminating: false,
+            bytes,
+            owned: false,
+            disk,
+            id: 0,
+        });
+    }
+
+    fn change_claim(
+        &mut self,
+        claim: &str,
+        uid: &str,
+        change: impl FnOnce(&mut Claim),
+    ) -> Result<(), Failure> {
+        let found = self.claims.get_mut(claim).filter(|claim| claim.uid == uid);
+        change(found.ok_or_else(|| Failure::Changed("another claim".into()))?);
+        Ok(())
+    }
+
+    fn bootstrap(&mut self, member: &str, disk: &str) -> Result<(), Failure> {
+        let name = crate::crd::claim_name(member, &self.cluster.uid);
+        let claim = self
+            .claims
+            .get_mut(&name)
+            .filter(|claim| claim.disk == disk);
+        let claim = claim.ok_or_else(|| Failure::Changed("another disk".into()))?;
+        if claim.id != 0 {
+            return Ok(());
+        }
+        claim.id = 1;
+        self.bootstraps += 1;
+        let seed = Member {
+            name: member.into(),
+            learner: false,
+            disk: disk.into(),
+            since_ms: self.now_ms,
+        };
+        let raft = Cluster {
+            members: [(1, seed)].into(),
+            configuration_index: 1,
+            ..Cluster::default()
+        };
+        self.raft = Some(raft);
+        self.elect();
+        Ok(())
+    }
+
+    fn fenced(&mut self, fence: Fence) -> Result<&mut Cluster, Failure> {
+        let quorate = self.quorate();
+        let raft = self
+            .raft
+            .as_mut()
+            .ok_or_else(|| Failure::Retry("no cluster".into()))?;
+        if !quorate {
+            return Err(Failure::Retry("no quorum".into()));
+        }
+        if fence.configuration_index != raft.configuration_index || fence.epoch < raft.epoch {
+            return Err(Failure::Changed("the fence does not hold".into()));
+        }
+        raft.epoch = fence.epoch;
+        Ok(raft)
+    }
+
+    /// A pass; with a crash, the operator dies and another one, with a newer epoch, follows.
+    pub(crate) fn pass(&mut self, crash: Option<Crash>) -> (Ended, bool) {
+        let entropy = format!("entropy-{}", self.now_ms);
+        let (mut pass, mut need) = Pass::begin(Rules::SHIPPED);
+        let mut acted = false;
+        loop {
+            let answer = match need {
+                Need::Observe(_) => Answer::Seen(Ok(Some(Box::new(self.look(&entropy))))),
+                Need::Act(act) => {
+                    acted = true;
+                    if crash == Some(Crash::Before) {
+                        self.epoch += 1;
+                        return (Ended::Failed, acted);
+                    }
+                    let done = self.act(&act);
+                    match crash {
+                        Some(Crash::After) => {
+                            self.epoch += 1;
+                            return (Ended::Failed, acted);
+                        }
+                        Some(Crash::ReplyLost) => {
+                            Answer::Acted(Err(Failure::Retry("the answer was lost".into())))
+                        }
+                        _ => Answer::Acted(done),
+                    }
+                }
+                Need::Report(report) => {
+                    if let Some(status) = report.status {
+                        self.status = status;
+                    }
+                    Answer::Reported(Ok(()))
+                }
+                Need::End(ended) => return (ended, acted),
+            };
+            need = pass.answer(answer);
+        }
+    }
+
+    /// Passes and seconds until nothing changes any more. The act with this number (from 0, in
+    /// this call) is crashed. Returns the number of acts.
+    pub(crate) fn settle(&mut self, crash: Option<(usize, Crash)>) -> usize {
+        let (mut acts, mut quiet) = (0, 0);
+        for _ in 0..3_000 {
+            let now = crash.filter(|(at, _)| *at == acts).map(|(_, crash)| crash);
+            let (_, acted) = self.pass(now);
+            acts += usize::from(acted);
+            quiet = if acted { 0 } else { quiet + 1 };
+            if quiet > 5 && self.settled() {
+                return acts;
+            }
+            self.tick();
+        }
+        panic!("not settled: {:?}; {:?}", self.status.summary, self.acts);
+    }
+
+    /// As many voters as wanted, nothing else, and an object of each kind for each of them.
+    fn settled(&self) -> bool {
+        let names: Vec<&String> = self.voters().iter().map(|voter| &voter.name).collect();
+        let members = self.raft.as_ref().map_or(0, |raft| raft.members.len());
+        names.len() == self.cluster.target()
+            && members == names.len()
+            && self.sets.len() == names.len()
+            && self.claims.len() == names.len()
+            && self.pods.len() == names.len()
+            && names.iter().all(|name| self.runs(name))
+    }
+
+    /// Takes a member's disk and process away.
+    pub(crate) fn lose_disk(&mut self, member: &str) {
+        let claim = crate::crd::claim_name(member, &self.cluster.uid);
+        self.claims.remove(&claim);
+        self.pods.remove(member);
+    }
+
+    pub(crate) fn leader_name(&self) -> String {
+        let raft = self.raft.as_ref().expect("a cluster");
+        raft.members[&raft.leader].name.clone()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .voters()
+            .iter()
+            .map(|voter| voter.name.clone())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn service() -> ObjectKey {
+    ObjectKey {
+        kind: ObjectKind::Service,
+        name: "demo-client".into(),
+    }
+}
+
+fn set_facts(set: &Set) -> SetFacts {
+    SetFacts {
+        uid: set.uid.clone(),
+        owner: Owner::Ours,
+        terminating: false,
+        inputs: Some(set.inputs.clone()),
+        created_ms: set.created_ms,
+    }
+}
+
+#[path = "world_test.rs"]
+mod tests;

@@ -1,0 +1,203 @@
+use super::*;
+use crate::crd::RetentionPolicy;
+
+/// A life of a cluster in parts: each changes something, and the loop settles.
+type Part = fn(&mut World);
+
+fn replicas(world: &mut World, replicas: i32) {
+    world.cluster.spec.replicas = replicas;
+}
+
+const LIVES: &[(&str, i32, &[Part])] = &[
+    ("one", 1, &[|_| {}]),
+    ("three", 3, &[|_| {}]),
+    (
+        "one to three to five to three",
+        1,
+        &[
+            |_| {},
+            |world| replicas(world, 3),
+            |world| replicas(world, 5),
+            |world| replicas(world, 3),
+        ],
+    ),
+    (
+        "a follower's disk is lost",
+        3,
+        &[
+            |_| {},
+            |world| {
+                let leader = world.leader_name();
+                let name = world
+                    .names()
+                    .into_iter()
+                    .find(|name| *name != leader)
+                    .expect("a follower");
+                world.lose_disk(&name);
+            },
+        ],
+    ),
+    (
+        "the leader's disk is lost",
+        3,
+        &[
+            |_| {},
+            |world| {
+                let leader = world.leader_name();
+                world.lose_disk(&leader);
+            },
+        ],
+    ),
+    (
+        "the leader is surplus, being outdated",
+        2,
+        &[
+            |_| {},
+            |world| {
+                world.wanted_inputs = "new".into();
+                for (_, pod) in world.pods.iter_mut().skip(1) {
+                    pod.inputs = "new".into();
+                }
+                replicas(world, 1);
+            },
+        ],
+    ),
+    (
+        "a hung server is restarted",
+        3,
+        &[
+            |_| {},
+            |world| {
+                world.down.insert("demo-2".into());
+                let first = world.pods["demo-2"].uid.clone();
+                // It hangs until its pod is replaced.
+                for _ in 0..600 {
+                    world.tick();
+                    world.pass(None);
+                    if world.pods.get("demo-2").is_none_or(|pod| pod.uid != first) {
+                        break;
+                    }
+                }
+                world.down.clear();
+            },
+        ],
+    ),
+    (
+        "volumes grow and are kept no more",
+        3,
+        &[
+            |_| {},
+            |world| {
+                world.cluster.storage_bytes *= 2;
+                world.cluster.spec.storage.retention.when_deleted = RetentionPolicy::Delete;
+            },
+        ],
+    ),
+];
+
+fn live(
+    replicas: i32,
+    parts: &[Part],
+    crash: Option<(usize, usize, Crash)>,
+) -> (World, Vec<usize>) {
+    let mut world = World::new(replicas);
+    let mut acts = vec![];
+    for (number, part) in parts.iter().enumerate() {
+        part(&mut world);
+        let crash = crash
+            .filter(|(at, _, _)| *at == number)
+            .map(|(_, act, how)| (act, how));
+        acts.push(world.settle(crash));
+    }
+    (world, acts)
+}
+
+#[test]
+fn every_life_settles_and_every_kind_of_step_is_taken() {
+    let mut words = BTreeSet::new();
+    for (name, replicas, parts) in LIVES {
+        let (world, _) = live(*replicas, parts, None);
+        assert_eq!(world.bootstraps, 1, "{name}");
+        words.extend(world.acts.clone());
+    }
+    let all = [
+        "AddLearner",
+        "ApplyObject",
+        "ApplySet",
+        "Bootstrap",
+        "CreateClaim",
+        "CreateLatch",
+        "DeleteClaim",
+        "DeletePod",
+        "DeleteSet",
+        "GrowClaim",
+        "MarkClaim",
+        "OwnClaim",
+        "Promote",
+        "Remove",
+        "Retire",
+        "Transfer",
+    ];
+    let missing: Vec<_> = all.iter().filter(|word| !words.contains(**word)).collect();
+    assert!(missing.is_empty(), "never taken: {missing:?}");
+}
+
+#[test]
+fn a_crash_at_any_step_changes_nothing_about_the_end() {
+    for (name, replicas, parts) in LIVES {
+        let (calm, acts) = live(*replicas, parts, None);
+        for (part, acts) in acts.iter().enumerate() {
+            for act in 0..*acts {
+                for how in [Crash::Before, Crash::After, Crash::ReplyLost] {
+                    let (world, _) = live(*replicas, parts, Some((part, act, how)));
+                    let at = format!("{name}: part {part}, act {act}, {how:?}");
+                    assert_eq!(world.bootstraps, 1, "{at}");
+                    assert_eq!(world.names().len(), calm.names().len(), "{at}");
+                    let state = |world: &World| -> Vec<_> {
+                        let claims = world.claims.values();
+                        claims
+                            .map(|claim| (claim.state, claim.bytes, claim.owned))
+                            .collect()
+                    };
+                    assert_eq!(state(&world), state(&calm), "{at}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_new_member_has_a_new_name() {
+    let (world, _) = live(3, LIVES[3].2, None);
+    assert_eq!(world.names().last().map(String::as_str), Some("demo-4"));
+}
+
+#[test]
+fn at_rest_nothing_is_done_and_nothing_is_written() {
+    let (mut world, _) = live(3, LIVES[1].2, None);
+    let (acts, status) = (world.acts.len(), world.status.clone());
+    for _ in 0..50 {
+        world.tick();
+        let (ended, acted) = world.pass(None);
+        assert!(!acted && matches!(ended, Ended::After(_)));
+        assert_eq!(world.status, status);
+    }
+    assert_eq!(world.acts.len(), acts);
+}
+
+#[test]
+fn without_a_quorum_nothing_is_removed_or_added() {
+    let (mut world, _) = live(3, LIVES[1].2, None);
+    world
+        .down
+        .extend(["demo-2".to_owned(), "demo-3".to_owned()]);
+    let acts = world.acts.len();
+    for _ in 0..1000 {
+        world.tick();
+        world.pass(None);
+    }
+    assert_eq!(world.acts[acts..], [] as [String; 0]);
+    world.down.clear();
+    world.settle(None);
+    assert_eq!(world.names(), ["demo-1", "demo-2", "demo-3"]);
+}
