@@ -4,12 +4,17 @@
 //! core threads and waits for its answer. It never steps Raft or touches the store itself.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
-use super::pending::{
-    Command, LeaseTimes, Membership, MembershipError, Response, StoreError, View,
+use super::shared::{Carried, Done, Event, Forget, Shared};
+use crate::node::{
+    Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
+    MembershipError, Proposal, RequestId, Target, Update, member_id,
 };
+use crate::store::{Command, Error as StoreError, Response, View};
 
 /// Why a request was not carried out. Client services map each to etcd's code and text.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -104,6 +109,17 @@ pub enum MembershipRequest {
         /// Its new peer URLs.
         peer_urls: Vec<String>,
     },
+    /// What a member says of itself when it starts: its disk, its name, its client URLs.
+    Join {
+        /// The member.
+        id: u64,
+        /// Its disk; bound once.
+        disk_uuid: String,
+        /// Its name.
+        name: String,
+        /// Where clients reach it.
+        client_urls: Vec<String>,
+    },
 }
 
 /// What the caller of a membership change knew; a change on stale knowledge is refused.
@@ -184,32 +200,57 @@ pub enum Health {
 /// What client services may ask of the member that this process runs.
 #[derive(Clone)]
 pub struct MemberHandle {
-    shared: Arc<super::pending::Shared>,
+    shared: Arc<Shared>,
 }
 
 impl MemberHandle {
+    pub(crate) fn new(shared: Arc<Shared>) -> MemberHandle {
+        MemberHandle { shared }
+    }
+
     /// Replicates and applies a command. The caller has checked it (`store::check`). Followers
     /// forward. Times out as etcd does: 5 s and two election timeouts.
     pub async fn propose(&self, command: Command) -> Result<Proposed, RequestError> {
-        self.shared.propose(command).await
+        self.member()?;
+        let request = self.shared.request();
+        let data = LogPayload::command(Some(request), command);
+        let bytes = data.len() + 64;
+        let event = Event::Propose(Proposal { request, data });
+        let carried = self.carry(request, bytes, event).await?;
+        match carried.done {
+            Done::Store(response) => Ok(Proposed {
+                response,
+                index: carried.index,
+                term: carried.term,
+            }),
+            // The entry of this identity is the one proposed, so this cannot be.
+            Done::Membership(_) => Err(RequestError::LeaderChanged),
+        }
     }
 
     /// Waits until this member has applied everything that was committed when the call began,
     /// then gives what to read.
     pub async fn linearizable(&self) -> Result<Arc<Published>, RequestError> {
-        self.shared.linearizable().await
+        self.member()?;
+        let number = self.shared.number();
+        let answer = self.shared.reads.wait(number);
+        let mut waiting = Waiting::new(&self.shared, Forget::Read(number));
+        self.shared.tell(64, Event::Read(number))?;
+        self.within(answer, &mut waiting).await?;
+        self.shared.read_served();
+        Ok(self.published())
     }
 
     /// What this member has applied: serializable reads. Never blocks.
     pub fn published(&self) -> Arc<Published> {
-        self.subscribe().borrow().clone()
+        Arc::clone(&self.shared.published.borrow())
     }
 
     /// The latest published state and a wake-up whenever there is a newer one. Watchers keep
     /// the revision that they have seen and read what is new from the view's own history, so
     /// a slow one slows nobody.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
-        self.shared.subscribe()
+        self.shared.published.subscribe()
     }
 
     /// Changes the membership; gives the membership after it and the member it was about.
@@ -218,24 +259,57 @@ impl MemberHandle {
         request: MembershipRequest,
         fence: Fence,
     ) -> Result<(u64, Arc<Membership>), RequestError> {
-        self.shared.change_membership(request, fence).await
+        self.member()?;
+        let (id, body) = change_body(request);
+        let command = MembershipCommand {
+            body: Some(body),
+            expected_configuration_index: fence.configuration_index,
+            epoch: fence.epoch,
+        };
+        let request = self.shared.request();
+        let input = Input::ChangeMembership { request, command };
+        let event = Event::Input(Box::new(input));
+        match self.carry(request, 1024, event).await?.done {
+            Done::Membership(membership) => Ok((id, membership)),
+            // As above: the entry of this identity is the one proposed.
+            Done::Store(_) => Err(RequestError::LeaderChanged),
+        }
     }
 
     /// Hands leadership to a voter (0: the one furthest ahead) and waits until it leads. Only
     /// the leader accepts.
     pub async fn move_leader(&self, to: u64) -> Result<u64, RequestError> {
-        self.shared.move_leader(to).await
+        self.member()?;
+        let id = self.shared.number();
+        let answer = self.shared.transfers.wait(id);
+        let to = (to != 0).then_some(to);
+        let input = Input::Transfer { id, to };
+        self.shared.tell(64, Event::Input(Box::new(input)))?;
+        let result = self.timed(answer).await;
+        self.shared.transfers.forget(id);
+        result
     }
 
     /// Renews a lease through the leader; gives its TTL in seconds, or `None` when there is no
     /// such lease.
     pub async fn lease_keepalive(&self, id: i64) -> Result<Option<i64>, RequestError> {
-        self.shared.lease_keepalive(id).await
+        let times = self.lease(id, true).await?;
+        Ok(times.map(|times| times.granted))
     }
 
     /// What remains of a lease, as its leader knows it, or `None` when there is no such lease.
     pub async fn lease_times(&self, id: i64) -> Result<Option<LeaseTimes>, RequestError> {
-        self.shared.lease_times(id).await
+        self.lease(id, false).await
+    }
+
+    async fn lease(&self, lease: i64, renew: bool) -> Result<Option<LeaseTimes>, RequestError> {
+        self.member()?;
+        let id = self.shared.number();
+        let answer = self.shared.leases.wait(id);
+        let mut waiting = Waiting::new(&self.shared, Forget::Lease(id));
+        self.shared
+            .tell(64, Event::Lease(LeaseCall { id, lease, renew }))?;
+        self.within(answer, &mut waiting).await
     }
 
     /// Consensus as this member sees it.
@@ -258,5 +332,132 @@ impl MemberHandle {
     /// for lease IDs that the server chooses.
     pub fn unique(&self) -> u64 {
         self.shared.unique()
+    }
+
+    fn member(&self) -> Result<(), RequestError> {
+        match self.shared.phase.load().0 {
+            Phase::Member => Ok(()),
+            _ => Err(RequestError::NotAMember),
+        }
+    }
+
+    async fn carry(
+        &self,
+        request: RequestId,
+        bytes: usize,
+        event: Event,
+    ) -> Result<Carried, RequestError> {
+        let answer = self.shared.proposals.wait(request.counter);
+        let mut waiting = Waiting::new(&self.shared, Forget::Request(request));
+        self.shared.tell(bytes, event)?;
+        let result = self.within(answer, &mut waiting).await;
+        if result.is_err() {
+            self.shared.proposals_failed.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn within<T>(
+        &self,
+        answer: oneshot::Receiver<Result<T, RequestError>>,
+        waiting: &mut Waiting<'_>,
+    ) -> Result<T, RequestError> {
+        let result = self.timed(answer).await;
+        waiting.answered = !matches!(result, Err(RequestError::Timeout));
+        result
+    }
+
+    async fn timed<T>(
+        &self,
+        answer: oneshot::Receiver<Result<T, RequestError>>,
+    ) -> Result<T, RequestError> {
+        match tokio::time::timeout(self.shared.request_timeout, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_dropped)) => Err(RequestError::Stopped),
+            // etcd tells a cluster without a leader from one that is slow.
+            Err(_) if self.shared.status().leader == 0 => Err(RequestError::NoLeader),
+            Err(_) => Err(RequestError::Timeout),
+        }
+    }
+}
+
+/// Tells the raft thread when a caller goes away before its answer has come.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    what: Forget,
+    answered: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(shared: &'a Shared, what: Forget) -> Waiting<'a> {
+        Waiting {
+            shared,
+            what,
+            answered: false,
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let waited = match self.what {
+            Forget::Request(request) => self.shared.proposals.forget(request.counter),
+            Forget::Read(number) => self.shared.reads.forget(number),
+            Forget::Lease(number) => self.shared.leases.forget(number),
+        };
+        if waited {
+            // A closed inbox has forgotten everything.
+            let _ = self.shared.inbox.push_always(16, Event::Forget(self.what));
+        }
+    }
+}
+
+/// The member that a change is about, and the change as the log carries it.
+fn change_body(request: MembershipRequest) -> (u64, ChangeBody) {
+    match request {
+        MembershipRequest::Add {
+            name,
+            peer_urls,
+            learner,
+            disk_uuid,
+        } => {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            let id = member_id(
+                &peer_urls,
+                "",
+                Some(since.map_or(0, |since| since.as_secs())),
+            );
+            let add = Add {
+                id,
+                name,
+                peer_urls,
+                client_urls: Vec::new(),
+                learner,
+                disk_uuid: disk_uuid.unwrap_or_default(),
+            };
+            (id, ChangeBody::Add(add))
+        }
+        MembershipRequest::Promote { id } => (id, ChangeBody::Promote(Target { id })),
+        MembershipRequest::Remove { id } => (id, ChangeBody::Remove(Target { id })),
+        MembershipRequest::Update { id, peer_urls } => {
+            (id, ChangeBody::Update(Update { id, peer_urls }))
+        }
+        MembershipRequest::Join {
+            id,
+            disk_uuid,
+            name,
+            client_urls,
+        } => {
+            let join = Join {
+                id,
+                disk_uuid,
+                name,
+                client_urls,
+            };
+            (id, ChangeBody::Join(join))
+        }
     }
 }

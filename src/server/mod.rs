@@ -2,6 +2,7 @@
 
 pub mod config;
 mod config_flags;
+mod core;
 mod etcd;
 pub mod exit;
 pub mod flag_table;
@@ -14,8 +15,8 @@ pub mod machine;
 pub mod member_client;
 pub mod metrics;
 pub mod operator_auth;
-pub mod pending;
 mod queue;
+mod shared;
 pub mod tls;
 #[cfg(test)]
 mod tls_fixture;

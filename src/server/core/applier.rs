@@ -1,0 +1,140 @@
+//! The applier: sole owner of the machine. Applies what has gathered, publishes once, then
+//! answers everyone who waits. Never waits for readers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Worker, disk_stop, open};
+use crate::disk::{Checkpoints, Position};
+use crate::node::{Applied, Input, Machine};
+use crate::raft::{Entry, SnapshotMeta};
+use crate::server::exit::Stop;
+use crate::server::handle::Published;
+use crate::server::queue::Queue;
+use crate::server::shared::{self, Shared, Thread};
+
+/// Records looked at for memory to give back, between batches.
+const RECLAIM: usize = 2_000;
+
+/// What the applier is asked to do.
+#[derive(Debug)]
+pub(crate) enum ApplyJob {
+    /// Apply these.
+    Entries(Vec<Entry>),
+    /// Freeze the machine for a checkpoint.
+    Checkpoint,
+    /// Become what this checkpoint, which is on disk, says.
+    Install(SnapshotMeta),
+}
+
+/// The applier's own.
+pub(super) struct Applier {
+    pub(super) machine: Machine,
+    pub(super) shared: Arc<Shared>,
+    pub(super) jobs: Queue<ApplyJob>,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) background: Worker,
+}
+
+impl Applier {
+    pub(super) fn run(mut self) {
+        publish(&self.shared, &self.machine);
+        let mut left = 0;
+        loop {
+            let idle = Duration::from_millis(if left > 0 { 1 } else { 1_000 });
+            let Some(jobs) = self.jobs.take(idle) else {
+                return;
+            };
+            self.shared.beat(Thread::Applier);
+            if let Err(stop) = self.carry_out(jobs) {
+                self.shared.stop(stop);
+                return;
+            }
+            left = self.machine.reclaim(RECLAIM);
+        }
+    }
+
+    fn carry_out(&mut self, jobs: Vec<ApplyJob>) -> Result<(), Stop> {
+        let mut done = Vec::new();
+        for job in jobs {
+            match job {
+                ApplyJob::Entries(entries) => {
+                    for entry in entries {
+                        done.push(self.machine.apply(&entry).map_err(|error| Stop {
+                            code: 20,
+                            class: "unknown_entry",
+                            message: error.to_string(),
+                        })?);
+                    }
+                }
+                ApplyJob::Checkpoint => {
+                    self.finish(&mut done);
+                    self.checkpoint();
+                }
+                ApplyJob::Install(meta) => {
+                    self.finish(&mut done);
+                    self.install(&meta)?;
+                }
+            }
+        }
+        self.finish(&mut done);
+        Ok(())
+    }
+
+    /// Publishes what was applied, then answers and reports.
+    fn finish(&mut self, done: &mut Vec<Applied>) {
+        if done.is_empty() {
+            return;
+        }
+        publish(&self.shared, &self.machine);
+        let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
+        let own = |applied: &Applied| {
+            applied
+                .request
+                .is_some_and(|id| (id.member, id.boot_nonce) == (member, nonce))
+        };
+        let answers = done.drain(..).filter(own).filter_map(shared::answer);
+        self.shared.proposals.answer_all(answers.collect());
+        self.shared
+            .report(Input::Applied(self.machine.take_report()));
+    }
+
+    fn checkpoint(&mut self) {
+        let checkpoint = self.machine.checkpoint();
+        let checkpoints = self.checkpoints.clone();
+        let shared = Arc::clone(&self.shared);
+        self.background.run(move || {
+            let alive = || shared.beat(Thread::Background);
+            match open::write(&checkpoints, checkpoint, alive) {
+                Ok(info) => shared.report(Input::CheckpointDone(Some(info))),
+                Err(error) => shared.stop(disk_stop(&error)),
+            }
+        });
+    }
+
+    fn install(&mut self, meta: &SnapshotMeta) -> Result<(), Stop> {
+        let who = self.shared.phase.load().1.member_id;
+        let position = Position {
+            index: meta.index,
+            term: meta.term,
+        };
+        self.machine = open::restore(&self.checkpoints, position, who, self.shared.boot_nonce)?;
+        self.checkpoints
+            .prune(position)
+            .map_err(|error| disk_stop(&error))?;
+        publish(&self.shared, &self.machine);
+        self.shared
+            .report(Input::Installed(self.machine.take_report()));
+        Ok(())
+    }
+}
+
+fn publish(shared: &Shared, machine: &Machine) {
+    let published = Published {
+        view: machine.view(),
+        membership: Arc::clone(machine.membership()),
+        applied: machine.index(),
+        term: machine.term(),
+    };
+    shared.published.send_replace(Arc::new(published));
+}

@@ -1,0 +1,85 @@
+//! The log thread: one append and one sync a batch, and everything else that must stay in
+//! order with them. Never goes on after a failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ApplyJob, Worker, disk_stop};
+use crate::disk::{self, Log, Position};
+use crate::node::Input;
+use crate::raft::{Persist, SnapshotMeta};
+use crate::server::queue::Queue;
+use crate::server::shared::{Shared, Thread};
+
+/// What the log thread is asked to do.
+#[derive(Debug)]
+pub(crate) enum LogJob {
+    /// Make durable, and report.
+    Write(Persist),
+    /// Begin anew after a checkpoint, then let the applier restore it.
+    Install(SnapshotMeta),
+    /// Remove segments that hold only what lies before an index.
+    Drop {
+        /// The first index to keep.
+        before: u64,
+    },
+}
+
+/// The log thread's own.
+pub(super) struct Writer {
+    pub(super) log: Log,
+    pub(super) shared: Arc<Shared>,
+    pub(super) jobs: Queue<LogJob>,
+    pub(super) apply: Queue<ApplyJob>,
+    pub(super) background: Worker,
+}
+
+impl Writer {
+    pub(super) fn run(mut self) {
+        while let Some(jobs) = self.jobs.take(Duration::from_secs(1)) {
+            self.shared.beat(Thread::Log);
+            for job in jobs {
+                if let Err(error) = self.carry_out(job) {
+                    // A failed sync is never tried again: what reached the disk is unknown.
+                    self.shared.stop(disk_stop(&error));
+                    return;
+                }
+                self.shared.beat(Thread::Log);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, job: LogJob) -> disk::Result<()> {
+        match job {
+            LogJob::Write(persist) => {
+                self.log
+                    .append(persist.hard_state.as_ref(), &persist.entries)?;
+                self.shared.report(Input::Persisted(persist.number));
+                self.prepare();
+            }
+            LogJob::Install(meta) => {
+                self.log.reset(Position {
+                    index: meta.index,
+                    term: meta.term,
+                })?;
+                let _ = self.apply.push_always(0, ApplyJob::Install(meta));
+            }
+            LogJob::Drop { before } => self.log.drop_before(before)?,
+        }
+        Ok(())
+    }
+
+    /// Has the next segment filled with zeros ahead of its use.
+    fn prepare(&self) {
+        if !self.log.wants_segment() {
+            return;
+        }
+        let preparer = self.log.preparer();
+        let shared = Arc::clone(&self.shared);
+        self.background.run(move || {
+            if let Err(error) = preparer.prepare() {
+                shared.stop(disk_stop(&error));
+            }
+        });
+    }
+}

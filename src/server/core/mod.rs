@@ -1,0 +1,201 @@
+//! The core threads of a member: they carry out what the node wants and report back.
+//!
+//! | thread | owns | does |
+//! |---|---|---|
+//! | raft | the `Member` | steps it; never blocks on disk or clients |
+//! | log | the `Log` | appends and syncs |
+//! | applier | the `Machine` | applies, publishes once a batch, answers |
+//! | background | - | checkpoints, zeros for the next segment, dropping what is old |
+//! | reader | - | reads entries back from the log |
+//!
+//! Each ends when its queue is closed; any failure of the disk ends the server.
+
+mod applier;
+mod log;
+pub(crate) mod open;
+mod raft;
+mod worker;
+
+pub(crate) use applier::ApplyJob;
+pub(crate) use log::LogJob;
+pub(crate) use worker::Worker;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::exit::{self, Stop};
+use super::queue::Queue;
+use super::shared::{Event, Shared, Thread};
+use crate::disk::{self, Checkpoints, Log};
+use crate::node::{Machine, Member, PeerMessage};
+
+/// Bytes of committed entries that may wait for the applier; the node holds back far earlier.
+const APPLY_BYTES: usize = 256 << 20;
+/// Bytes of writes that may wait; there is one at a time.
+const LOG_BYTES: usize = 256 << 20;
+
+/// What the core asks of the peer runtime.
+pub(crate) trait Outside: Send + Sync + 'static {
+    /// Sends a message; false when it was dropped.
+    fn send(&self, to: u64, message: PeerMessage) -> bool;
+    /// Streams the newest checkpoint to a member.
+    fn send_checkpoint(&self, to: u64, term: u64, index: u64);
+    /// This member was removed for good.
+    fn removed(&self, reason: &str);
+}
+
+/// What the threads start from.
+pub(crate) struct Parts {
+    /// The consensus half.
+    pub member: Member,
+    /// The state half.
+    pub machine: Machine,
+    /// The log.
+    pub log: Log,
+    /// The checkpoints.
+    pub checkpoints: Checkpoints,
+    /// Milliseconds a tick.
+    pub tick_ms: u64,
+}
+
+/// The running threads.
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+    apply: Queue<ApplyJob>,
+    log: Queue<LogJob>,
+    background: Worker,
+    reader: Worker,
+    threads: Vec<(Thread, JoinHandle<()>)>,
+}
+
+impl Core {
+    /// Starts the threads.
+    pub(crate) fn start(
+        parts: Parts,
+        shared: &Arc<Shared>,
+        outside: Arc<dyn Outside>,
+    ) -> Result<Core, Stop> {
+        let apply = Queue::new(APPLY_BYTES);
+        let log = Queue::new(LOG_BYTES);
+        let failed = |error| Stop {
+            code: exit::OTHER,
+            class: "io",
+            message: format!("cannot start a thread: {error}"),
+        };
+        let background =
+            Worker::start("background", Some((shared, Thread::Background))).map_err(failed)?;
+        let reader = Worker::start("log-reader", None).map_err(failed)?;
+        let applier = applier::Applier {
+            machine: parts.machine,
+            shared: Arc::clone(shared),
+            jobs: apply.clone(),
+            checkpoints: parts.checkpoints,
+            background: background.clone(),
+        };
+        let log_reader = parts.log.reader();
+        let writer = log::Writer {
+            background: background.clone(),
+            log: parts.log,
+            shared: Arc::clone(shared),
+            jobs: log.clone(),
+            apply: apply.clone(),
+        };
+        let raft = raft::Stepper {
+            member: parts.member,
+            shared: Arc::clone(shared),
+            outside,
+            apply: apply.clone(),
+            log: log.clone(),
+            log_reader,
+            reader: reader.clone(),
+            tick_ms: parts.tick_ms,
+        };
+        let threads = vec![
+            (
+                Thread::Raft,
+                spawn("raft", shared, move || raft.run()).map_err(failed)?,
+            ),
+            (
+                Thread::Log,
+                spawn("log", shared, move || writer.run()).map_err(failed)?,
+            ),
+            (
+                Thread::Applier,
+                spawn("applier", shared, move || applier.run()).map_err(failed)?,
+            ),
+        ];
+        Ok(Core {
+            shared: Arc::clone(shared),
+            apply,
+            log,
+            background,
+            reader,
+            threads,
+        })
+    }
+
+    /// Ends the threads one after the other; what was written is durable.
+    pub(crate) fn shutdown(self) {
+        // The raft thread goes first: then nothing new comes for the others.
+        let _ = self.shared.inbox.push_always(0, Event::End);
+        for (thread, handle) in self.threads {
+            match thread {
+                Thread::Log => self.log.close(),
+                Thread::Applier => self.apply.close(),
+                Thread::Raft | Thread::Background => {}
+            }
+            if handle.join().is_err() {
+                tracing::error!(?thread, "a core thread had panicked");
+            }
+            self.shared.beat_ends(thread);
+        }
+        self.reader.close();
+        self.background.close();
+        self.shared.beat_ends(Thread::Background);
+        self.shared.drop_waiters();
+    }
+}
+
+/// Starts a core thread; should it panic (possible where panics do not abort), the server ends.
+fn spawn(
+    name: &str,
+    shared: &Arc<Shared>,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    struct OnPanic(Arc<Shared>, String);
+    impl Drop for OnPanic {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.stop(Stop {
+                    code: exit::OTHER,
+                    class: "panic",
+                    message: format!("the {} thread panicked", self.1),
+                });
+            }
+        }
+    }
+    let watch = OnPanic(Arc::clone(shared), name.to_owned());
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let _watch = watch;
+            body();
+        })
+}
+
+/// The end of the server for a failure of the disk.
+pub(crate) fn disk_stop(error: &disk::Error) -> Stop {
+    let class = error.class();
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        message.push_str(": ");
+        message.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    Stop {
+        code: class.exit_code(),
+        class: class.name(),
+        message,
+    }
+}

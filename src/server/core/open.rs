@@ -1,0 +1,171 @@
+//! From files to a running member: restore the machine from its checkpoint, the consensus half
+//! from the log. Never repairs anything.
+
+use prost::Message as _;
+
+use super::{Parts, disk_stop};
+use crate::disk::{self, CheckpointReader, Checkpoints, MemberFiles, Position};
+use crate::node::{
+    CheckpointInfo, CheckpointMeta, CheckpointPolicy, Machine, Member, MemberConfig, MemberRestored,
+};
+use crate::raft::{self, Restored, SnapshotMeta};
+use crate::server::config::Config;
+use crate::server::exit::Stop;
+use crate::server::shared::{Shared, random};
+
+/// Bytes of the log's end that are read into memory at start.
+const TAIL_BYTES: u64 = 32 << 20;
+/// What an entry holds beside a client's request, in bytes.
+const ENTRY_EXTRA: u64 = 64 << 10;
+
+/// Makes the parts of a member from its files. Reads the whole checkpoint: not for a runtime's
+/// thread.
+pub(crate) fn open(
+    files: MemberFiles,
+    config: &Config,
+    disk_uuid: String,
+    member_id: u64,
+    shared: &Shared,
+) -> Result<Parts, Stop> {
+    let disk = |error| disk_stop(&error);
+    let MemberFiles {
+        log,
+        checkpoints,
+        checkpoint,
+    } = files;
+    let (mut machine, snapshot) = match checkpoint {
+        Some(info) => {
+            let machine = restore(&checkpoints, info.position, member_id, shared.boot_nonce)?;
+            let snapshot = SnapshotMeta {
+                index: machine.index(),
+                term: machine.term(),
+                configuration: machine.configuration(),
+            };
+            (machine, snapshot)
+        }
+        None => {
+            let machine = Machine::new(member_id, shared.boot_nonce);
+            (machine, SnapshotMeta::default())
+        }
+    };
+    let restored = MemberRestored {
+        raft: Restored {
+            hard_state: log.hard_state(),
+            log: Some(log.shape()),
+            entries: log.tail(snapshot.index, TAIL_BYTES).map_err(disk)?,
+            applied: machine.index(),
+            snapshot,
+        },
+        checkpoints: known(&checkpoints).map_err(disk)?,
+        machine: machine.take_report(),
+    };
+    let settings = settings(config, disk_uuid, member_id, shared);
+    let tick_ms = settings.tick_ms;
+    let member = Member::new(settings, restored).map_err(|reason| Stop {
+        code: disk::Class::Corrupt.exit_code(),
+        class: disk::Class::Corrupt.name(),
+        message: reason.to_string(),
+    })?;
+    Ok(Parts {
+        member,
+        machine,
+        log,
+        checkpoints,
+        tick_ms,
+    })
+}
+
+fn settings(config: &Config, disk_uuid: String, id: u64, shared: &Shared) -> MemberConfig {
+    let limits = &config.limits;
+    let core = raft::Config {
+        election_ticks: config.election_ticks().max(2),
+        heartbeat_ticks: 1,
+        pre_vote: config.pre_vote,
+        max_entry_bytes: limits.max_request_bytes + ENTRY_EXTRA,
+        ..raft::Config::new(id, random(), shared.boot_nonce)
+    };
+    MemberConfig {
+        tick_ms: u64::try_from(config.heartbeat.as_millis())
+            .unwrap_or(100)
+            .max(1),
+        disk_uuid,
+        max_learners: usize::try_from(limits.max_learners).unwrap_or(usize::MAX),
+        strict_reconfig: config.strict_reconfig_check,
+        checkpoints: CheckpointPolicy {
+            entries: config.snapshot_count,
+            ..CheckpointPolicy::default()
+        },
+        ..MemberConfig::new(core)
+    }
+}
+
+/// The checkpoints on disk, oldest first.
+fn known(checkpoints: &Checkpoints) -> disk::Result<Vec<CheckpointInfo>> {
+    let mut known = Vec::new();
+    for position in checkpoints.list()? {
+        known.push(info(checkpoints.open(position)?.info()));
+    }
+    known.reverse();
+    Ok(known)
+}
+
+/// The node's account of a checkpoint.
+pub(crate) fn info(info: disk::CheckpointInfo) -> CheckpointInfo {
+    CheckpointInfo {
+        index: info.position.index,
+        term: info.position.term,
+        bytes: info.bytes,
+    }
+}
+
+/// The machine that a checkpoint holds.
+pub(crate) fn restore(
+    checkpoints: &Checkpoints,
+    position: Position,
+    member_id: u64,
+    boot_nonce: u64,
+) -> Result<Machine, Stop> {
+    let mut reader = checkpoints
+        .open(position)
+        .map_err(|error| disk_stop(&error))?;
+    let damaged = |message: String| Stop {
+        code: disk::Class::Corrupt.exit_code(),
+        class: disk::Class::Corrupt.name(),
+        message,
+    };
+    let meta = CheckpointMeta::read(reader.meta()).map_err(|error| damaged(error.to_string()))?;
+    let mut failure = None;
+    let chunks = std::iter::from_fn(|| next(&mut reader, &mut failure));
+    let machine = Machine::restore(member_id, boot_nonce, meta, chunks);
+    if let Some(error) = failure {
+        return Err(disk_stop(&error));
+    }
+    machine.map_err(|error| damaged(format!("the checkpoint at {position}: {error}")))
+}
+
+fn next(reader: &mut CheckpointReader, failure: &mut Option<disk::Error>) -> Option<bytes::Bytes> {
+    match reader.next_chunk() {
+        Ok(chunk) => chunk,
+        Err(error) => {
+            *failure = Some(error);
+            None
+        }
+    }
+}
+
+/// Writes a frozen machine as a checkpoint and removes those that are not kept any more.
+pub(crate) fn write(
+    checkpoints: &Checkpoints,
+    checkpoint: crate::node::Checkpoint,
+    alive: impl Fn(),
+) -> disk::Result<CheckpointInfo> {
+    let position = Position {
+        index: checkpoint.meta.index,
+        term: checkpoint.meta.term,
+    };
+    let meta = checkpoint.meta.encode_to_vec();
+    let chunks = checkpoint.chunks.inspect(|_| alive());
+    let written = checkpoints.write(position, &meta, chunks)?;
+    checkpoints.prune(position)?;
+    Ok(info(written))
+}

@@ -1,0 +1,235 @@
+//! The raft thread: steps the member with everything that has come since the last step, then
+//! hands its effects to whoever carries them out. Never blocks on anything but its own inbox.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{ApplyJob, LogJob, Outside, Worker};
+use crate::disk::LogReader;
+use crate::node::{Effect, Input, Member, StopReason};
+use crate::raft::{Entry, LogRead, RoleChange};
+use crate::server::exit::Stop;
+use crate::server::handle::RequestError;
+use crate::server::queue::Queue;
+use crate::server::shared::{
+    Event, Forget, Shared, Thread, proposal_error, refusal, transfer_error,
+};
+
+/// Ticks made up for after a pause: more would only bring on elections.
+const TICKS_AT_ONCE: u32 = 2;
+
+/// The raft thread's own.
+pub(super) struct Stepper {
+    pub(super) member: Member,
+    pub(super) shared: Arc<Shared>,
+    pub(super) outside: Arc<dyn Outside>,
+    pub(super) apply: Queue<ApplyJob>,
+    pub(super) log: Queue<LogJob>,
+    pub(super) log_reader: LogReader,
+    pub(super) reader: Worker,
+    pub(super) tick_ms: u64,
+}
+
+/// What gathered in the inbox, sorted into few inputs.
+#[derive(Default)]
+struct Gathered {
+    inputs: Vec<Input>,
+    end: bool,
+}
+
+impl Stepper {
+    pub(super) fn run(mut self) {
+        let tick = Duration::from_millis(self.tick_ms);
+        let mut next_tick = Instant::now() + tick;
+        let mut effects = Vec::new();
+        self.publish();
+        loop {
+            let wait = next_tick.saturating_duration_since(Instant::now());
+            let Some(events) = self.shared.inbox.take(wait) else {
+                return;
+            };
+            self.shared.beat(Thread::Raft);
+            let gathered = gather(events);
+            for input in gathered.inputs {
+                self.member
+                    .handle(self.shared.now_ms(), input, &mut effects);
+            }
+            let ticked = self.tick(&mut next_tick, tick, &mut effects);
+            let mut changed = ticked;
+            for effect in effects.drain(..) {
+                changed |= matches!(effect, Effect::Role(_));
+                if let Some(reason) = carry_out(&self, effect) {
+                    self.shared.stop(stop(&reason));
+                    return;
+                }
+            }
+            if changed {
+                self.publish();
+            }
+            if gathered.end {
+                return;
+            }
+        }
+    }
+
+    fn tick(&mut self, next: &mut Instant, tick: Duration, effects: &mut Vec<Effect>) -> bool {
+        let mut ticks = 0;
+        while Instant::now() >= *next {
+            self.member
+                .handle(self.shared.now_ms(), Input::Tick, effects);
+            ticks += 1;
+            *next += tick;
+            if ticks == TICKS_AT_ONCE {
+                *next = (*next).max(Instant::now() + tick / 2);
+            }
+        }
+        ticks > 0
+    }
+
+    fn publish(&self) {
+        self.shared
+            .consensus
+            .store(Arc::new(Some(self.member.status())));
+    }
+}
+
+/// Sorts events: what clients asked for is handed over together, the rest in order.
+fn gather(events: Vec<Event>) -> Gathered {
+    let mut gathered = Gathered::default();
+    let (mut proposals, mut reads, mut leases) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gone_requests, mut gone_reads, mut gone_leases) = (Vec::new(), Vec::new(), Vec::new());
+    for event in events {
+        match event {
+            Event::Propose(proposal) => proposals.push(proposal),
+            Event::Read(number) => reads.push(number),
+            Event::Lease(call) => leases.push(call),
+            Event::Forget(Forget::Request(request)) => gone_requests.push(request),
+            Event::Forget(Forget::Read(number)) => gone_reads.push(number),
+            Event::Forget(Forget::Lease(number)) => gone_leases.push(number),
+            Event::Input(input) => gathered.inputs.push(*input),
+            Event::End => gathered.end = true,
+        }
+    }
+    if !proposals.is_empty() {
+        gathered.inputs.push(Input::Propose(proposals));
+    }
+    if !reads.is_empty() {
+        gathered.inputs.push(Input::Read(reads));
+    }
+    if !leases.is_empty() {
+        gathered.inputs.push(Input::Lease(leases));
+    }
+    if !(gone_requests.is_empty() && gone_reads.is_empty() && gone_leases.is_empty()) {
+        gathered.inputs.push(Input::Cancel {
+            requests: gone_requests,
+            reads: gone_reads,
+            leases: gone_leases,
+        });
+    }
+    gathered
+}
+
+/// Hands one effect over; gives the reason when the server has to stop.
+fn carry_out(stepper: &Stepper, effect: Effect) -> Option<StopReason> {
+    let shared = &stepper.shared;
+    match effect {
+        Effect::Write(persist) => {
+            let bytes = bytes(&persist.entries);
+            let _ = stepper.log.push_always(bytes, LogJob::Write(persist));
+        }
+        Effect::Send { to, message } => {
+            if !stepper.outside.send(to, message) {
+                shared.report(Input::Unreachable(to));
+            }
+        }
+        Effect::Apply(entries) => {
+            let bytes = bytes(&entries);
+            let _ = stepper.apply.push_always(bytes, ApplyJob::Entries(entries));
+        }
+        Effect::InstallCheckpoint(meta) => {
+            let _ = stepper.log.push_always(0, LogJob::Install(meta));
+        }
+        Effect::ReadLog(read) => read_log(stepper, read),
+        Effect::SendCheckpoint { to, term, index } => {
+            stepper.outside.send_checkpoint(to, term, index);
+        }
+        Effect::TakeCheckpoint => {
+            let _ = stepper.apply.push_always(0, ApplyJob::Checkpoint);
+        }
+        Effect::DropLog { before } => {
+            let _ = stepper.log.push_always(0, LogJob::Drop { before });
+        }
+        Effect::ReadReady { ids, .. } => {
+            let answers = ids.into_iter().map(|id| (id, Ok(())));
+            shared.reads.answer_all(answers.collect());
+        }
+        Effect::ReadFailed { ids, reason } => {
+            let answers = ids.into_iter().map(|id| (id, Err(refusal(reason))));
+            shared.reads.answer_all(answers.collect());
+        }
+        Effect::ProposalFailed { request, error } => {
+            shared
+                .proposals
+                .answer(request.counter, Err(proposal_error(error)));
+        }
+        Effect::LeaseAnswer { id, answer } => {
+            shared.leases.answer(id, answer.map_err(refusal));
+        }
+        Effect::TransferEnded { id, result } => {
+            let result: Result<u64, RequestError> = result.map_err(transfer_error);
+            shared.transfers.answer(id, result);
+        }
+        Effect::Role(change) => role(shared, change),
+        Effect::Removed => stepper
+            .outside
+            .removed("this member was removed from its cluster for good"),
+        Effect::Notice(text) => tracing::warn!("{text}"),
+        Effect::Stop(reason) => return Some(reason),
+    }
+    None
+}
+
+fn bytes(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.data.len() + 64).sum()
+}
+
+fn read_log(stepper: &Stepper, read: LogRead) {
+    let shared = Arc::clone(&stepper.shared);
+    let log = stepper.log_reader.clone();
+    stepper.reader.run(move || {
+        let entries = match log.read(read.from, read.to, read.max_bytes) {
+            // They were dropped meanwhile: the member then sends a checkpoint.
+            Err(crate::disk::Error::NotInLog { .. }) => Ok(Vec::new()),
+            other => other.map_err(|error| error.to_string()),
+        };
+        let ticket = read.ticket;
+        shared.report(Input::LogRead { ticket, entries });
+    });
+}
+
+fn role(shared: &Shared, change: RoleChange) {
+    let leader = change.leader.map(|leader| format!("{leader:x}"));
+    tracing::info!(role = ?change.role, term = change.term, leader, "role changed");
+    let before = shared.consensus.load();
+    let known = before
+        .as_ref()
+        .as_ref()
+        .and_then(|status| status.raft.leader);
+    if change.leader.is_some() && change.leader != known {
+        shared.leader_changes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn stop(reason: &StopReason) -> Stop {
+    let (code, class) = match reason {
+        StopReason::Consensus(_) => (20, "corrupt"),
+        StopReason::Entry(_) => (20, "unknown_entry"),
+        StopReason::Log(_) => (20, "corrupt"),
+    };
+    Stop {
+        code,
+        class,
+        message: reason.to_string(),
+    }
+}
