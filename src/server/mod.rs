@@ -16,7 +16,9 @@ pub mod member_client;
 pub mod metrics;
 pub mod operator_auth;
 mod queue;
+pub mod runtime;
 mod shared;
+mod site;
 pub mod tls;
 #[cfg(test)]
 mod tls_fixture;

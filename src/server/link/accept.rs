@@ -106,7 +106,7 @@ impl Connection {
             Purpose::Messages => self.messages(from, io).await,
             Purpose::Checkpoint => self.host.receive(from, io).await,
             Purpose::Questions => self.questions(io).await,
-            Purpose::Unknown => Ok(()),
+            Purpose::Introduction | Purpose::Unknown => Ok(()),
         }
     }
 

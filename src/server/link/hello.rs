@@ -20,6 +20,8 @@ pub(crate) enum Purpose {
     Checkpoint = 2,
     /// Questions of a server that is not a member yet.
     Questions = 3,
+    /// Nothing but the hello itself: initial members meet before any of them votes.
+    Introduction = 4,
 }
 
 /// The dialling side's words.
@@ -126,7 +128,9 @@ impl Known {
         match hello.purpose() {
             Purpose::Unknown => Err((Refusal::Format, "unknown purpose of a link".to_owned())),
             Purpose::Questions => self.judge_question(hello),
-            Purpose::Messages | Purpose::Checkpoint => self.judge_member(hello),
+            Purpose::Messages | Purpose::Checkpoint | Purpose::Introduction => {
+                self.judge_member(hello)
+            }
         }
     }
 
@@ -231,6 +235,45 @@ pub(crate) struct Join {
     /// Where clients reach it.
     #[prost(string, repeated, tag = "4")]
     pub client_urls: Vec<String>,
+}
+
+/// A checkpoint's first frame.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct CheckpointHead {
+    /// The sender's term.
+    #[prost(uint64, tag = "1")]
+    pub leader_term: u64,
+    /// The last index in it.
+    #[prost(uint64, tag = "2")]
+    pub index: u64,
+    /// The term there.
+    #[prost(uint64, tag = "3")]
+    pub term: u64,
+    /// What the node wrote beside the chunks.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub meta: bytes::Bytes,
+}
+
+/// Each further frame of a checkpoint.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct CheckpointPart {
+    /// A chunk; empty in the last frame.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub chunk: bytes::Bytes,
+    /// In the last frame: how many chunks there were, plus one.
+    #[prost(uint64, tag = "2")]
+    pub end: u64,
+}
+
+/// The receiver's last word on a checkpoint.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct CheckpointDone {
+    /// It lies durable on the receiver's disk.
+    #[prost(bool, tag = "1")]
+    pub ok: bool,
+    /// Why not.
+    #[prost(string, tag = "2")]
+    pub error: String,
 }
 
 /// The answer to either question.

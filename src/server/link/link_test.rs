@@ -90,6 +90,8 @@ impl Listener for Member {
         Member::known(self)
     }
 
+    fn linked(&self, _: u64, _: &str) {}
+
     fn unreachable(&self, _: u64) {}
 
     fn removed(&self, reason: &str) {

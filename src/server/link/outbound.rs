@@ -65,6 +65,8 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn hello(&self, to: u64, purpose: Purpose) -> Hello;
     /// What we know about who may speak for whom.
     fn known(&self) -> Known;
+    /// A hello succeeded: this is the disk that the peer speaks from.
+    fn linked(&self, peer: u64, disk_uuid: &str);
     /// The peer cannot be reached, or no longer.
     fn unreachable(&self, peer: u64);
     /// The peer says that we were removed from the cluster.
@@ -143,6 +145,7 @@ impl<M: Message + Send + 'static> Task<M> {
         let hello = self.listener.hello(self.peer.id, Purpose::Messages);
         let (io, reply) = self.dialler.greet(endpoint, &hello).await?;
         check_reply(&self.listener.known(), self.peer.id, &reply)?;
+        self.listener.linked(self.peer.id, &reply.disk_uuid);
         Ok(io)
     }
 

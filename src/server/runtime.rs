@@ -1,0 +1,3 @@
+//! Where start-up finds the member: [`start`] gives its handle and the guard of its threads.
+
+pub use super::site::{Guard, start};

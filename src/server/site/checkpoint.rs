@@ -1,0 +1,199 @@
+//! Checkpoints between members, each on a connection of its own: chunk by chunk, with bounded
+//! memory, at a bounded rate, one at a time in either direction.
+
+use std::io::{Error, ErrorKind};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Site;
+use crate::disk::{self, CheckpointWriter, Checkpoints, Position};
+use crate::node::{CheckpointMeta, Input};
+use crate::server::core::{disk_stop, open};
+use crate::server::link::Io;
+use crate::server::link::dial::{DialError, within};
+use crate::server::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
+use crate::server::link::hello::{CheckpointDone, CheckpointHead, CheckpointPart, Purpose};
+use crate::server::link::outbound::{Listener, check_reply};
+
+/// Bytes a second at most, so that a joiner does not crowd out everyone else.
+const RATE: f64 = 128.0 * 1024.0 * 1024.0;
+/// Time for one frame, and for the receiver's last sync.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sends the checkpoint of `index` to a member.
+pub(super) async fn send(site: &Site, to: u64, term: u64, index: u64) -> Result<(), DialError> {
+    let _one = site.sending.acquire().await.map_err(Error::other)?;
+    let checkpoints = site.checkpoints.get().cloned().ok_or_else(not_running)?;
+    let mut reader = blocking(move || {
+        let position = find(&checkpoints, index)?;
+        checkpoints.open(position)
+    })
+    .await?;
+    let endpoints = site.endpoints(to);
+    let endpoint = endpoints
+        .first()
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, "it has no peer URL"))?;
+    let hello = site.hello(to, Purpose::Checkpoint);
+    let (mut io, reply) = site.dialler.greet(endpoint, &hello).await?;
+    check_reply(&site.known(), to, &reply)?;
+    let position = reader.info().position;
+    let head = CheckpointHead {
+        leader_term: term,
+        index: position.index,
+        term: position.term,
+        meta: reader.meta().clone(),
+    };
+    patiently(frame::write(&mut io, &head)).await?;
+    let bytes = reader.info().bytes;
+    tracing::info!(to = %format!("{to:x}"), index, bytes, "sending a checkpoint");
+    let (begun, mut sent, mut chunks) = (Instant::now(), 0_usize, 0_u64);
+    loop {
+        let (back, chunk) = blocking(move || {
+            let chunk = reader.next_chunk()?;
+            Ok((reader, chunk))
+        })
+        .await?;
+        reader = back;
+        let Some(chunk) = chunk else { break };
+        (sent, chunks) = (sent + chunk.len(), chunks + 1);
+        let part = CheckpointPart { chunk, end: 0 };
+        patiently(frame::write(&mut io, &part)).await?;
+        // Precision of a float is plenty for a rate.
+        let due = Duration::from_secs_f64(sent as f64 / RATE);
+        sleep(due.saturating_sub(begun.elapsed())).await;
+    }
+    let end = CheckpointPart {
+        chunk: Bytes::new(),
+        end: chunks + 1,
+    };
+    patiently(frame::write(&mut io, &end)).await?;
+    let done: Option<CheckpointDone> = patiently(frame::read(&mut io, HELLO_LIMIT)).await?;
+    match done {
+        Some(done) if done.ok => {
+            tracing::info!(to = %format!("{to:x}"), index, chunks, "the checkpoint arrived");
+            Ok(())
+        }
+        Some(done) => Err(Error::other(format!("it says: {}", done.error)).into()),
+        None => Err(Error::from(ErrorKind::UnexpectedEof).into()),
+    }
+}
+
+/// Receives a checkpoint and tells the raft thread once it is durable.
+pub(super) async fn receive(site: &Site, from: u64, mut io: Io) -> Result<(), Error> {
+    let result = Box::pin(take(site, from, &mut io)).await;
+    let done = CheckpointDone {
+        ok: result.is_ok(),
+        error: result
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    };
+    within("the answer", frame::write(&mut io, &done)).await?;
+    if let Err(error) = result {
+        tracing::warn!(from = %format!("{from:x}"), "cannot receive a checkpoint: {error}");
+    }
+    Ok(())
+}
+
+async fn take(site: &Site, from: u64, io: &mut Io) -> Result<(), Error> {
+    let _one = site
+        .receiving
+        .try_acquire()
+        .map_err(|_| Error::other("another checkpoint is being received"))?;
+    let checkpoints = site.checkpoints.get().cloned().ok_or_else(not_running)?;
+    let head: Option<CheckpointHead> = patiently(frame::read(io, FRAME_LIMIT)).await?;
+    let head = head.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
+    let meta = CheckpointMeta::read(&head.meta)
+        .map_err(|error| Error::new(ErrorKind::InvalidData, error))?;
+    let cluster = site.who().cluster_id;
+    if meta.membership.cluster_id != cluster || (meta.index, meta.term) != (head.index, head.term) {
+        let text = format!(
+            "a checkpoint of cluster {:x} at {}, where one of {cluster:x} at {} was announced",
+            meta.membership.cluster_id, meta.index, head.index
+        );
+        return Err(Error::new(ErrorKind::InvalidData, text));
+    }
+    tracing::info!(from = %format!("{from:x}"), index = head.index, "receiving a checkpoint");
+    let position = Position {
+        index: head.index,
+        term: head.term,
+    };
+    let description = head.meta.clone();
+    let writer = disk_act(site, move || {
+        checkpoints.begin(position, &description, true)
+    })
+    .await?;
+    let writer = parts(site, io, writer).await?;
+    let info = disk_act(site, move || writer.finish()).await?;
+    site.shared.report(Input::SnapshotReceived {
+        from,
+        term: head.leader_term,
+        checkpoint: open::info(info),
+        meta: meta.snapshot(),
+    });
+    Ok(())
+}
+
+async fn parts(
+    site: &Site,
+    io: &mut Io,
+    mut writer: CheckpointWriter,
+) -> Result<CheckpointWriter, Error> {
+    loop {
+        let part: Option<CheckpointPart> = patiently(frame::read(io, FRAME_LIMIT)).await?;
+        let part = part.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
+        if part.end > 0 {
+            if part.end != writer.chunks() + 1 {
+                return Err(Error::new(ErrorKind::InvalidData, "chunks are missing"));
+            }
+            return Ok(writer);
+        }
+        writer = disk_act(site, move || {
+            writer.chunk(&part.chunk)?;
+            Ok(writer)
+        })
+        .await?;
+    }
+}
+
+fn find(checkpoints: &Checkpoints, index: u64) -> disk::Result<Position> {
+    let all = checkpoints.list()?;
+    let wanted = all.iter().copied().find(|position| position.index == index);
+    wanted.ok_or_else(|| disk::Error::Misuse(format!("there is no checkpoint of {index} any more")))
+}
+
+/// Writes on this disk: a failure ends the server.
+async fn disk_act<T: Send + 'static>(
+    site: &Site,
+    act: impl FnOnce() -> disk::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    match spawn_blocking(act).await.map_err(Error::other)? {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            site.shared.stop(disk_stop(&error));
+            Err(Error::other(error.to_string()))
+        }
+    }
+}
+
+/// Reads from this disk: a failure is told.
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> disk::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    let result = spawn_blocking(act).await.map_err(Error::other)?;
+    result.map_err(|error| Error::other(error.to_string()))
+}
+
+async fn patiently<T>(step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(PATIENCE, step)
+        .await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "no progress for 60 s")))
+}
+
+fn not_running() -> Error {
+    Error::new(ErrorKind::NotConnected, "this member does not run yet")
+}

@@ -1,0 +1,504 @@
+//! How a server becomes a member: founding with others, joining by hand, waiting as a standby.
+//!
+//! Each flow may be interrupted anywhere and begins again from the identity file. A disk votes
+//! only once it is certain that its member never voted from another one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::{Happening, Site, lock, peer};
+use crate::disk::{self, Class, LogOptions, MemberFiles, Position, create_member};
+use crate::node::{InitialMember, Machine, MemberRecord, Membership, member_id};
+use crate::raft::HardState;
+use crate::server::config::{ClusterState, Formation};
+use crate::server::core::disk_stop;
+use crate::server::exit::Stop;
+use crate::server::handle::Phase;
+use crate::server::link::dial::{DialError, within};
+use crate::server::link::frame::{self, FRAME_LIMIT};
+use crate::server::link::hello::{Answer, Ask, Join, List, Listed, Purpose, Question, Refusal};
+use crate::server::link::outbound::{Listener, Peer, check_reply};
+use crate::server::shared::Who;
+use crate::server::url::Endpoint;
+
+/// How often a server that waits for others asks again.
+const AGAIN: Duration = Duration::from_millis(300);
+/// Time for one round of a question.
+const ROUND: Duration = Duration::from_secs(8);
+/// Where peers listen when `--join-from` names no port.
+const PEER_PORT: u16 = 2380;
+
+/// A call that founds a cluster on this standby.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    /// UID of the cluster's resource.
+    pub cluster_uid: String,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// The latch's nonce.
+    pub nonce: String,
+    /// The seed's claim.
+    pub claim_uid: String,
+    /// Answered once it is durable.
+    pub answer: oneshot::Sender<Result<Who, Stop>>,
+}
+
+/// The membership that the flags of a new cluster describe; `None` under an operator.
+pub(super) fn initial(config: &crate::server::config::Config) -> Option<Membership> {
+    let Formation::InitialCluster { members, token, .. } = &config.formation else {
+        return None;
+    };
+    let initial: Vec<InitialMember> = members
+        .iter()
+        .map(|(name, urls)| InitialMember {
+            name: name.clone(),
+            peer_urls: urls.clone(),
+            ..InitialMember::default()
+        })
+        .collect();
+    Membership::bootstrap("", 0, token, &initial).ok()
+}
+
+/// What became of a server that had no member's files.
+pub(super) struct Became {
+    pub(super) files: MemberFiles,
+    pub(super) phase: disk::Phase,
+}
+
+impl Site {
+    /// Makes this server a member, however long that takes.
+    pub(super) async fn become_member(
+        self: &Arc<Self>,
+        happenings: &mut mpsc::UnboundedReceiver<Happening>,
+    ) -> Result<Became, Stop> {
+        match &self.config.formation {
+            Formation::InitialCluster {
+                state: ClusterState::New,
+                ..
+            } => self.form().await,
+            Formation::InitialCluster {
+                state: ClusterState::Existing,
+                members,
+                ..
+            } => {
+                let own = &self.config.name;
+                let others = members.iter().filter(|(name, _)| *name != own);
+                let urls: Vec<String> = others.flat_map(|(_, urls)| urls.clone()).collect();
+                self.join_by_hand(&urls).await
+            }
+            Formation::AwaitMembership { join_from } => self.stand_by(join_from, happenings).await,
+        }
+    }
+
+    /// A new cluster by flags: meet everyone, then found the same state as everyone.
+    async fn form(self: &Arc<Self>) -> Result<Became, Stop> {
+        let membership = initial(&self.config).ok_or_else(|| {
+            Stop::usage("--initial-cluster: members must differ in name and peer URLs")
+        })?;
+        let own = membership
+            .members
+            .values()
+            .find(|member| member.name == self.config.name)
+            .map(|member| member.id)
+            .ok_or_else(|| {
+                Stop::usage(format!(
+                    "--initial-cluster does not contain {:?}, the --name of this server",
+                    self.config.name
+                ))
+            })?;
+        let who = Who {
+            cluster_id: membership.cluster_id,
+            member_id: own,
+        };
+        self.forming(&who)?;
+        self.shared.become_phase(Phase::Joining, who.clone());
+        let others: Vec<Peer> = membership
+            .members
+            .values()
+            .filter(|member| member.id != own)
+            .map(|member| peer(member.id, &member.peer_urls))
+            .collect();
+        self.meet_all(&membership, others).await?;
+        self.shared
+            .doing("every initial member was met: founding the cluster");
+        let machine = Machine::founded(membership);
+        self.create(Some(machine), disk::Phase::Member, who).await
+    }
+
+    /// Stores what a forming member must not forget, and refuses a disk of another attempt.
+    fn forming(&self, who: &Who) -> Result<(), Stop> {
+        let identity = self.identity();
+        let before = (identity.cluster_id, identity.member_id);
+        if before != (0, 0) && before != (who.cluster_id, who.member_id) {
+            return Err(identity_stop(format!(
+                "cluster ID mismatch: the data directory began as member {:x} of cluster {:x} and \
+                 the flags say member {:x} of cluster {:x}; start it with the flags of before, or \
+                 with an empty data directory if no other member has met it",
+                before.1, before.0, who.member_id, who.cluster_id
+            )));
+        }
+        self.change_identity(|identity| {
+            identity.cluster_id = who.cluster_id;
+            identity.member_id = who.member_id;
+        })
+        .map_err(|error| disk_stop(&error))
+    }
+
+    /// Says hello to every other initial member until each has welcomed this disk.
+    async fn meet_all(self: &Arc<Self>, all: &Membership, others: Vec<Peer>) -> Result<(), Stop> {
+        let mut missing: BTreeSet<u64> = others.iter().map(|peer| peer.id).collect();
+        while !missing.is_empty() {
+            for other in others
+                .iter()
+                .filter(|peer| missing.contains(&peer.id).clone())
+            {
+                match self.meet(other).await {
+                    Ok(()) => {}
+                    Err(
+                        DialError::Refused {
+                            refusal: Refusal::NotYet | Refusal::Busy,
+                            ..
+                        }
+                        | DialError::Io(_),
+                    ) => continue,
+                    Err(error) => return Err(identity_stop(error.to_string())),
+                }
+                tracing::info!(peer = %format!("{:x}", other.id), "met an initial member");
+                missing.remove(&other.id);
+                break;
+            }
+            if missing.is_empty() {
+                break;
+            }
+            let names: Vec<&str> = missing
+                .iter()
+                .filter_map(|id| all.member(*id))
+                .map(|member| member.name.as_str())
+                .collect();
+            self.shared.doing(&format!(
+                "waiting to meet every initial member before the first vote; missing: {}",
+                names.join(", ")
+            ));
+            sleep(AGAIN).await;
+        }
+        Ok(())
+    }
+
+    async fn meet(&self, other: &Peer) -> Result<(), DialError> {
+        let mut failure = DialError::Io(std::io::ErrorKind::NotFound.into());
+        for url in &other.urls {
+            let hello = self.hello(other.id, Purpose::Introduction);
+            match self.dialler.greet(url, &hello).await {
+                Ok((_, reply)) => {
+                    check_reply(&self.known(), other.id, &reply)?;
+                    self.met(other.id, &reply.disk_uuid);
+                    return Ok(());
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// `--initial-cluster-state=existing`: find the entry that `member add` made, bind it.
+    async fn join_by_hand(self: &Arc<Self>, urls: &[String]) -> Result<Became, Stop> {
+        let endpoints: Vec<Endpoint> = urls
+            .iter()
+            .filter_map(|url| Endpoint::parse(url).ok())
+            .collect();
+        if endpoints.is_empty() {
+            return Err(Stop::usage(
+                "--initial-cluster-state=existing needs the peer URLs of other members in \
+                 --initial-cluster",
+            ));
+        }
+        loop {
+            self.shared
+                .doing("asking the members of --initial-cluster for this member's entry");
+            for endpoint in &endpoints {
+                let Ok(answer) = self.ask(endpoint, Ask::List(List {})).await else {
+                    continue;
+                };
+                if !answer.error.is_empty() {
+                    continue;
+                }
+                let own = self.own_entry(&answer)?;
+                let join = Join {
+                    id: own.id,
+                    disk_uuid: self.disk_uuid.clone(),
+                    name: self.config.name.clone(),
+                    client_urls: self.config.advertise_client_urls.clone(),
+                };
+                match self.ask(endpoint, Ask::Join(join)).await {
+                    Ok(joined) if joined.error.is_empty() => {
+                        return self.join_as(own.id, &joined).await;
+                    }
+                    Ok(refused) => tracing::warn!("cannot join yet: {}", refused.error),
+                    Err(error) => tracing::warn!("cannot join yet: {error}"),
+                }
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// The entry with this server's peer URLs.
+    fn own_entry<'a>(&self, answer: &'a Answer) -> Result<&'a Listed, Stop> {
+        let wanted: BTreeSet<&String> = self.config.advertise_peer_urls.iter().collect();
+        let found = answer.members.iter().find(|member| {
+            let urls: BTreeSet<&String> = member.peer_urls.iter().collect();
+            urls == wanted
+        });
+        let own = found.ok_or_else(|| {
+            identity_stop(format!(
+                "cluster {:x} has no member with the peer URLs {}: add it first (`etcdctl member \
+                 add {} --peer-urls=...`), with exactly these URLs",
+                answer.cluster_id,
+                self.config.advertise_peer_urls.join(","),
+                self.config.name
+            ))
+        })?;
+        if !own.disk_uuid.is_empty() && own.disk_uuid != self.disk_uuid {
+            return Err(identity_stop(format!(
+                "member {:x} of cluster {:x} is bound to disk {} and this is disk {}: its data \
+                 directory was lost or exchanged; remove the member and add a new one",
+                own.id, answer.cluster_id, own.disk_uuid, self.disk_uuid
+            )));
+        }
+        Ok(own)
+    }
+
+    /// An operator's standby: founds by a call, or joins once its disk is on a list.
+    async fn stand_by(
+        self: &Arc<Self>,
+        join_from: &[String],
+        happenings: &mut mpsc::UnboundedReceiver<Happening>,
+    ) -> Result<Became, Stop> {
+        let identity = self.identity();
+        if !identity.bootstrap_nonce.is_empty() && identity.cluster_id != 0 {
+            return self.found_again(&identity).await;
+        }
+        self.shared
+            .doing("standing by: waits to be bootstrapped or to be added as a learner");
+        loop {
+            let asked = timeout(ROUND, self.find_list(join_from));
+            tokio::select! {
+                biased;
+                happening = happenings.recv() => match happening {
+                    Some(Happening::Bootstrap(founding)) => {
+                        let (result, answer) = self.found(*founding).await;
+                        let said = result.as_ref().map(|_| self.who()).map_err(Clone::clone);
+                        // The caller may have gone; the call is idempotent.
+                        let _ = answer.send(said);
+                        return result;
+                    }
+                    Some(Happening::Removed(_)) => {}
+                    None => std::future::pending().await,
+                },
+                found = asked => {
+                    if let Ok(Some((id, answer))) = found {
+                        return self.join_as(id, &answer).await;
+                    }
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// The first list of members that holds this disk.
+    async fn find_list(&self, join_from: &[String]) -> Option<(u64, Answer)> {
+        for target in join_from {
+            let authority = match target.rsplit_once(':') {
+                Some((_, port)) if port.parse::<u16>().is_ok() => target.clone(),
+                _ => format!("{target}:{PEER_PORT}"),
+            };
+            let tls = self.config.peer_tls.is_some();
+            let resolved = within("resolving", tokio::net::lookup_host(authority.clone())).await;
+            let Ok(addresses) = resolved else { continue };
+            for address in addresses {
+                let endpoint = Endpoint {
+                    tls,
+                    host: address.ip().to_string(),
+                    port: address.port(),
+                };
+                let Ok(answer) = self.ask(&endpoint, Ask::List(List {})).await else {
+                    continue;
+                };
+                let wanted = self
+                    .config
+                    .operated
+                    .cluster_uid
+                    .as_deref()
+                    .unwrap_or_default();
+                if !wanted.is_empty() && answer.cluster_uid != wanted {
+                    continue;
+                }
+                let own = |member: &&Listed| member.disk_uuid == self.disk_uuid;
+                if let Some(member) = answer.members.iter().find(own) {
+                    return Some((member.id, answer));
+                }
+            }
+        }
+        None
+    }
+
+    /// Carries a call to found a cluster out.
+    async fn found(
+        self: &Arc<Self>,
+        founding: Founding,
+    ) -> (Result<Became, Stop>, oneshot::Sender<Result<Who, Stop>>) {
+        let Founding {
+            cluster_uid,
+            incarnation,
+            nonce,
+            claim_uid,
+            answer,
+        } = founding;
+        let token = format!("{cluster_uid}/{incarnation}");
+        let id = member_id(&self.config.advertise_peer_urls, &token, None);
+        let stored = self.change_identity(|identity| {
+            identity.cluster_uid = cluster_uid;
+            identity.incarnation = incarnation;
+            identity.bootstrap_nonce = nonce;
+            identity.claim_uid = claim_uid;
+            identity.member_id = id;
+            identity.cluster_id = crate::node::cluster_id([id]);
+        });
+        if let Err(error) = stored {
+            return (Err(disk_stop(&error)), answer);
+        }
+        (self.found_again(&self.identity()).await, answer)
+    }
+
+    /// Founds the cluster that the identity file speaks of; the same bytes each time.
+    async fn found_again(self: &Arc<Self>, identity: &disk::Identity) -> Result<Became, Stop> {
+        let own = MemberRecord {
+            id: identity.member_id,
+            name: self.config.name.clone(),
+            peer_urls: self.config.advertise_peer_urls.clone(),
+            client_urls: self.config.advertise_client_urls.clone(),
+            learner: false,
+            disk_uuid: self.disk_uuid.clone(),
+            started: true,
+        };
+        let (uid, incarnation) = (&identity.cluster_uid, identity.incarnation);
+        let machine = Machine::found(identity.cluster_id, uid, incarnation, vec![own])
+            .map_err(|error| Stop::usage(format!("cannot found the cluster: {error}")))?;
+        self.shared
+            .doing("founding the cluster as its first member");
+        let who = Who {
+            cluster_id: identity.cluster_id,
+            member_id: identity.member_id,
+        };
+        self.create(Some(machine), disk::Phase::Member, who).await
+    }
+
+    /// Becomes a member that waits for its first checkpoint.
+    async fn join_as(self: &Arc<Self>, id: u64, answer: &Answer) -> Result<Became, Stop> {
+        let who = Who {
+            cluster_id: answer.cluster_id,
+            member_id: id,
+        };
+        self.change_identity(|identity| {
+            identity.cluster_id = who.cluster_id;
+            identity.member_id = id;
+            identity.cluster_uid.clone_from(&answer.cluster_uid);
+            identity.incarnation = answer.incarnation;
+            identity.peer_pins.clear();
+            for member in &answer.members {
+                if let Ok(uuid) = uuid::Uuid::parse_str(&member.disk_uuid) {
+                    identity
+                        .peer_pins
+                        .insert(member.id, uuid.as_bytes().to_vec());
+                }
+            }
+        })
+        .map_err(|error| disk_stop(&error))?;
+        tracing::info!(member = %format!("{id:x}"), cluster = %format!("{:x}", who.cluster_id), "joining");
+        let became = self.create(None, disk::Phase::Joining, who).await?;
+        let others = answer.members.iter().filter(|member| member.id != id);
+        self.link(
+            others
+                .map(|member| peer(member.id, &member.peer_urls))
+                .collect(),
+        );
+        Ok(became)
+    }
+
+    /// Makes the member's files, then says so in the identity file.
+    async fn create(
+        self: &Arc<Self>,
+        machine: Option<Machine>,
+        phase: disk::Phase,
+        who: Who,
+    ) -> Result<Became, Stop> {
+        let site = Arc::clone(self);
+        let made = tokio::task::spawn_blocking(move || {
+            let first = machine.map(|machine| {
+                let checkpoint = machine.checkpoint();
+                let position = Position {
+                    index: checkpoint.meta.index,
+                    term: checkpoint.meta.term,
+                };
+                let chunks: Vec<Vec<u8>> = checkpoint.chunks.map(|chunk| chunk.to_vec()).collect();
+                (position, checkpoint.meta.encode_to_vec(), chunks)
+            });
+            // Term and commit of what the cluster was founded with; a joiner knows none.
+            let hard_state = first
+                .as_ref()
+                .map_or_else(HardState::default, |(at, _, _)| HardState {
+                    term: at.term,
+                    vote: 0,
+                    commit: at.index,
+                });
+            let first = first
+                .as_ref()
+                .map(|(at, meta, chunks)| (*at, &meta[..], chunks.clone()));
+            let options = LogOptions::default();
+            let files = create_member(&lock(&site.directory), first, hard_state, options)?;
+            site.change_identity(|identity| identity.phase = phase.into())?;
+            Ok(Became { files, phase })
+        })
+        .await;
+        let became = made
+            .map_err(|error| identity_stop(format!("a thread ended early: {error}")))?
+            .map_err(|error: disk::Error| disk_stop(&error))?;
+        self.shared.become_phase(public_phase(became.phase), who);
+        Ok(became)
+    }
+
+    async fn ask(&self, endpoint: &Endpoint, ask: Ask) -> Result<Answer, DialError> {
+        let hello = self.hello(0, Purpose::Questions);
+        let (mut io, _) = self.dialler.greet(endpoint, &hello).await?;
+        let question = Question { ask: Some(ask) };
+        within("the question", frame::write(&mut io, &question)).await?;
+        let answer = timeout(ROUND, frame::read(&mut io, FRAME_LIMIT));
+        let answer = answer
+            .await
+            .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
+        answer.ok_or_else(|| DialError::Io(std::io::ErrorKind::UnexpectedEof.into()))
+    }
+}
+
+/// What the identity file calls a phase, as the handle shows it.
+pub(super) fn public_phase(phase: disk::Phase) -> Phase {
+    match phase {
+        disk::Phase::Standby => Phase::Standby,
+        disk::Phase::Joining => Phase::Joining,
+        disk::Phase::Member => Phase::Member,
+        disk::Phase::Removed => Phase::Removed,
+    }
+}
+
+/// A contradiction between who this disk is and who it is asked to be.
+pub(super) fn identity_stop(message: String) -> Stop {
+    Stop {
+        code: Class::Identity.exit_code(),
+        class: Class::Identity.name(),
+        message,
+    }
+}

@@ -1,0 +1,266 @@
+//! The server among its peers: its disk's identity, its links, and what it knows of who may
+//! speak for whom. Gives the core threads their way out and the peer port its judgement.
+//!
+//! Never decides consensus: it pins disks, refuses strangers and moves bytes.
+
+mod checkpoint;
+mod flows;
+mod no_sync;
+mod port;
+mod service;
+mod start;
+
+pub use start::{Guard, start};
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::config::Config;
+use super::core::{Core, Outside};
+use super::exit::Stop;
+use super::handle::{MemberHandle, Phase};
+use super::link::dial::Dialler;
+use super::link::hello::{FORMAT, Hello, Known, Purpose};
+use super::link::outbound::{self, Listener, Outbound, Peer};
+use super::shared::{Shared, Who};
+use super::url::Endpoint;
+use crate::disk::{self, Checkpoints, DataDirectory, Identity};
+use crate::node::{Input, PeerMessage};
+
+/// What happens to the server as a whole.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// Removed from the cluster for good, and how it learned of it.
+    Removed(String),
+    /// The operator asks to found a cluster.
+    Bootstrap(Box<flows::Founding>),
+}
+
+/// The peers' addresses as the links use them.
+type Links = BTreeMap<u64, (Peer, Outbound<PeerMessage>)>;
+
+/// The server among its peers.
+pub(crate) struct Site {
+    pub(crate) config: Config,
+    pub(crate) shared: Arc<Shared>,
+    /// The data directory, locked for as long as the server lives.
+    directory: Mutex<DataDirectory>,
+    /// This disk, as text.
+    pub(crate) disk_uuid: String,
+    dialler: Arc<Dialler>,
+    links: RwLock<Links>,
+    happenings: mpsc::UnboundedSender<Happening>,
+    /// Whether messages have someone to step them.
+    running: AtomicBool,
+    core: Mutex<Option<Core>>,
+    checkpoints: OnceLock<Checkpoints>,
+    runtime: tokio::runtime::Handle,
+    sending: Semaphore,
+    receiving: Semaphore,
+    /// Initial members that this one has met, while a cluster forms.
+    pub(crate) handle: MemberHandle,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Site {
+    /// What the identity file says.
+    pub(crate) fn identity(&self) -> Identity {
+        lock(&self.directory)
+            .identity()
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Changes the identity file durably.
+    fn change_identity(&self, change: impl FnOnce(&mut Identity)) -> disk::Result<()> {
+        let mut directory = lock(&self.directory);
+        let before = directory.identity().cloned().unwrap_or_default();
+        let mut after = before.clone();
+        change(&mut after);
+        if after == before {
+            return Ok(());
+        }
+        directory.store_identity(after)
+    }
+
+    fn who(&self) -> Who {
+        self.shared.phase.load().1.clone()
+    }
+
+    fn phase(&self) -> Phase {
+        self.shared.phase.load().0
+    }
+
+    /// Remembers which disk a member speaks from, unless that is known; durable when it returns.
+    fn pin(&self, id: u64, disk_uuid: &str) -> Result<(), Stop> {
+        if self.known().disks.contains_key(&id) {
+            return Ok(());
+        }
+        let Ok(uuid) = uuid::Uuid::parse_str(disk_uuid) else {
+            return Ok(());
+        };
+        let bytes = uuid.as_bytes().to_vec();
+        self.change_identity(|identity| {
+            identity.peer_pins.insert(id, bytes);
+        })
+        .map_err(|error| super::core::disk_stop(&error))
+    }
+
+    /// A hello succeeded in either direction.
+    fn met(&self, id: u64, disk_uuid: &str) {
+        if let Err(stop) = self.pin(id, disk_uuid) {
+            self.shared.stop(stop);
+            return;
+        }
+        self.shared.report(Input::PeerDisk {
+            id,
+            disk_uuid: disk_uuid.to_owned(),
+        });
+    }
+
+    /// Makes the links those to `peers`: new ones are dialled, others dropped.
+    fn link(self: &Arc<Self>, peers: Vec<Peer>) {
+        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|_, (peer, _)| peers.contains(peer));
+        for peer in peers {
+            if links.contains_key(&peer.id) {
+                continue;
+            }
+            let listener = Arc::clone(self) as Arc<dyn Listener>;
+            let dialler = Arc::clone(&self.dialler);
+            let outbound = outbound::start(peer.clone(), dialler, listener);
+            links.insert(peer.id, (peer, outbound));
+        }
+    }
+
+    /// Where a peer is.
+    fn endpoints(&self, id: u64) -> Vec<Endpoint> {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        links
+            .get(&id)
+            .map(|(peer, _)| peer.urls.clone())
+            .unwrap_or_default()
+    }
+
+    /// Links to every other member of the membership that was applied last.
+    fn link_members(self: &Arc<Self>) {
+        let published = self.shared.published.borrow().clone();
+        let own = self.who().member_id;
+        let members = published.membership.members.values();
+        let peers = members
+            .filter(|member| member.id != own)
+            .map(|member| peer(member.id, &member.peer_urls));
+        self.link(peers.collect());
+    }
+}
+
+/// A peer with those of its URLs that can be dialled.
+fn peer(id: u64, urls: &[String]) -> Peer {
+    let parsed = urls.iter().filter_map(|url| match Endpoint::parse(url) {
+        Ok(endpoint) => Some(endpoint),
+        Err(error) => {
+            tracing::warn!(peer = %format!("{id:x}"), "peer URL: {error}");
+            None
+        }
+    });
+    Peer {
+        id,
+        urls: parsed.collect(),
+    }
+}
+
+impl Listener for Site {
+    fn hello(&self, to: u64, purpose: Purpose) -> Hello {
+        let who = self.who();
+        Hello {
+            format: FORMAT,
+            cluster_id: who.cluster_id,
+            member_id: who.member_id,
+            disk_uuid: self.disk_uuid.clone(),
+            name: self.shared.name.clone(),
+            to,
+            purpose: purpose.into(),
+        }
+    }
+
+    fn known(&self) -> Known {
+        let who = self.who();
+        let published = self.shared.published.borrow().clone();
+        let membership = &published.membership;
+        let mut disks = BTreeMap::new();
+        for (id, pin) in self.identity().peer_pins {
+            if let Ok(uuid) = uuid::Uuid::from_slice(&pin) {
+                disks.insert(id, uuid.to_string());
+            }
+        }
+        for (id, member) in &membership.members {
+            if !member.disk_uuid.is_empty() {
+                disks.insert(*id, member.disk_uuid.clone());
+            }
+        }
+        Known {
+            cluster_id: who.cluster_id,
+            member_id: who.member_id,
+            disks,
+            tombstones: membership.tombstones.iter().map(|stone| stone.id).collect(),
+        }
+    }
+
+    fn linked(&self, peer: u64, disk_uuid: &str) {
+        self.met(peer, disk_uuid);
+    }
+
+    fn unreachable(&self, peer: u64) {
+        if self.running.load(Ordering::Relaxed) {
+            self.shared.report(Input::Unreachable(peer));
+        }
+    }
+
+    fn removed(&self, reason: &str) {
+        // The supervisor is gone when the server ends already.
+        let _ = self.happenings.send(Happening::Removed(reason.to_owned()));
+    }
+}
+
+/// What the core threads use; a weak hold, for the site owns the core.
+struct WayOut(std::sync::Weak<Site>);
+
+impl Outside for WayOut {
+    fn send(&self, to: u64, message: PeerMessage) -> bool {
+        let Some(site) = self.0.upgrade() else {
+            return false;
+        };
+        let links = site.links.read().unwrap_or_else(PoisonError::into_inner);
+        links.get(&to).is_some_and(|(_, link)| link.send(message))
+    }
+
+    fn send_checkpoint(&self, to: u64, term: u64, index: u64) {
+        let Some(site) = self.0.upgrade() else {
+            return;
+        };
+        let runtime = site.runtime.clone();
+        runtime.spawn(async move {
+            let ok = match Box::pin(checkpoint::send(&site, to, term, index)).await {
+                Ok(()) => true,
+                Err(error) => {
+                    let to = format!("{to:x}");
+                    tracing::warn!(%to, index, "cannot send a checkpoint: {error}");
+                    false
+                }
+            };
+            site.shared.report(Input::SnapshotSent { to, ok });
+        });
+    }
+
+    fn removed(&self, reason: &str) {
+        if let Some(site) = self.0.upgrade() {
+            Listener::removed(&*site, reason);
+        }
+    }
+}

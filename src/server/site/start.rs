@@ -1,0 +1,451 @@
+//! Start and end of the member: disk, peer port, core threads, and the supervisor that carries
+//! the server from one phase to the next.
+
+use std::net::TcpListener as StdListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
+
+use super::flows::{identity_stop, public_phase};
+use super::no_sync::NoSync;
+use super::{Happening, Site, WayOut, lock, service};
+use crate::disk::{self, DataDirectory, Disk, FileDisk, Identity, LogOptions, open_member};
+use crate::server::config::{Config, Formation};
+use crate::server::core::{Core, disk_stop, open};
+use crate::server::exit::{self, Stop};
+use crate::server::handle::{Fence, Health, MemberHandle, MembershipRequest, Phase, Role};
+use crate::server::link::accept;
+use crate::server::link::dial::{Dialler, Security};
+use crate::server::operator_auth::{Key, Verifier};
+use crate::server::shared::{Shared, Who};
+use crate::server::url::Endpoint;
+
+/// How long leadership may take to move before a stop.
+const HAND_OVER: Duration = Duration::from_secs(5);
+/// How often a ready member proves it by a read when no client does.
+const PROOF: Duration = Duration::from_secs(1);
+
+/// The member's threads, as start-up and shutdown see them.
+pub struct Guard {
+    site: Arc<Site>,
+    stopped: mpsc::UnboundedReceiver<Stop>,
+    runtime: Option<Runtime>,
+}
+
+/// Starts the member: locks and reads the disk, listens for peers. Returns before the member
+/// has joined or replayed its log; [`MemberHandle::status`] tells how far it is.
+///
+/// # Errors
+/// Why the server cannot start, with its exit code: the data directory, the peer port, the
+/// certificates, the operator's secret.
+pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
+    let listeners = config
+        .listen_peer_urls
+        .iter()
+        .map(listen)
+        .collect::<Result<Vec<_>, Stop>>()?;
+    let security = Security::new(config).map_err(Stop::listen)?;
+    let key = match &config.operated.secret_file {
+        Some(path) => Some(Key::read(path).map_err(Stop::usage)?),
+        None => None,
+    };
+    let directory = open_directory(config)?;
+    let (shared, stopped) = Shared::new(config);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("peer")
+        .enable_all()
+        .build()
+        .map_err(thread_stop)?;
+    let handle = MemberHandle::new(Arc::clone(&shared));
+    let (happenings, happened) = mpsc::unbounded_channel();
+    let disk_uuid =
+        uuid::Uuid::from_bytes(directory.identity().map(Identity::uuid).unwrap_or_default());
+    let site = Arc::new(Site {
+        config: config.clone(),
+        shared,
+        directory: Mutex::new(directory),
+        disk_uuid: disk_uuid.to_string(),
+        dialler: Arc::new(Dialler::new(security)),
+        links: RwLock::default(),
+        happenings,
+        running: AtomicBool::new(false),
+        core: Mutex::new(None),
+        checkpoints: OnceLock::new(),
+        runtime: runtime.handle().clone(),
+        sending: Semaphore::new(1),
+        receiving: Semaphore::new(1),
+        handle: handle.clone(),
+    });
+    let identity = site.identity();
+    site.shared
+        .become_phase(public_phase(identity.phase()), who(&identity));
+    let _context = runtime.enter();
+    let router = service::router(Arc::clone(&site), Verifier::new(key));
+    for (url, listener) in listeners {
+        let listener = TcpListener::from_std(listener).map_err(Stop::listen)?;
+        tracing::info!(%url, disk = %site.disk_uuid, "serving peers");
+        let host = Arc::clone(&site);
+        let dialler = Arc::clone(&site.dialler);
+        runtime.spawn(accept::serve(listener, dialler, host, router.clone()));
+    }
+    let supervised = Arc::clone(&site);
+    runtime.spawn(async move {
+        if let Err(stop) = Box::pin(supervise(&supervised, happened)).await {
+            supervised.shared.stop(stop);
+        }
+    });
+    let guard = Guard {
+        site,
+        stopped,
+        runtime: Some(runtime),
+    };
+    Ok((handle, guard))
+}
+
+impl Guard {
+    /// Returns when the member cannot go on, and why.
+    pub async fn stopped(&mut self) -> Stop {
+        match self.stopped.recv().await {
+            Some(stop) => stop,
+            // The sender lives in the site, which this guard holds.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Makes the member unready and moves its leadership away, as far as that is possible.
+    pub async fn retire(&mut self) {
+        retire(&self.site).await;
+    }
+
+    /// Ends every thread; what was acknowledged is on disk.
+    pub fn shutdown(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.site.shared.retired.store(true, Ordering::Relaxed);
+        self.site.running.store(false, Ordering::Relaxed);
+        let core = lock(&self.site.core).take();
+        if let Some(core) = core {
+            core.shutdown();
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Makes the member unready and moves its leadership away. Gives the leader afterwards.
+pub(super) async fn retire(site: &Site) -> u64 {
+    site.shared.retired.store(true, Ordering::Relaxed);
+    let status = site.shared.status();
+    if status.role != Role::Leader {
+        return status.leader;
+    }
+    let published = site.handle.published();
+    if published.membership.voters().count() < 2 {
+        return status.leader;
+    }
+    let moved = timeout(HAND_OVER, async {
+        loop {
+            match site.handle.move_leader(0).await {
+                Ok(leader) => return leader,
+                Err(error) => tracing::info!("leadership stays for the moment: {error}"),
+            }
+            if site.shared.status().role != Role::Leader {
+                return site.shared.status().leader;
+            }
+            sleep(site.config.heartbeat).await;
+        }
+    });
+    match moved.await {
+        Ok(leader) => {
+            tracing::info!(leader = %format!("{leader:x}"), "leadership handed over");
+            leader
+        }
+        Err(_) => {
+            tracing::warn!("leadership could not be handed over in time");
+            site.shared.status().leader
+        }
+    }
+}
+
+fn listen(url: &Endpoint) -> Result<(String, StdListener), Stop> {
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => Stop::listen(format!(
+            "--listen-peer-urls: {url} is in use by another process; stop it or give another port"
+        )),
+        _ => Stop::listen(format!(
+            "--listen-peer-urls: cannot listen on {url}: {error}"
+        )),
+    };
+    let listener = StdListener::bind((url.host.as_str(), url.port)).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok((url.to_string(), listener))
+}
+
+/// Locks the data directory and makes sure that it says whose it is.
+fn open_directory(config: &Config) -> Result<DataDirectory, Stop> {
+    let path = config.data_dir.display().to_string();
+    let files = FileDisk::new(&config.data_dir).map_err(|error| Stop {
+        code: disk::Class::Io.exit_code(),
+        class: disk::Class::Io.name(),
+        message: format!("cannot create the data directory {path}: {error}"),
+    })?;
+    let disk: Arc<dyn Disk> = match config.unsafe_no_fsync {
+        true => Arc::new(NoSync(files)),
+        false => Arc::new(files),
+    };
+    let fail = |error| disk_stop(&error);
+    let mut directory = DataDirectory::open(disk).map_err(fail)?;
+    match directory.identity() {
+        None => {
+            let uuid = *uuid::Uuid::new_v4().as_bytes();
+            directory
+                .store_identity(Identity::standby(uuid, &config.name))
+                .map_err(fail)?;
+        }
+        Some(identity) => check_identity(identity, config, &path)?,
+    }
+    Ok(directory)
+}
+
+/// What must agree between a disk with a past and the flags.
+fn check_identity(identity: &Identity, config: &Config, path: &str) -> Result<(), Stop> {
+    if let Some(uid) = &config.operated.cluster_uid
+        && !identity.cluster_uid.is_empty()
+        && identity.cluster_uid != *uid
+    {
+        return Err(identity_stop(format!(
+            "the data directory {path} belongs to the cluster with UID {}, and --cluster-uid says \
+             {uid}; start it with its own cluster's flags, or give an empty directory",
+            identity.cluster_uid
+        )));
+    }
+    let by_flags = matches!(config.formation, Formation::InitialCluster { .. });
+    if by_flags && identity.phase() == disk::Phase::Removed {
+        return Err(identity_stop(format!(
+            "member {:x} was removed from cluster {:x} for good; to bring the server back, empty \
+             {path} and add it as a new member",
+            identity.member_id, identity.cluster_id
+        )));
+    }
+    Ok(())
+}
+
+fn who(identity: &Identity) -> Who {
+    Who {
+        cluster_id: identity.cluster_id,
+        member_id: identity.member_id,
+    }
+}
+
+fn thread_stop(error: std::io::Error) -> Stop {
+    Stop {
+        code: exit::OTHER,
+        class: "io",
+        message: format!("cannot start threads: {error}"),
+    }
+}
+
+/// Carries the server from phase to phase.
+async fn supervise(
+    site: &Arc<Site>,
+    mut happened: mpsc::UnboundedReceiver<Happening>,
+) -> Result<(), Stop> {
+    let identity = site.identity();
+    let files = match identity.phase() {
+        disk::Phase::Removed => {
+            site.shared.doing("removed from its cluster for good: idle");
+            return idle(&mut happened).await;
+        }
+        disk::Phase::Standby => {
+            let became = Box::pin(site.become_member(&mut happened)).await?;
+            Some(became.files)
+        }
+        disk::Phase::Joining | disk::Phase::Member => {
+            if matches!(site.config.formation, Formation::InitialCluster { .. }) {
+                tracing::info!(
+                    "the data directory holds a member already: --initial-cluster and its kin are \
+                     not looked at"
+                );
+            }
+            None
+        }
+    };
+    run_core(site, files).await?;
+    let keeper = Arc::clone(site);
+    tokio::spawn(async move { prove_ready(&keeper).await });
+    let publisher = Arc::clone(site);
+    tokio::spawn(async move { publish_self(&publisher).await });
+    follow(site, &mut happened).await
+}
+
+/// Opens the files where that was not done yet, and starts the core threads.
+async fn run_core(site: &Arc<Site>, files: Option<disk::MemberFiles>) -> Result<(), Stop> {
+    site.shared
+        .doing("opening the log and the newest checkpoint");
+    let opened = Arc::clone(site);
+    let parts = tokio::task::spawn_blocking(move || {
+        let site = opened;
+        let files = match files {
+            Some(files) => files,
+            None => open_member(&lock(&site.directory), LogOptions::default())
+                .map_err(|error| disk_stop(&error))?,
+        };
+        let member_id = site.who().member_id;
+        open::open(
+            files,
+            &site.config,
+            site.disk_uuid.clone(),
+            member_id,
+            &site.shared,
+        )
+    })
+    .await
+    .map_err(|error| identity_stop(format!("a thread ended early: {error}")))??;
+    // Set once: a server becomes a member once in its life.
+    let _ = site.checkpoints.set(parts.checkpoints.clone());
+    let out = Arc::new(WayOut(Arc::downgrade(site)));
+    let core = Core::start(parts, &site.shared, out)?;
+    *lock(&site.core) = Some(core);
+    site.running.store(true, Ordering::Relaxed);
+    site.shared.doing("running");
+    Ok(())
+}
+
+/// Follows the membership: links to everyone in it, and the end of this member's own part.
+async fn follow(
+    site: &Arc<Site>,
+    happened: &mut mpsc::UnboundedReceiver<Happening>,
+) -> Result<(), Stop> {
+    let mut published = site.shared.published.subscribe();
+    let mut seen = None;
+    loop {
+        let membership = Arc::clone(&published.borrow_and_update().membership);
+        let new = seen
+            .as_ref()
+            .is_none_or(|seen| !Arc::ptr_eq(seen, &membership));
+        if new && membership.cluster_id != 0 {
+            joined(site)?;
+            site.link_members();
+        }
+        seen = Some(membership);
+        tokio::select! {
+            biased;
+            happening = happened.recv() => match happening {
+                Some(Happening::Removed(reason)) => return removed(site, &reason, happened).await,
+                // Answered by the service: this server is a member already.
+                Some(Happening::Bootstrap(_)) => {}
+                None => std::future::pending().await,
+            },
+            changed = published.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
+            },
+        }
+    }
+}
+
+/// A joiner has received the cluster's state.
+fn joined(site: &Site) -> Result<(), Stop> {
+    if site.phase() != Phase::Joining {
+        return Ok(());
+    }
+    let stored = site.change_identity(|identity| identity.phase = disk::Phase::Member.into());
+    stored.map_err(|error| disk_stop(&error))?;
+    site.shared.become_phase(Phase::Member, site.who());
+    tracing::info!("joined: the cluster's state is here");
+    Ok(())
+}
+
+async fn removed(
+    site: &Arc<Site>,
+    reason: &str,
+    happened: &mut mpsc::UnboundedReceiver<Happening>,
+) -> Result<(), Stop> {
+    let stored = site.change_identity(|identity| identity.phase = disk::Phase::Removed.into());
+    stored.map_err(|error| disk_stop(&error))?;
+    if matches!(site.config.formation, Formation::InitialCluster { .. }) {
+        return Err(Stop {
+            code: 0,
+            class: "removed",
+            message: format!("this member was removed from its cluster for good: {reason}"),
+        });
+    }
+    site.shared.become_phase(Phase::Removed, site.who());
+    // The others may still need this member's last answers: let them settle first.
+    sleep(site.config.election).await;
+    site.running.store(false, Ordering::Relaxed);
+    site.link(Vec::new());
+    let core = lock(&site.core).take();
+    if let Some(core) = core {
+        let ended = tokio::task::spawn_blocking(move || core.shutdown()).await;
+        if let Err(error) = ended {
+            tracing::error!("ending the core threads: {error}");
+        }
+    }
+    site.shared.consensus.store(Arc::new(None));
+    site.shared.doing("removed from its cluster for good: idle");
+    idle(happened).await
+}
+
+/// Nothing more happens to this server.
+async fn idle(happened: &mut mpsc::UnboundedReceiver<Happening>) -> Result<(), Stop> {
+    while happened.recv().await.is_some() {}
+    Ok(())
+}
+
+/// Reads once a second where no client does, so that readiness is known.
+async fn prove_ready(site: &Site) {
+    loop {
+        sleep(PROOF).await;
+        let status = site.shared.status();
+        let voter = status.phase == Phase::Member && status.role != Role::Learner;
+        let fresh = site.shared.read_age().is_some_and(|age| age < PROOF);
+        if voter && (!fresh || site.shared.ready() != Health::Ok) {
+            // A failure shows in readiness itself.
+            let _ = site.handle.linearizable().await;
+        }
+    }
+}
+
+/// Tells the cluster this member's name, disk and client URLs, until it knows them.
+async fn publish_self(site: &Site) {
+    loop {
+        let who = site.who();
+        let published = site.handle.published();
+        let member = published.membership.member(who.member_id);
+        if let Some(member) = member {
+            let told = member.started
+                && member.name == site.config.name
+                && member.disk_uuid == site.disk_uuid
+                && member.client_urls == site.config.advertise_client_urls;
+            if told {
+                return;
+            }
+            let join = MembershipRequest::Join {
+                id: who.member_id,
+                disk_uuid: site.disk_uuid.clone(),
+                name: site.config.name.clone(),
+                client_urls: site.config.advertise_client_urls.clone(),
+            };
+            match site.handle.change_membership(join, Fence::default()).await {
+                Ok(_) => tracing::info!("the cluster knows this member's name and URLs"),
+                Err(error) => tracing::debug!("cannot publish this member's URLs yet: {error}"),
+            }
+        }
+        sleep(site.config.heartbeat * 2).await;
+    }
+}
