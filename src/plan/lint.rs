@@ -203,6 +203,15 @@ impl Facts<'_> {
     }
 
     fn delete_pod(&self, member: &str) -> Result<(), String> {
+        // A pod that never started serves nobody.
+        if self
+            .o
+            .pods
+            .get(member)
+            .is_some_and(|pod| pod.started_ms.is_none())
+        {
+            return Ok(());
+        }
         let Some(view) = self.members().find(|m| m.name == member && !m.learner) else {
             return Ok(());
         };

@@ -113,6 +113,7 @@ fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
     let pod = s.o.pods.get(seed);
     if let Some(pod) = pod
         && !pod.terminating
+        && harmless(s, seed)
         && pod
             .inputs
             .as_ref()
@@ -163,6 +164,19 @@ fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
     draft.step(5, action, "the seed waits with an empty disk");
 }
 
+/// Whether the seed's pod certainly serves nobody: it never started, or says that it is a standby.
+/// One that runs and does not answer may have formed the cluster already.
+fn harmless(s: &Situation<'_>, seed: &str) -> bool {
+    let started =
+        s.o.pods
+            .get(seed)
+            .is_some_and(|pod| pod.started_ms.is_some());
+    let standby = s
+        .description(seed)
+        .is_some_and(|d| d.phase == Phase::Standby && d.disk_empty);
+    !started || standby
+}
+
 /// Records on their claims which members live. Returns false: the plan goes on.
 fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
     for (name, seat) in s.voters.iter().chain(&s.learners) {
@@ -209,6 +223,7 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     draft.hold(Class::Membership, why);
     draft.hold(Class::Disruption, why);
     draft.hold(Class::Objects, why);
+    free_stuck_pods(s, draft);
     draft.wait(
         "Wait",
         "",
@@ -216,6 +231,43 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
         "a leader that holds a quorum to answer",
     );
     true
+}
+
+/// Rule 7: a pod that does not even start, and was made from an older spec, gets the current one:
+/// otherwise a bad spec that cost the quorum could never be corrected. It serves nobody.
+fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
+    for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
+        let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {
+            continue;
+        };
+        let node = pod.node.as_deref().and_then(|node| s.o.nodes.get(node));
+        let reachable = s.o.nodes.is_empty() || pod.node.is_none() || node.is_some_and(|n| n.ready);
+        let stuck = pod.started_ms.is_none() && s.description(name).is_none() && reachable;
+        if !stuck || s.claim(name).is_none() {
+            continue;
+        }
+        if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
+            let action = Action::ApplySet {
+                member: name.clone(),
+                claim: s.claim_name(name),
+            };
+            draft.step(
+                7,
+                action,
+                "its pod does not start and the spec has changed since",
+            );
+        } else if pod
+            .inputs
+            .as_ref()
+            .is_some_and(|inputs| *inputs != s.o.wanted_inputs)
+        {
+            let action = Action::DeletePod {
+                member: name.clone(),
+                uid: pod.uid.clone(),
+            };
+            draft.step(7, action, "it does not start and is of an older spec");
+        }
+    }
 }
 
 /// The voters as the best informed answer knows them, or as last reported.
@@ -236,6 +288,13 @@ fn known_voters(s: &Situation<'_>) -> Vec<String> {
             .map(|m| m.name.clone())
             .collect(),
         None if !s.o.hints.voters.is_empty() => s.o.hints.voters.clone(),
+        // Nobody says who votes: with any disk that a member lived on, data may be there.
+        None if s
+            .our_claims()
+            .any(|(_, claim)| claim.state == ClaimState::Joined) =>
+        {
+            Vec::new()
+        }
         None => s.o.latch.iter().map(|latch| latch.seed.clone()).collect(),
     }
 }

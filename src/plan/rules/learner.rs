@@ -38,6 +38,11 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
         give_up(s, draft, name, seat, why.clone());
         return;
     }
+    if s.claim(name).is_some_and(|claim| claim.terminating) {
+        let why = "its volume claim is being deleted: its disk would not survive a restart";
+        give_up(s, draft, name, seat, why.to_owned());
+        return;
+    }
     if ready(seat) {
         return promote(s, draft, name, seat);
     }

@@ -9,6 +9,15 @@ use crate::plan::step::{Action, Class};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (name, seat) in &s.voters {
+        if s.claim(name).is_some_and(|claim| claim.terminating) {
+            draft.note(
+                "ClaimDeleted",
+                format!(
+                    "somebody deleted claim {}: {name} is replaced when its pod goes",
+                    s.claim_name(name)
+                ),
+            );
+        }
         let Some(why) = seat.verdict.why() else {
             continue;
         };

@@ -1,0 +1,7 @@
+//! Tests of the planner: goldens of whole situations, and a closed loop over a toy world.
+
+#![allow(clippy::panic)]
+
+mod golden;
+mod random;
+mod world;
