@@ -1,0 +1,231 @@
+//! Clusters started by hand with etcd's flags, of Quorate's server or of real etcd.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use crate::process::{Running, eventually, finish};
+
+/// Whose server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Quorate,
+    Etcd,
+}
+
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) client: String,
+    pub(crate) peer: String,
+    process: Option<Running>,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) kind: Kind,
+    peers: PathBuf,
+    directory: tempfile::TempDir,
+    pub(crate) members: Vec<Member>,
+}
+
+/// An address of this machine that was free a moment ago.
+pub(crate) fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").to_string()
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until every member answers a linearizable read.
+    pub(crate) fn start(kind: Kind, peers: &Path, size: usize) -> Cluster {
+        let directory = tempfile::tempdir().expect("a directory");
+        let peers = peers.to_owned();
+        let mut cluster = Cluster {
+            kind,
+            peers,
+            directory,
+            members: Vec::new(),
+        };
+        for number in 0..size {
+            cluster.members.push(Member::new(number));
+        }
+        for number in 0..size {
+            cluster.run(number, "new");
+        }
+        for number in 0..size {
+            cluster.wait_healthy(number);
+        }
+        cluster
+    }
+
+    /// Adds the name and addresses of a further member, without starting it.
+    pub(crate) fn prepare(&mut self) -> usize {
+        self.members.push(Member::new(self.members.len()));
+        self.members.len() - 1
+    }
+
+    /// Starts the process of a member.
+    pub(crate) fn run(&mut self, number: usize, state: &str) {
+        let initial: Vec<String> = self
+            .members
+            .iter()
+            .map(|member| format!("{}=http://{}", member.name, member.peer))
+            .collect();
+        let member = &self.members[number];
+        let data = self.directory.path().join(&member.name);
+        let flags = [
+            ("name", member.name.clone()),
+            ("data-dir", data.display().to_string()),
+            ("listen-client-urls", format!("http://{}", member.client)),
+            ("advertise-client-urls", format!("http://{}", member.client)),
+            ("listen-peer-urls", format!("http://{}", member.peer)),
+            (
+                "initial-advertise-peer-urls",
+                format!("http://{}", member.peer),
+            ),
+            ("initial-cluster", initial.join(",")),
+            ("initial-cluster-state", state.to_owned()),
+            ("initial-cluster-token", "test".to_owned()),
+        ];
+        let mut arguments: Vec<String> = flags
+            .iter()
+            .map(|(flag, value)| format!("--{flag}={value}"))
+            .collect();
+        let program = match self.kind {
+            Kind::Quorate => {
+                arguments.insert(0, "server".to_owned());
+                PathBuf::from(env!("CARGO_BIN_EXE_quorate"))
+            }
+            Kind::Etcd => self.peers.join("etcd"),
+        };
+        let log = self.directory.path().join(format!("{}.log", member.name));
+        self.members[number].process = Some(Running::start(&program, &arguments, log));
+    }
+
+    /// Kills a member.
+    pub(crate) fn stop(&mut self, number: usize) {
+        self.members[number].process = None;
+    }
+
+    /// Waits until a member answers a linearizable read.
+    pub(crate) fn wait_healthy(&mut self, number: usize) {
+        let healthy = eventually(|| {
+            let ended = self.members[number]
+                .process
+                .as_mut()
+                .is_none_or(Running::has_ended);
+            ended
+                || self
+                    .ctl(number, &["get", "health", "--command-timeout=2s"], "")
+                    .status
+                    == 0
+        });
+        let process = self.members[number].process.as_mut();
+        let ended = process.is_none_or(Running::has_ended);
+        assert!(
+            healthy && !ended,
+            "member {number} is not healthy:\n{}",
+            self.logs()
+        );
+    }
+
+    /// Runs etcdctl against one member.
+    pub(crate) fn ctl(&self, number: usize, arguments: &[&str], input: &str) -> Answer {
+        let mut all = vec![format!("--endpoints={}", self.members[number].client)];
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let output = finish(&self.peers.join("etcdctl"), &all, input);
+        Answer {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs etcdctl against one member and expects it to succeed.
+    pub(crate) fn must(&self, number: usize, arguments: &[&str]) -> String {
+        let answer = self.ctl(number, arguments, "");
+        let failed = format!("{:?}: etcdctl {arguments:?} failed: {answer:?}", self.kind);
+        assert!(answer.status == 0, "{failed}\n{}", self.logs());
+        answer.stdout
+    }
+
+    /// Runs etcdctl against one member and parses what it prints.
+    pub(crate) fn json(&self, number: usize, arguments: &[&str]) -> serde_json::Value {
+        let mut all = arguments.to_vec();
+        all.extend(["-w", "json"]);
+        let text = self.must(number, &all);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Starts etcdctl against one member and leaves it running.
+    pub(crate) fn follow(&self, number: usize, arguments: &[&str]) -> Running {
+        let mut all = vec![format!("--endpoints={}", self.members[number].client)];
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let log = tempfile::NamedTempFile::new_in(self.directory.path()).expect("a file");
+        let log = log.into_temp_path().keep().expect("a file that stays");
+        Running::start(&self.peers.join("etcdctl"), &all, log)
+    }
+
+    /// ID of a member, as etcdctl writes it.
+    pub(crate) fn id(&self, number: usize) -> String {
+        let name = format!(", {},", self.members[number].name);
+        let peer = format!("http://{}", self.members[number].peer);
+        let list = self.must(self.serving(number), &["member", "list"]);
+        let line = list
+            .lines()
+            .find(|line| line.contains(&name) || line.contains(&peer));
+        let line = line.unwrap_or_else(|| panic!("no member {number} in\n{list}"));
+        line.split(',').next().unwrap_or_default().to_owned()
+    }
+
+    /// A running member that is not this one, if there is one.
+    fn serving(&self, other: usize) -> usize {
+        let mut running = (0..self.members.len()).filter(|at| self.members[*at].process.is_some());
+        running.find(|at| *at != other).unwrap_or(other)
+    }
+
+    /// The number of the member that leads.
+    pub(crate) fn leader(&self) -> usize {
+        let mut leader = None;
+        let found = eventually(|| {
+            let status = self.json(self.serving(usize::MAX), &["endpoint", "status"]);
+            let id = &status[0]["Status"]["leader"];
+            let hex = id.as_u64().map(|id| format!("{id:x}"));
+            leader = (0..self.members.len())
+                .filter(|at| self.members[*at].process.is_some())
+                .find(|at| Some(self.id(*at)) == hex);
+            leader.is_some()
+        });
+        assert!(found, "no leader:\n{}", self.logs());
+        leader.unwrap_or_default()
+    }
+
+    /// The last lines of every member's log, for a failed test.
+    pub(crate) fn logs(&self) -> String {
+        let mut text = String::new();
+        for member in &self.members {
+            let path = self.directory.path().join(format!("{}.log", member.name));
+            let log = std::fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = lines[lines.len().saturating_sub(25)..].join("\n");
+            text.push_str(&format!("--- {:?} {}\n{tail}\n", self.kind, member.name));
+        }
+        text
+    }
+}
+
+impl Member {
+    fn new(number: usize) -> Member {
+        Member {
+            name: format!("m{number}"),
+            client: free_address(),
+            peer: free_address(),
+            process: None,
+        }
+    }
+}
+
+/// What etcdctl said.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}

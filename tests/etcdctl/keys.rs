@@ -1,0 +1,181 @@
+//! put, get, del, txn and compaction, through every member, with their errors.
+
+use crate::story::{Teller, compare};
+
+/// Every way of reading that etcdctl has, over what is there.
+fn read(teller: &mut Teller, at: usize) {
+    for arguments in [
+        &["get", "a"][..],
+        &["get", "missing"],
+        &["get", "a", "d"],
+        &["get", "--prefix", "a"],
+        &["get", "--prefix", ""],
+        &["get", "--from-key", "b"],
+        &["get", "--prefix", "a", "--limit=2"],
+        &["get", "--prefix", "a", "--limit=2", "-w", "json"],
+        &["get", "--prefix", "a", "--keys-only", "-w", "json"],
+        &["get", "--prefix", "a", "--count-only", "-w", "json"],
+        &[
+            "get",
+            "--prefix",
+            "a",
+            "--count-only",
+            "--limit=1",
+            "-w",
+            "json",
+        ],
+        &["get", "--prefix", "a", "--rev=4", "-w", "json"],
+        &["get", "--prefix", "a", "--rev=99"],
+        &["get", "--prefix", "a", "--consistency=s", "-w", "json"],
+        &["get", "--prefix", "", "--print-value-only"],
+        &["get", "--prefix", "", "--order=DESCEND"],
+        &["get", "--prefix", "", "--sort-by=VERSION", "--limit=3"],
+        &[
+            "get",
+            "--prefix",
+            "",
+            "--sort-by=VERSION",
+            "--order=ASCEND",
+            "--limit=3",
+        ],
+        &["get", "--prefix", "", "--sort-by=VALUE", "--order=DESCEND"],
+        &["get", "--prefix", "", "--sort-by=CREATE", "--order=DESCEND"],
+        &[
+            "get",
+            "--prefix",
+            "",
+            "--sort-by=MODIFY",
+            "--order=DESCEND",
+            "--keys-only",
+        ],
+        &[
+            "get",
+            "--prefix",
+            "",
+            "--sort-by=VALUE",
+            "--keys-only",
+            "-w",
+            "json",
+        ],
+        &["get", "--prefix", "", "-w", "fields"],
+    ] {
+        teller.at(at, arguments);
+    }
+}
+
+#[test]
+fn puts_gets_and_deletes_are_etcds() {
+    compare("puts_gets_and_deletes_are_etcds", 1, |teller| {
+        teller.at(0, &["get", "--prefix", "", "-w", "json"]);
+        for (key, value) in [("a", "1"), ("a1", "x"), ("a2", "y"), ("b", "2"), ("a", "3")] {
+            teller.at(0, &["put", key, value, "-w", "json"]);
+        }
+        teller.at(0, &["put", "a", "4", "--prev-kv", "-w", "json"]);
+        teller.at(
+            0,
+            &["put", "a", "--ignore-value", "--prev-kv", "-w", "json"],
+        );
+        teller.at(0, &["put", "a", "5", "--ignore-lease"]);
+        teller.at(0, &["put", "missing", "--ignore-value"]);
+        teller.at(0, &["put", "missing", "5", "--ignore-lease"]);
+        teller.at(0, &["put", "a", "5", "--lease=123"]);
+        teller.at(0, &["put", "", "5"]);
+        teller.at(0, &["put", "--", "-dash", "-value"]);
+        read(teller, 0);
+        teller.at(0, &["del", "missing", "-w", "json"]);
+        teller.at(0, &["del", "a1", "--prev-kv", "-w", "json"]);
+        teller.at(0, &["del", "--prefix", "a", "--prev-kv"]);
+        teller.at(0, &["del", "--from-key", "b"]);
+        teller.at(0, &["del", "x", "z", "-w", "json"]);
+        teller.at(0, &["get", "--prefix", "", "--rev=5", "-w", "json"]);
+    });
+}
+
+#[test]
+fn every_member_answers_as_etcds_do() {
+    compare("every_member_answers_as_etcds_do", 3, |teller| {
+        let leader = teller.cluster.leader();
+        let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
+        // Stand for the roles, since either cluster may have another leader.
+        let members = [leader, one, other];
+        for (role, at) in ["leader", "follower", "other follower"].iter().zip(members) {
+            teller.note(role);
+            for (key, value) in [("a", "1"), ("a1", role), ("a2", "y"), ("b", "2")] {
+                answer(teller, at, &["put", key, value, "-w", "json"]);
+            }
+            for arguments in [
+                &["get", "--prefix", "a", "-w", "json"][..],
+                &["get", "--prefix", "a", "--limit=1", "-w", "json"],
+                &["get", "--prefix", "a", "--rev=99"],
+                &["put", "missing", "--ignore-value"],
+                &["del", "a1", "--prev-kv", "-w", "json"],
+                &["compaction", "99"],
+                &["compaction", "3"],
+            ] {
+                answer(teller, at, arguments);
+            }
+            // What was acknowledged here is read everywhere.
+            for at in members {
+                answer(teller, at, &["get", "--prefix", "", "-w", "json"]);
+            }
+        }
+    });
+}
+
+/// Notes an answer without the number of the member.
+fn answer(teller: &mut Teller, at: usize, arguments: &[&str]) {
+    let said = teller.cluster.ctl(at, arguments, "");
+    let error = said.stderr.lines().last().unwrap_or_default().to_owned();
+    teller.note(&format!(
+        "{arguments:?}\n{}\n{}{error}",
+        said.status, said.stdout
+    ));
+}
+
+#[test]
+fn transactions_are_etcds() {
+    compare("transactions_are_etcds", 1, |teller| {
+        teller.at(0, &["put", "a", "1"]);
+        teller.at(0, &["put", "b", "2"]);
+        for input in [
+            "val(\"a\") = \"1\"\n\nput a 2\nget a\n\nget b\n\n",
+            "val(\"a\") = \"1\"\n\nput a 3\n\nget b\ndel b\n\n",
+            "mod(\"a\") > \"1\"\nver(\"a\") = \"2\"\n\nput c 1\nget --prefix a\ndel b\n\nget a\n\n",
+            "create(\"missing\") = \"0\"\n\nput missing x\n\nget missing\n\n",
+            "val(\"nothing\") != \"1\"\n\nget a\n\nput nothing here\n\n",
+            "\nput a 1\nput a 2\n\n\n",
+            "\ndel a\nput a 2\n\n\n",
+            "\ndel --prefix a\nput a2 2\n\n\n",
+            "\nput x 1 --lease=77\n\n\n",
+            "\nput new 1\nget --rev=99 a\n\n\n",
+            "\nget new\nget --prefix a --limit=1\n\n\n",
+        ] {
+            teller.with_input(0, &["txn"], input);
+            teller.with_input(0, &["txn", "-w", "json"], input);
+        }
+        let many: String = (0..129)
+            .map(|number| format!("put k{number} v\n"))
+            .collect();
+        teller.with_input(0, &["txn", "-w", "json"], &format!("\n{many}\n\n"));
+        teller.at(0, &["get", "--prefix", "", "-w", "json"]);
+    });
+}
+
+#[test]
+fn compaction_is_etcds() {
+    compare("compaction_is_etcds", 1, |teller| {
+        teller.at(0, &["compaction", "2"]);
+        for (key, value) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
+            teller.at(0, &["put", key, value]);
+        }
+        teller.at(0, &["del", "b"]);
+        for revision in ["99", "0", "4", "4", "3", "6", "-1"] {
+            teller.at(0, &["compaction", "--", revision]);
+            for at in ["2", "3", "4", "5", "6"] {
+                let revision = format!("--rev={at}");
+                teller.at(0, &["get", "--prefix", "", &revision, "-w", "json"]);
+            }
+        }
+        teller.at(0, &["compaction", "6", "--physical"]);
+    });
+}

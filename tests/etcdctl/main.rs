@@ -1,0 +1,16 @@
+//! Real etcdctl against Quorate's server, and the same commands against real etcd: the two
+//! transcripts must be equal but for names, ports and times.
+//!
+//! Needs the tools that `tests/peers/build.sh` builds. Without them each test says by name that
+//! it was skipped; with `QUORATE_REQUIRE_PEERS=1` it fails instead.
+
+mod cluster;
+mod hashes;
+mod keys;
+mod leases;
+mod maintenance;
+mod members;
+mod process;
+mod random;
+mod story;
+mod watches;

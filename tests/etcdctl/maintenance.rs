@@ -1,0 +1,107 @@
+//! endpoint status and health, move-leader, and what else etcdctl asks of a running member.
+
+use crate::cluster::{Cluster, Kind};
+use crate::process::{eventually, peers};
+use crate::story::compare;
+
+#[test]
+fn status_and_health_are_told_by_every_member() {
+    let Some(peers) = peers("status_and_health_are_told_by_every_member") else {
+        return;
+    };
+    let cluster = Cluster::start(Kind::Quorate, &peers, 3);
+    cluster.must(0, &["put", "a", "1"]);
+    let leader = cluster.leader();
+    for at in 0..3 {
+        let status = &cluster.json(at, &["endpoint", "status"])[0]["Status"];
+        let number = |field: &str| status[field].as_u64().unwrap_or_default();
+        assert!(
+            status["version"]
+                .as_str()
+                .is_some_and(|v| v.starts_with("3.7.")),
+            "{status}"
+        );
+        assert_eq!(
+            format!("{:x}", number("leader")),
+            cluster.id(leader),
+            "{status}"
+        );
+        let own = status["header"]["member_id"].as_u64().unwrap_or_default();
+        assert_eq!(format!("{own:x}"), cluster.id(at), "{status}");
+        assert!(
+            number("raftTerm") > 0 && number("raftIndex") > 0,
+            "{status}"
+        );
+        assert!(
+            number("raftAppliedIndex") > 0 && number("dbSize") > 0,
+            "{status}"
+        );
+        assert!(number("dbSizeQuota") > 0, "{status}");
+        assert!(status["isLearner"].as_bool() != Some(true), "{status}");
+        assert!(
+            status["errors"].as_array().is_none_or(Vec::is_empty),
+            "{status}"
+        );
+        let health = cluster.ctl(at, &["endpoint", "health"], "");
+        let said = format!("{}{}", health.stdout, health.stderr);
+        assert!(health.status == 0 && said.contains("is healthy"), "{said}");
+    }
+    let all = cluster.must(0, &["endpoint", "status", "--cluster"]);
+    assert_eq!(all.lines().count(), 3, "{all}");
+}
+
+#[test]
+fn health_needs_a_quorum() {
+    let Some(peers) = peers("health_needs_a_quorum") else {
+        return;
+    };
+    let mut cluster = Cluster::start(Kind::Quorate, &peers, 3);
+    let leader = cluster.leader();
+    let (down, left) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.stop(leader);
+    cluster.wait_healthy(left);
+    cluster.must(left, &["put", "a", "1"]);
+    cluster.stop(down);
+    let sick = eventually(|| {
+        cluster
+            .ctl(left, &["endpoint", "health", "--command-timeout=2s"], "")
+            .status
+            != 0
+    });
+    assert!(sick, "a minority calls itself healthy");
+    let stale = cluster.must(left, &["get", "a", "--consistency=s"]);
+    assert_eq!(stale, "a\n1\n", "a serializable read needs no quorum");
+    cluster.run(leader, "new");
+    cluster.wait_healthy(left);
+    cluster.wait_healthy(leader);
+    assert_eq!(cluster.must(leader, &["get", "a"]), "a\n1\n");
+}
+
+#[test]
+fn leadership_moves_as_in_etcd() {
+    compare("leadership_moves_as_in_etcd", 3, |teller| {
+        let leader = teller.cluster.leader();
+        let target = (leader + 1) % 3;
+        let id = teller.cluster.id(target);
+        let endpoints: Vec<String> = teller
+            .cluster
+            .members
+            .iter()
+            .map(|member| member.client.clone())
+            .collect();
+        let wrong = teller.cluster.ctl(target, &["move-leader", &id], "");
+        let error = wrong.stderr.replace(&endpoints[target], "ENDPOINT");
+        teller.note(&format!("{} {error}", wrong.status));
+        let unknown = teller.cluster.ctl(leader, &["move-leader", "abc"], "");
+        let error = unknown.stderr.lines().last().unwrap_or_default().to_owned();
+        teller.note(&format!("{} {error}", unknown.status));
+        let moved = teller.cluster.must(leader, &["move-leader", &id]);
+        let before = teller.cluster.id(leader);
+        teller.note(&moved.replace(&id, "NEW").replace(&before, "OLD"));
+        let done = eventually(|| teller.cluster.leader() == target);
+        assert!(done, "the leader stayed:\n{}", teller.cluster.logs());
+        for at in 0..3 {
+            teller.cluster.must(at, &["put", "after", "move"]);
+        }
+    });
+}

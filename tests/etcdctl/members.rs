@@ -1,0 +1,178 @@
+//! Membership: list, add as learner, promote, remove, update, and what a learner refuses.
+
+use crate::process::eventually;
+use crate::story::{Teller, compare};
+
+/// Adds a learner through a member and gives it names.
+fn add(teller: &mut Teller, at: usize, flags: &[&str]) -> usize {
+    let new = teller.cluster.prepare();
+    let name = teller.cluster.members[new].name.clone();
+    let urls = format!("--peer-urls=http://{}", teller.cluster.members[new].peer);
+    let mut all = vec!["member", "add", &name, &urls];
+    all.extend(flags);
+    // etcd wants every member to have been connected for a while.
+    let mut said = teller.cluster.ctl(at, &all, "");
+    let added = eventually(|| {
+        let waiting = said.stderr.contains("unhealthy cluster");
+        if waiting {
+            said = teller.cluster.ctl(at, &all, "");
+        }
+        !waiting
+    });
+    assert!(added, "{said:?}");
+    teller.introduce(new);
+    // The names of the others come in the order of their IDs, which is chance.
+    let line = said.stdout.lines().next().unwrap_or_default().to_owned();
+    let error = said.stderr.lines().last().unwrap_or_default().to_owned();
+    teller.note(&format!("{} {line} {error}", said.status));
+    new
+}
+
+/// Notes the members in the order of their names.
+fn list(teller: &mut Teller, at: usize) {
+    let said = teller.cluster.must(at, &["member", "list"]);
+    let mut lines: Vec<&str> = said
+        .lines()
+        .map(|line| line.split_once(", ").map_or(line, |(_, rest)| rest))
+        .collect();
+    lines.sort_unstable();
+    teller.note(&lines.join("\n"));
+}
+
+fn note_last(teller: &mut Teller, at: usize, arguments: &[&str]) -> i32 {
+    let said = teller.cluster.ctl(at, arguments, "");
+    let error = said.stderr.lines().last().unwrap_or_default().to_owned();
+    teller.note(&format!(
+        "{arguments:?} {} {}{error}",
+        said.status, said.stdout
+    ));
+    said.status
+}
+
+/// Waits until a learner has been promoted through a member.
+fn promote(teller: &mut Teller, at: usize, id: &str) {
+    let mut said = String::new();
+    let promoted = eventually(|| {
+        let answer = teller.cluster.ctl(at, &["member", "promote", id], "");
+        said = answer.stdout;
+        let behind = answer.stderr.contains("in sync with leader");
+        assert!(answer.status == 0 || behind, "{}", answer.stderr);
+        answer.status == 0
+    });
+    assert!(promoted, "never in sync:\n{}", teller.cluster.logs());
+    teller.note(&said);
+}
+
+#[test]
+fn a_cluster_grows_by_learners_and_shrinks_as_in_etcd() {
+    compare(
+        "a_cluster_grows_by_learners_and_shrinks_as_in_etcd",
+        1,
+        |teller| {
+            list(teller, 0);
+            teller.cluster.must(0, &["put", "before", "growth"]);
+            let learner = add(teller, 0, &["--learner"]);
+            let id = teller.cluster.id(learner);
+            list(teller, 0);
+            // It has not started, so it is not in sync; and one learner at a time is enough.
+            note_last(teller, 0, &["member", "promote", &id]);
+            let surplus = [
+                "member",
+                "add",
+                "mx",
+                "--learner",
+                "--peer-urls=http://127.0.0.1:1",
+            ];
+            note_last(teller, 0, &surplus);
+            let taken = format!(
+                "--peer-urls=http://{}",
+                teller.cluster.members[learner].peer
+            );
+            note_last(teller, 0, &["member", "add", "mx", "--learner", &taken]);
+            teller.cluster.run(learner, "existing");
+            let copied = eventually(|| {
+                let arguments = ["get", "before", "--consistency=s", "--command-timeout=2s"];
+                teller.cluster.ctl(learner, &arguments, "").stdout == "before\ngrowth\n"
+            });
+            assert!(
+                copied,
+                "the learner has no data:\n{}",
+                teller.cluster.logs()
+            );
+            refusals(teller, learner);
+            promote(teller, 0, &id);
+            list(teller, 0);
+            teller.cluster.wait_healthy(learner);
+            note_last(teller, 0, &["member", "promote", &id]);
+            note_last(teller, learner, &["put", "through", "the new one"]);
+            note_last(teller, 0, &["member", "promote", "abc"]);
+            note_last(teller, 0, &["member", "remove", "abc"]);
+            let update = ["member", "update", "abc", "--peer-urls=http://127.0.0.1:1"];
+            note_last(teller, 0, &update);
+            let third = add(teller, learner, &["--learner"]);
+            let third_id = teller.cluster.id(third);
+            teller.cluster.run(third, "existing");
+            promote(teller, learner, &third_id);
+            teller.cluster.wait_healthy(third);
+            list(teller, third);
+            note_last(teller, 0, &["member", "remove", &third_id]);
+            list(teller, learner);
+            note_last(teller, 0, &["member", "remove", &third_id]);
+            note_last(teller, learner, &["get", "--prefix", "", "-w", "json"]);
+        },
+    );
+}
+
+/// What a learner answers to everything.
+fn refusals(teller: &mut Teller, learner: usize) {
+    for arguments in [
+        &["put", "a", "1"][..],
+        &["get", "before"],
+        &["get", "before", "--consistency=s", "-w", "json"],
+        &["del", "before"],
+        &["lease", "grant", "10"],
+        &["lease", "list"],
+        &["lease", "timetolive", "abc"],
+        &["member", "list"],
+        &["compaction", "1"],
+        &["endpoint", "hashkv"],
+        &["alarm", "list"],
+        &["move-leader", "abc"],
+        &["watch", "before", "--rev=1"],
+    ] {
+        let mut all = arguments.to_vec();
+        // The client tries another endpoint for as long as it may, and there is none.
+        all.push("--command-timeout=3s");
+        note_last(teller, learner, &all);
+    }
+    let status = &teller.cluster.json(learner, &["endpoint", "status"])[0]["Status"];
+    assert_eq!(status["isLearner"].as_bool(), Some(true), "{status}");
+}
+
+#[test]
+fn a_peer_url_can_be_changed() {
+    compare("a_peer_url_can_be_changed", 3, |teller| {
+        let leader = teller.cluster.leader();
+        let other = (leader + 1) % 3;
+        let id = teller.cluster.id(other);
+        let unused = crate::cluster::free_address();
+        teller.name(unused.clone(), "UNUSED");
+        let said = teller.cluster.ctl(
+            leader,
+            &[
+                "member",
+                "update",
+                &id,
+                &format!("--peer-urls=http://{unused}"),
+            ],
+            "",
+        );
+        let error = said.stderr.lines().last().unwrap_or_default().to_owned();
+        let line = said.stdout.replace(&id, "IT");
+        teller.note(&format!("{} {line}{error}", said.status));
+        let listed = teller.cluster.must(leader, &["member", "list"]);
+        assert!(listed.contains(&unused), "{listed}");
+        // It goes on without that member being reachable by others anew.
+        teller.cluster.must(leader, &["put", "a", "1"]);
+    });
+}

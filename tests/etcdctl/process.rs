@@ -1,0 +1,114 @@
+//! Child processes that end with the test, whatever becomes of it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The directory of the real tools; `None`, said aloud, when they have not been built.
+pub(crate) fn peers(test: &str) -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin");
+    let directory = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
+    if ["etcd", "etcdctl", "etcdutl"]
+        .iter()
+        .all(|tool| directory.join(tool).is_file())
+    {
+        return Some(directory);
+    }
+    let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "etcdctl::{test} needs real etcd in {}",
+        directory.display()
+    );
+    // Straight to the handle: what a passing test prints through macros is not shown.
+    let text = format!("skipped: etcdctl::{test} (no real etcd: run tests/peers/build.sh)\n");
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    None
+}
+
+/// A child that is killed when it goes out of scope.
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) log: PathBuf,
+}
+
+impl Running {
+    /// Starts a program with its output in a file.
+    pub(crate) fn start(program: &Path, arguments: &[String], log: PathBuf) -> Running {
+        let open = || {
+            let file = std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&log);
+            file.expect("a log file")
+        };
+        let child = Command::new(program)
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(open())
+            .stderr(open())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        Running { child, log }
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    pub(crate) fn output(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until its output satisfies a condition, and returns it.
+    pub(crate) fn wait_for(&self, what: &str, done: impl Fn(&str) -> bool) -> String {
+        let mut output = String::new();
+        let seen = eventually(|| {
+            output = self.output();
+            done(&output)
+        });
+        assert!(seen, "waited for {what}, got:\n{output}");
+        output
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again and again until the answer is yes or patience is over.
+pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if condition() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    false
+}
+
+/// Runs a program to its end with some input.
+pub(crate) fn finish(program: &Path, arguments: &[String], input: &str) -> Output {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output().expect("its output")
+}

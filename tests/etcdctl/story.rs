@@ -1,0 +1,155 @@
+//! A story is told to a cluster with etcdctl and leaves a transcript. Told to Quorate and to
+//! real etcd it must leave the same one.
+
+use std::thread;
+
+use crate::cluster::{Answer, Cluster, Kind};
+use crate::process::peers;
+
+/// A cluster that is being told a story.
+pub(crate) struct Teller {
+    pub(crate) cluster: Cluster,
+    transcript: Vec<String>,
+    /// What differs between two runs, and what stands for it in the transcript.
+    names: Vec<(String, String)>,
+}
+
+/// Tells a story to both clusters and compares what they said.
+pub(crate) fn compare(test: &str, size: usize, story: impl Fn(&mut Teller) + Sync) {
+    let Some(peers) = peers(test) else { return };
+    let tell = |kind| {
+        let mut teller = Teller::new(Cluster::start(kind, &peers, size));
+        story(&mut teller);
+        teller
+    };
+    let (ours, theirs) = thread::scope(|scope| {
+        let theirs = scope.spawn(|| tell(Kind::Etcd));
+        let ours = tell(ours());
+        (
+            ours,
+            theirs
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
+    });
+    for (ours, theirs) in ours.transcript.iter().zip(&theirs.transcript) {
+        assert_eq!(ours, theirs, "ours on the left, etcd's on the right");
+    }
+    assert_eq!(ours.transcript.len(), theirs.transcript.len());
+}
+
+/// With `STORIES_SELF_TEST=1` both clusters are real etcd, which checks the stories themselves.
+fn ours() -> Kind {
+    match std::env::var("STORIES_SELF_TEST") {
+        Ok(value) if value == "1" => Kind::Etcd,
+        _ => Kind::Quorate,
+    }
+}
+
+impl Teller {
+    fn new(cluster: Cluster) -> Teller {
+        let mut teller = Teller {
+            cluster,
+            transcript: Vec::new(),
+            names: Vec::new(),
+        };
+        for number in 0..teller.cluster.members.len() {
+            teller.introduce(number);
+        }
+        teller
+    }
+
+    /// Gives a member's ID and addresses names.
+    pub(crate) fn introduce(&mut self, number: usize) {
+        let member = &self.cluster.members[number];
+        let (client, peer) = (member.client.clone(), member.peer.clone());
+        self.name(client, &format!("CLIENT{number}"));
+        self.name(peer, &format!("PEER{number}"));
+        let list = self.cluster.must(0, &["member", "list"]);
+        if list.contains(&format!("http://{}", self.cluster.members[number].peer)) {
+            let id = self.cluster.id(number);
+            self.name(id, &format!("ID{number}"));
+        }
+    }
+
+    /// Lets a name stand for a text in the transcript.
+    pub(crate) fn name(&mut self, text: String, name: &str) {
+        self.names.push((text, name.to_owned()));
+    }
+
+    /// Runs etcdctl against a member and notes command and answer.
+    pub(crate) fn at(&mut self, number: usize, arguments: &[&str]) -> Answer {
+        self.with_input(number, arguments, "")
+    }
+
+    /// The same, with lines for etcdctl to read.
+    pub(crate) fn with_input(&mut self, number: usize, arguments: &[&str], input: &str) -> Answer {
+        let answer = self.cluster.ctl(number, arguments, input);
+        let entry = format!(
+            "member {number}: etcdctl {}\n{input}exit {}\n{}{}",
+            arguments.join(" "),
+            answer.status,
+            answer.stdout,
+            errors(&answer.stderr),
+        );
+        self.note(&entry);
+        answer
+    }
+
+    /// Notes a text.
+    pub(crate) fn note(&mut self, text: &str) {
+        let mut text = text.to_owned();
+        for (from, to) in &self.names {
+            text = text.replace(from, to);
+        }
+        self.transcript.push(plain(&text));
+    }
+}
+
+/// What etcdctl says of an error, without the client library's log around it.
+fn errors(stderr: &str) -> String {
+    let mut text = String::new();
+    for line in stderr.lines() {
+        if let Ok(log) = serde_json::from_str::<serde_json::Value>(line) {
+            if let Some(error) = log["error"].as_str() {
+                text.push_str(&format!("log: {error}\n"));
+            }
+        } else {
+            text.push_str(&format!("{line}\n"));
+        }
+    }
+    text
+}
+
+/// Replaces what depends on time or identity alone: `"raft_term":3`, `took = 2ms`.
+fn plain(text: &str) -> String {
+    let mut text = text.to_owned();
+    for (mark, ends) in [
+        ("\"cluster_id\":", ",}"),
+        ("\"member_id\":", ",}"),
+        ("\"raft_term\":", ",}"),
+        ("\"ClusterID\" : ", "\n"),
+        ("\"MemberID\" : ", "\n"),
+        ("\"RaftTerm\" : ", "\n"),
+        ("cluster ", "\n ,"),
+        ("took = ", "\n"),
+    ] {
+        let mut result = String::new();
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find(mark) {
+            let (before, after) = rest.split_at(at + mark.len());
+            let skipped = after.trim_start_matches(' ');
+            let end = skipped.find(|c| ends.contains(c)).unwrap_or(skipped.len());
+            result.push_str(before);
+            result.push('*');
+            rest = &skipped[end..];
+        }
+        result.push_str(rest);
+        text = result;
+    }
+    // IDs are padded to one width.
+    while text.contains("  ") {
+        text = text.replace("  ", " ");
+    }
+    text
+}
