@@ -18,6 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::cluster::{Cluster, Kind};
 use crate::process::peers;
+use crate::story::ours;
 
 struct Dice(Xoshiro256PlusPlus);
 
@@ -113,8 +114,8 @@ impl Dice {
             } else {
                 0
             },
-            sort_order: self.between(0, if self.one_in(40) { 3 } else { 2 }) as i32,
-            sort_target: self.between(0, if self.one_in(40) { 5 } else { 4 }) as i32,
+            sort_order: self.sort(2),
+            sort_target: self.sort(4),
             serializable: self.one_in(4),
             keys_only: self.one_in(4),
             count_only: self.one_in(6),
@@ -125,9 +126,16 @@ impl Dice {
         }
     }
 
+    /// A sort order or target, rarely one that does not exist.
+    fn sort(&mut self, highest: i64) -> i32 {
+        let highest = highest + i64::from(self.one_in(40));
+        self.between(0, highest) as i32
+    }
+
     fn compare(&mut self, revision: i64) -> Compare {
         let (key, range_end) = self.span();
-        let number = self.between(0, if self.one_in(2) { 3 } else { revision });
+        let high = if self.one_in(2) { 3 } else { revision };
+        let number = self.between(0, high);
         let union = match self.below(7) {
             0 => Some(TargetUnion::Version(number)),
             1 => Some(TargetUnion::CreateRevision(number)),
@@ -338,7 +346,7 @@ fn random_requests_are_answered_as_etcd_does() {
     };
     let seed = number("SEED", 1);
     let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-    let ours = Cluster::start(Kind::Quorate, &peers, 1);
+    let ours = Cluster::start(ours(), &peers, 1);
     let theirs = Cluster::start(Kind::Etcd, &peers, 1);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {

@@ -39,7 +39,7 @@ pub(crate) fn compare(test: &str, size: usize, story: impl Fn(&mut Teller) + Syn
 }
 
 /// With `STORIES_SELF_TEST=1` both clusters are real etcd, which checks the stories themselves.
-fn ours() -> Kind {
+pub(crate) fn ours() -> Kind {
     match std::env::var("STORIES_SELF_TEST") {
         Ok(value) if value == "1" => Kind::Etcd,
         _ => Kind::Quorate,
