@@ -5,6 +5,7 @@ pub mod generate;
 mod local;
 mod logging;
 mod operator;
+pub mod server;
 pub mod witness;
 
 use std::ffi::{OsStr, OsString};
@@ -19,6 +20,11 @@ type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
 /// Every subcommand, in the order of the help text.
 const SUBCOMMANDS: &[Subcommand] = &[
+    (
+        "server",
+        "one member of a cluster, with etcd's API and etcd's flags",
+        server::run,
+    ),
     ("operator", "runs EtcdClusters on Kubernetes", operator::run),
     (
         "local",

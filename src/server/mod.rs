@@ -19,9 +19,11 @@ mod queue;
 pub mod runtime;
 mod shared;
 mod site;
+mod start;
 pub mod tls;
 #[cfg(test)]
 mod tls_fixture;
 pub mod url;
 
 pub use config_flags::{ConfigError, Machine};
+pub use start::{Core, run};

@@ -108,9 +108,8 @@ pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
     Ok((handle, guard))
 }
 
-impl Guard {
-    /// Returns when the member cannot go on, and why.
-    pub async fn stopped(&mut self) -> Stop {
+impl crate::server::Core for Guard {
+    async fn stopped(&mut self) -> Stop {
         match self.stopped.recv().await {
             Some(stop) => stop,
             // The sender lives in the site, which this guard holds.
@@ -118,16 +117,16 @@ impl Guard {
         }
     }
 
-    /// Makes the member unready and moves its leadership away, as far as that is possible.
-    pub async fn retire(&mut self) {
+    async fn retire(&mut self) {
         retire(&self.site).await;
     }
 
-    /// Ends every thread; what was acknowledged is on disk.
-    pub fn shutdown(mut self) {
+    fn shutdown(mut self) {
         self.end();
     }
+}
 
+impl Guard {
     fn end(&mut self) {
         self.site.shared.retired.store(true, Ordering::Relaxed);
         self.site.running.store(false, Ordering::Relaxed);
