@@ -1,0 +1,272 @@
+//! One server of the simulation: a disk, and the process that runs on it for a while. Carries out
+//! a member's effects on the shipped log and checkpoints; when each of them ends is the world's
+//! choice.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::disk::double::MemoryDisk;
+use crate::disk::{
+    self, Checkpoints, DataDirectory, Disk, Identity, Log, LogOptions, Phase, Position,
+    create_member, open_member,
+};
+use crate::node::{
+    Checkpoint, CheckpointInfo, CheckpointMeta, Machine, Member, MemberConfig, MemberRestored,
+    Membership,
+};
+use crate::raft::{self, Entry, HardState, LogRead, MemberId, Persist, SnapshotMeta};
+
+use super::network::HostId;
+
+/// A server's disk, and what is known of it from outside.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) id: HostId,
+    pub(super) disk: MemoryDisk,
+    pub(super) disk_uuid: [u8; 16],
+    /// The member that lives on this disk.
+    pub(super) member: Option<MemberId>,
+    /// How often a process was started here.
+    pub(super) boot: u64,
+    pub(super) process: Option<Process>,
+    /// The disk was lost for good.
+    pub(super) lost: bool,
+    /// The member was removed and knows it.
+    pub(super) retired: bool,
+}
+
+/// A running process.
+pub(super) struct Process {
+    #[expect(dead_code, reason = "held for its lock")]
+    directory: DataDirectory,
+    pub(super) log: Log,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) member: Member,
+    pub(super) machine: Machine,
+    /// The write under way.
+    pub(super) writing: Option<Persist>,
+    /// Batches to apply, in order.
+    pub(super) applying: VecDeque<Vec<Entry>>,
+    /// The checkpoint being written in the background.
+    pub(super) checkpointing: Option<Checkpoint>,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    pub(super) fn new(id: HostId, disk: MemoryDisk, disk_uuid: [u8; 16]) -> Self {
+        Self {
+            id,
+            disk,
+            disk_uuid,
+            member: None,
+            boot: 0,
+            process: None,
+            lost: false,
+            retired: false,
+        }
+    }
+
+    /// The disk's UUID as the membership writes it.
+    pub(super) fn disk_name(&self) -> String {
+        self.disk_uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Makes the disk that of a member: one that founds the cluster, or one that waits for its
+    /// first checkpoint.
+    pub(super) fn adopt(
+        &mut self,
+        member: MemberId,
+        founding: Option<&Membership>,
+        options: LogOptions,
+    ) -> disk::Result<()> {
+        let mut directory = DataDirectory::open(self.shared_disk())?;
+        let mut identity = Identity::standby(self.disk_uuid, &format!("host-{}", self.id));
+        directory.store_identity(identity.clone())?;
+        let first = founding.map(|membership| {
+            let checkpoint = Machine::founded(membership.clone()).checkpoint();
+            let position = position_of(&checkpoint.meta);
+            let chunks: Vec<Vec<u8>> = checkpoint.chunks.map(|chunk| chunk.to_vec()).collect();
+            (position, checkpoint.meta.encode_to_vec(), chunks)
+        });
+        let first = first.as_ref();
+        let first = first.map(|(position, meta, chunks)| (*position, meta.as_slice(), chunks.clone()));
+        create_member(&directory, first, HardState::default(), options)?;
+        identity.set_phase(if founding.is_some() { Phase::Member } else { Phase::Joining });
+        identity.member_id = member;
+        directory.store_identity(identity)?;
+        self.member = Some(member);
+        Ok(())
+    }
+
+    /// Starts a process: the steps of a server's start, in their order.
+    pub(super) fn start(
+        &mut self,
+        config: MemberConfig,
+        options: LogOptions,
+        cache_bytes: u64,
+    ) -> Result<(), String> {
+        let id = config.raft.id;
+        let boot_nonce = config.raft.boot_nonce;
+        let directory = DataDirectory::open(self.shared_disk()).map_err(|e| e.to_string())?;
+        let files = open_member(&directory, options).map_err(|e| e.to_string())?;
+        let (snapshot, mut machine) = match files.checkpoint {
+            None => (SnapshotMeta::default(), Machine::new(id, boot_nonce)),
+            Some(info) => restore(&files.checkpoints, info.position, id, boot_nonce)?,
+        };
+        let tail = files.log.tail(snapshot.index, cache_bytes);
+        let restored = MemberRestored {
+            raft: raft::Restored {
+                hard_state: files.log.hard_state(),
+                snapshot,
+                log: Some(files.log.shape()),
+                entries: tail.map_err(|e| e.to_string())?,
+                applied: machine.index(),
+            },
+            checkpoints: known(&files.checkpoints)?,
+            machine: machine.take_report(),
+        };
+        let member = Member::new(config, restored).map_err(|e| e.to_string())?;
+        self.boot += 1;
+        self.process = Some(Process {
+            directory,
+            log: files.log,
+            checkpoints: files.checkpoints,
+            member,
+            machine,
+            writing: None,
+            applying: VecDeque::new(),
+            checkpointing: None,
+        });
+        Ok(())
+    }
+
+    fn shared_disk(&self) -> Arc<dyn Disk> {
+        Arc::new(self.disk.clone())
+    }
+}
+
+impl Process {
+    /// Appends the write under way; the entries that are durable now.
+    pub(super) fn write(&mut self) -> Result<Option<Persist>, disk::Error> {
+        let Some(batch) = self.writing.take() else {
+            return Ok(None);
+        };
+        self.log.append(batch.hard_state.as_ref(), &batch.entries)?;
+        Ok(Some(batch))
+    }
+
+    /// Writes the frozen checkpoint, and removes old ones.
+    pub(super) fn write_checkpoint(&mut self) -> Result<Option<CheckpointInfo>, disk::Error> {
+        let Some(checkpoint) = self.checkpointing.take() else {
+            return Ok(None);
+        };
+        let position = position_of(&checkpoint.meta);
+        let meta = checkpoint.meta.encode_to_vec();
+        let written = self.checkpoints.write(position, &meta, checkpoint.chunks)?;
+        self.checkpoints.prune(position)?;
+        Ok(Some(info_of(written)))
+    }
+
+    /// The checkpoint of an index, whole: its place, description and chunks.
+    pub(super) fn read_checkpoint(
+        &self,
+        index: u64,
+    ) -> Result<(Position, Bytes, Vec<Bytes>), disk::Error> {
+        let positions = self.checkpoints.list()?;
+        let position = positions.into_iter().find(|position| position.index == index);
+        let position = position.ok_or_else(|| {
+            disk::Error::Misuse(format!("there is no checkpoint at index {index}"))
+        })?;
+        let mut reader = self.checkpoints.open(position)?;
+        let mut chunks = Vec::new();
+        while let Some(chunk) = reader.next_chunk()? {
+            chunks.push(chunk);
+        }
+        Ok((position, reader.meta().clone(), chunks))
+    }
+
+    /// Makes a checkpoint that came from a leader durable.
+    pub(super) fn receive_checkpoint(
+        &self,
+        position: Position,
+        meta: &[u8],
+        chunks: &[Bytes],
+    ) -> Result<(CheckpointInfo, SnapshotMeta), String> {
+        let read = CheckpointMeta::read(meta).map_err(|e| e.to_string())?;
+        let begun = self.checkpoints.begin(position, meta, true);
+        let mut writer = begun.map_err(|e| e.to_string())?;
+        for chunk in chunks {
+            writer.chunk(chunk).map_err(|e| e.to_string())?;
+        }
+        let info = writer.finish().map_err(|e| e.to_string())?;
+        Ok((info_of(info), read.snapshot()))
+    }
+
+    /// Lets log and machine go on after a received checkpoint.
+    pub(super) fn install(&mut self, meta: &SnapshotMeta, boot_nonce: u64) -> Result<(), String> {
+        let position = Position {
+            index: meta.index,
+            term: meta.term,
+        };
+        self.log.reset(position).map_err(|e| e.to_string())?;
+        let id = self.member.id();
+        self.machine = restore(&self.checkpoints, position, id, boot_nonce)?.1;
+        Ok(())
+    }
+
+    pub(super) fn read_log(&self, read: LogRead) -> Result<Vec<Entry>, String> {
+        let entries = self.log.read(read.from, read.to, read.max_bytes);
+        entries.map_err(|e| e.to_string())
+    }
+}
+
+fn restore(
+    checkpoints: &Checkpoints,
+    position: Position,
+    id: MemberId,
+    boot_nonce: u64,
+) -> Result<(SnapshotMeta, Machine), String> {
+    let mut reader = checkpoints.open(position).map_err(|e| e.to_string())?;
+    let meta = CheckpointMeta::read(reader.meta()).map_err(|e| e.to_string())?;
+    let mut chunks = Vec::new();
+    while let Some(chunk) = reader.next_chunk().map_err(|e| e.to_string())? {
+        chunks.push(chunk);
+    }
+    let snapshot = meta.snapshot();
+    let machine = Machine::restore(id, boot_nonce, meta, chunks).map_err(|e| e.to_string())?;
+    Ok((snapshot, machine))
+}
+
+fn known(checkpoints: &Checkpoints) -> Result<Vec<CheckpointInfo>, String> {
+    let mut known = Vec::new();
+    for position in checkpoints.list().map_err(|e| e.to_string())?.into_iter().rev() {
+        // A damaged older one does not count; the newest was verified at the start.
+        if let Ok(info) = checkpoints.verify(position) {
+            known.push(info_of(info));
+        }
+    }
+    Ok(known)
+}
+
+fn position_of(meta: &CheckpointMeta) -> Position {
+    Position {
+        index: meta.index,
+        term: meta.term,
+    }
+}
+
+fn info_of(info: disk::CheckpointInfo) -> CheckpointInfo {
+    CheckpointInfo {
+        index: info.position.index,
+        term: info.position.term,
+        bytes: info.bytes,
+    }
+}
