@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::node::RequestId;
 use crate::store::{
-    Command, Compare, CompareResult, CompareTarget, DeleteRange, Op, Operation, Put, RequestOp,
+    self, Command, Compare, CompareResult, CompareTarget, DeleteRange, Op, Put, RequestOp,
     Response, Txn,
 };
 
@@ -21,12 +21,12 @@ const KEYS: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Client {
     written: u64,
-    pub(super) under_way: Option<Operation_>,
+    pub(super) under_way: Option<Operation>,
 }
 
 /// An operation under way.
 #[derive(Clone, Debug)]
-pub(super) struct Operation_ {
+pub(super) struct Operation {
     /// The server that was asked, and its boot.
     pub(super) host: HostId,
     pub(super) boot: u64,
@@ -82,14 +82,8 @@ pub(super) fn effective_revision(response: &Response) -> Option<i64> {
     }
 }
 
-fn command(operation: Operation) -> Command {
-    Command {
-        operation: Some(operation),
-    }
-}
-
 fn put(key: Bytes, value: Bytes) -> Command {
-    command(Operation::Put(Put {
+    Command::from(store::Operation::Put(Put {
         key,
         value,
         ..Put::default()
@@ -97,7 +91,7 @@ fn put(key: Bytes, value: Bytes) -> Command {
 }
 
 fn delete(key: Bytes) -> Command {
-    command(Operation::DeleteRange(DeleteRange {
+    Command::from(store::Operation::DeleteRange(DeleteRange {
         key,
         ..DeleteRange::default()
     }))
@@ -112,7 +106,7 @@ fn transaction(key: Bytes, value: Bytes) -> Command {
             ..Put::default()
         })),
     };
-    command(Operation::Txn(Txn {
+    Command::from(store::Operation::Txn(Txn {
         compare: vec![Compare {
             key: key.clone(),
             result: CompareResult::Greater as i32,

@@ -46,6 +46,8 @@ pub(super) struct Process {
     pub(super) checkpoints: Checkpoints,
     pub(super) member: Member,
     pub(super) machine: Machine,
+    /// The nonce of this start, part of each request's identity.
+    pub(super) boot_nonce: u64,
     /// The write under way.
     pub(super) writing: Option<Persist>,
     /// Batches to apply, in order.
@@ -76,7 +78,10 @@ impl Host {
 
     /// The disk's UUID as the membership writes it.
     pub(super) fn disk_name(&self) -> String {
-        self.disk_uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.disk_uuid
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     /// Makes the disk that of a member: one that founds the cluster, or one that waits for its
@@ -97,9 +102,14 @@ impl Host {
             (position, checkpoint.meta.encode_to_vec(), chunks)
         });
         let first = first.as_ref();
-        let first = first.map(|(position, meta, chunks)| (*position, meta.as_slice(), chunks.clone()));
+        let first =
+            first.map(|(position, meta, chunks)| (*position, meta.as_slice(), chunks.clone()));
         create_member(&directory, first, HardState::default(), options)?;
-        identity.set_phase(if founding.is_some() { Phase::Member } else { Phase::Joining });
+        identity.set_phase(if founding.is_some() {
+            Phase::Member
+        } else {
+            Phase::Joining
+        });
         identity.member_id = member;
         directory.store_identity(identity)?;
         self.member = Some(member);
@@ -141,6 +151,7 @@ impl Host {
             checkpoints: files.checkpoints,
             member,
             machine,
+            boot_nonce,
             writing: None,
             applying: VecDeque::new(),
             checkpointing: None,
@@ -181,7 +192,9 @@ impl Process {
         index: u64,
     ) -> Result<(Position, Bytes, Vec<Bytes>), disk::Error> {
         let positions = self.checkpoints.list()?;
-        let position = positions.into_iter().find(|position| position.index == index);
+        let position = positions
+            .into_iter()
+            .find(|position| position.index == index);
         let position = position.ok_or_else(|| {
             disk::Error::Misuse(format!("there is no checkpoint at index {index}"))
         })?;
@@ -211,14 +224,14 @@ impl Process {
     }
 
     /// Lets log and machine go on after a received checkpoint.
-    pub(super) fn install(&mut self, meta: &SnapshotMeta, boot_nonce: u64) -> Result<(), String> {
+    pub(super) fn install(&mut self, meta: &SnapshotMeta) -> Result<(), String> {
         let position = Position {
             index: meta.index,
             term: meta.term,
         };
         self.log.reset(position).map_err(|e| e.to_string())?;
         let id = self.member.id();
-        self.machine = restore(&self.checkpoints, position, id, boot_nonce)?.1;
+        self.machine = restore(&self.checkpoints, position, id, self.boot_nonce)?.1;
         Ok(())
     }
 
@@ -247,7 +260,12 @@ fn restore(
 
 fn known(checkpoints: &Checkpoints) -> Result<Vec<CheckpointInfo>, String> {
     let mut known = Vec::new();
-    for position in checkpoints.list().map_err(|e| e.to_string())?.into_iter().rev() {
+    for position in checkpoints
+        .list()
+        .map_err(|e| e.to_string())?
+        .into_iter()
+        .rev()
+    {
         // A damaged older one does not count; the newest was verified at the start.
         if let Ok(info) = checkpoints.verify(position) {
             known.push(info_of(info));

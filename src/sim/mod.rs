@@ -6,11 +6,22 @@
 //! Never replaces shipped logic by a model: what is simulated is only what lies outside of the
 //! pure rooms (time, network, disk, the threads' scheduling).
 
+mod churn;
+mod client;
+mod clients;
 mod clock;
 mod counters;
+mod faults;
+mod host;
 mod network;
+mod options;
 mod oracles;
+mod run;
 mod trace;
+mod world;
 
 pub use counters::Counters;
+pub use options::Options;
+pub use oracles::Violation;
+pub use run::{Failure, Report, run};
 pub use trace::Trace;

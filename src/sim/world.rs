@@ -7,8 +7,8 @@ use bytes::Bytes;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::disk::double::MemoryDisk;
 use crate::disk::LogOptions;
+use crate::disk::double::MemoryDisk;
 use crate::node::{
     Applied, CheckpointInfo, CheckpointPolicy, Effect, Input, MemberConfig, Membership, Outcome,
     PeerBody, PeerMessage, Report,
@@ -16,7 +16,7 @@ use crate::node::{
 use crate::raft::{self, Configuration, Entry, Index, LogRead, MemberId, Role, SnapshotMeta, Term};
 
 use super::churn::Churn;
-use super::client::{Client, Kind, effective_revision};
+use super::client::{Client, Kind, Operation, effective_revision};
 use super::clock::{Agenda, MILLISECOND, Micros};
 use super::counters::Counters;
 use super::host::Host;
@@ -145,7 +145,11 @@ impl World {
         let mut initial = Vec::new();
         for _ in 0..size {
             let host = self.new_host();
-            let disk_uuid = if known { self.hosts[host].disk_name() } else { String::new() };
+            let disk_uuid = if known {
+                self.hosts[host].disk_name()
+            } else {
+                String::new()
+            };
             initial.push(crate::node::InitialMember {
                 name: format!("host-{host}"),
                 peer_urls: vec![format!("http://host-{host}:2380")],
@@ -155,7 +159,8 @@ impl World {
         }
         let founded = Membership::bootstrap("", 0, "simulation", &initial);
         let founded = founded.map_err(|error| broken("founding", error))?;
-        self.configurations.push((crate::node::FOUNDING_INDEX, founded.configuration()));
+        self.configurations
+            .push((crate::node::FOUNDING_INDEX, founded.configuration()));
         self.membership = founded.clone();
         for host in 0..size {
             let urls = [format!("http://host-{host}:2380")];
@@ -230,9 +235,28 @@ impl World {
             self.states.stands(host, index, process.machine.hash())?;
         }
         let now = self.agenda.now();
-        self.trace.note(now, format_args!("host {host} starts, boot {boot}, at index {index}"));
+        self.trace.note(
+            now,
+            format_args!("host {host} starts, boot {boot}, at index {index}"),
+        );
         let jitter = self.random.random_range(0..TICK);
         self.agenda.after(jitter, Event::Tick(host, boot));
+        Ok(())
+    }
+
+    /// The log of a host is gone with its disk.
+    pub(super) fn forget_log(&mut self, host: HostId) {
+        self.logs.forget(host);
+    }
+
+    /// Compares the states of all running members where they stand.
+    pub(super) fn compare_states(&mut self) -> Step {
+        for host in &self.hosts {
+            if let Some(process) = host.process.as_ref().filter(|_| !host.retired) {
+                let index = process.machine.index();
+                self.states.stands(host.id, index, process.machine.hash())?;
+            }
+        }
         Ok(())
     }
 
@@ -257,13 +281,21 @@ impl World {
                 }
             }
             Event::Checkpointed(host, boot) if self.runs(host, boot) => self.checkpointed(host)?,
-            Event::Streamed { from, to, member, term, index } => {
+            Event::Streamed {
+                from,
+                to,
+                member,
+                term,
+                index,
+            } => {
                 self.streamed(from, to, member, term, index)?;
             }
             Event::Sent { host, boot, to, ok } if self.runs(host, boot) => {
                 self.feed(host, Input::SnapshotSent { to, ok })?;
             }
-            Event::Install(host, boot, meta) if self.runs(host, boot) => self.install(host, &meta)?,
+            Event::Install(host, boot, meta) if self.runs(host, boot) => {
+                self.install(host, &meta)?
+            }
             Event::Client(client) => self.client_acts(client)?,
             Event::Fault if self.stormy => self.fault()?,
             Event::Restart(host) => self.restart(host)?,
@@ -335,14 +367,20 @@ impl World {
             Effect::ReadReady { ids, .. } => self.answer_reads(host, &ids)?,
             Effect::ReadFailed { ids, .. } => self.give_up_reads(&ids),
             Effect::ProposalFailed { request, error } => {
-                self.trace.note(now, format_args!("host {host} refuses {}: {error}", request.counter));
+                self.trace.note(
+                    now,
+                    format_args!("host {host} refuses {}: {error}", request.counter),
+                );
                 self.refuse(request);
             }
             Effect::TransferEnded { result, .. } => {
                 self.counters.transfers += u64::from(result.is_ok());
             }
             Effect::Role(change) => {
-                self.trace.note(now, format_args!("host {host} is {:?} in term {}", change.role, change.term));
+                self.trace.note(
+                    now,
+                    format_args!("host {host} is {:?} in term {}", change.role, change.term),
+                );
                 if change.role == Role::Leader {
                     self.counters.leader_changes += 1;
                     let member = self.hosts[host].member.unwrap_or_default();
@@ -351,7 +389,8 @@ impl World {
                 }
             }
             Effect::Removed => {
-                self.trace.note(now, format_args!("host {host} knows that it was removed"));
+                self.trace
+                    .note(now, format_args!("host {host} knows that it was removed"));
                 self.hosts[host].retired = true;
             }
             Effect::Notice(text) => self.trace.note(now, format_args!("host {host}: {text}")),
@@ -379,7 +418,14 @@ impl World {
         for after in fate.arrivals.into_iter().take(if once { 1 } else { 2 }) {
             let message = message.clone();
             let from = (from, boot);
-            self.agenda.after(after, Event::Arrival { from, to: receiver, message });
+            self.agenda.after(
+                after,
+                Event::Arrival {
+                    from,
+                    to: receiver,
+                    message,
+                },
+            );
         }
     }
 
@@ -394,19 +440,34 @@ impl World {
         // A link begins with a hello that tells the disk.
         if self.met.insert((from.0, from.1, to, boot)) {
             let disk_uuid = self.hosts[from.0].disk_name();
-            self.feed(to, Input::PeerDisk { id: sender, disk_uuid })?;
+            self.feed(
+                to,
+                Input::PeerDisk {
+                    id: sender,
+                    disk_uuid,
+                },
+            )?;
         }
         let name = message.name();
         let now = self.agenda.now();
-        self.trace.note(now, format_args!("{} -> {to}: {name}", from.0));
-        self.feed(to, Input::Peer { from: sender, message })
+        self.trace
+            .note(now, format_args!("{} -> {to}: {name}", from.0));
+        self.feed(
+            to,
+            Input::Peer {
+                from: sender,
+                message,
+            },
+        )
     }
 
     fn written(&mut self, host: HostId) -> Step {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let batch = process.write().map_err(|error| broken("writing the log", error))?;
+        let batch = process
+            .write()
+            .map_err(|error| broken("writing the log", error))?;
         let Some(batch) = batch else { return Ok(()) };
         self.logs.wrote(host, &batch.entries)?;
         self.feed(host, Input::Persisted(batch.number))
@@ -441,13 +502,18 @@ impl World {
             .collect();
         let host_of = |member| home.get(&member).copied();
         let first = entry.index > self.commits.last();
-        self.commits.applied(host, entry, &self.logs, &in_force, host_of)?;
+        self.commits
+            .applied(host, entry, &self.logs, &in_force, host_of)?;
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let applied = process.machine.apply(entry).map_err(|error| broken("apply", error))?;
+        let applied = process
+            .machine
+            .apply(entry)
+            .map_err(|error| broken("apply", error))?;
         if entry.index % COMPARED_EVERY == 0 {
-            self.states.stands(host, entry.index, process.machine.hash())?;
+            self.states
+                .stands(host, entry.index, process.machine.hash())?;
         }
         if first {
             self.learn(host, entry, &applied)?;
@@ -467,16 +533,22 @@ impl World {
             for event in events.map_err(|error| broken("reading the history", error))? {
                 let deleted = event.kind == crate::store::EventKind::Delete;
                 let value = (!deleted).then(|| event.kv.value.clone());
-                self.linear.changed(event.kv.mod_revision, event.kv.key, value);
+                self.linear
+                    .changed(event.kv.mod_revision, event.kv.key, value);
             }
         }
         if let Outcome::Membership(Ok(membership)) = &applied.outcome {
-            let before = self.configurations.last().map(|(_, configuration)| configuration.clone());
+            let before = self
+                .configurations
+                .last()
+                .map(|(_, configuration)| configuration.clone());
             let now = membership.configuration();
             if before.as_ref() != Some(&now) {
                 self.counters.configuration_changes += 1;
                 let promoted = before.is_some_and(|before| {
-                    now.voters.iter().any(|voter| before.learners.contains(voter))
+                    now.voters
+                        .iter()
+                        .any(|voter| before.learners.contains(voter))
                 });
                 self.counters.promotions += u64::from(promoted);
                 self.configurations.push((entry.index, now));
@@ -490,8 +562,9 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let info: Option<CheckpointInfo> =
-            process.write_checkpoint().map_err(|error| broken("checkpoint", error))?;
+        let info: Option<CheckpointInfo> = process
+            .write_checkpoint()
+            .map_err(|error| broken("checkpoint", error))?;
         self.counters.checkpoints += 1;
         self.feed(host, Input::CheckpointDone(info))
     }
@@ -500,10 +573,21 @@ impl World {
         let from = (host, self.hosts[host].boot);
         let after = self.random.random_range(5 * MILLISECOND..200 * MILLISECOND);
         let event = match self.home.get(&to) {
-            None => Event::Sent { host, boot: from.1, to, ok: false },
+            None => Event::Sent {
+                host,
+                boot: from.1,
+                to,
+                ok: false,
+            },
             Some(receiver) => {
                 let to_host = (*receiver, self.hosts[*receiver].boot);
-                Event::Streamed { from, to: to_host, member: to, term, index }
+                Event::Streamed {
+                    from,
+                    to: to_host,
+                    member: to,
+                    term,
+                    index,
+                }
             }
         };
         self.agenda.after(after, event);
@@ -525,12 +609,20 @@ impl World {
             && self.network.passes(from.0, to.0)
             && self.network.passes(to.0, from.0);
         let after = self.random.random_range(50..5 * MILLISECOND);
-        let sent = |ok| Event::Sent { host: from.0, boot: from.1, to: member, ok };
+        let sent = |ok| Event::Sent {
+            host: from.0,
+            boot: from.1,
+            to: member,
+            ok,
+        };
         if !whole {
             self.agenda.after(after, sent(false));
             return Ok(());
         }
-        let read = self.hosts[from.0].process.as_ref().map(|p| p.read_checkpoint(index));
+        let read = self.hosts[from.0]
+            .process
+            .as_ref()
+            .map(|p| p.read_checkpoint(index));
         let Some(Ok((position, meta, chunks))) = read else {
             self.agenda.after(after, sent(false));
             return Ok(());
@@ -553,24 +645,35 @@ impl World {
             return Ok(());
         };
         let received = process.receive_checkpoint(position, meta, chunks);
-        let (checkpoint, meta) = received.map_err(|error| broken("receiving a checkpoint", error))?;
+        let (checkpoint, meta) =
+            received.map_err(|error| broken("receiving a checkpoint", error))?;
         let from = self.hosts[sender].member.unwrap_or_default();
-        let input = Input::SnapshotReceived { from, term, checkpoint, meta };
+        let input = Input::SnapshotReceived {
+            from,
+            term,
+            checkpoint,
+            meta,
+        };
         self.feed(host, input)
     }
 
     fn install(&mut self, host: HostId, meta: &SnapshotMeta) -> Step {
-        let boot_nonce = self.random.random();
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        process.install(meta, boot_nonce).map_err(|error| broken("installing a checkpoint", error))?;
+        process
+            .install(meta)
+            .map_err(|error| broken("installing a checkpoint", error))?;
         self.logs.reset(host, (meta.index, meta.term));
-        self.states.stands(host, meta.index, process.machine.hash())?;
+        self.states
+            .stands(host, meta.index, process.machine.hash())?;
         let report = process.machine.take_report();
         self.counters.installs += 1;
         let now = self.agenda.now();
-        self.trace.note(now, format_args!("host {host} installs the checkpoint at {}", meta.index));
+        self.trace.note(
+            now,
+            format_args!("host {host} installs the checkpoint at {}", meta.index),
+        );
         self.feed(host, Input::Installed(report))
     }
 
@@ -584,15 +687,14 @@ impl World {
                 if matches!(operation.kind, Kind::Write { request: r, .. } if r == request))
         };
         let Some(client) = self.clients.iter_mut().find(|client| asks(client)) else {
-            return Ok(());
+            return Ok(()); // nobody, or nobody any more
         };
-        let Some(operation) = client.under_way.take() else {
-            return Ok(());
-        };
-        if !matches!(operation.kind, Kind::Write { .. }) || operation.deadline < self.agenda.now() {
-            return Ok(());
-        }
-        let Kind::Write { key, value, .. } = operation.kind else {
+        let Some(Operation {
+            kind: Kind::Write { key, value, .. },
+            seen,
+            ..
+        }) = client.under_way.take()
+        else {
             return Ok(());
         };
         let Outcome::Store(Ok(response)) = &applied.outcome else {
@@ -606,7 +708,7 @@ impl World {
                 key,
                 value,
                 revision,
-                began: operation.seen,
+                began: seen,
             }),
         }
     }
@@ -630,7 +732,9 @@ impl World {
                 key: key.clone(),
                 ..crate::store::Range::default()
             };
-            let found = view.range(&range).map_err(|error| broken("a read", error))?;
+            let found = view
+                .range(&range)
+                .map_err(|error| broken("a read", error))?;
             let read = Read {
                 key: key.clone(),
                 value: found.kvs.first().map(|kv| kv.value.clone()),

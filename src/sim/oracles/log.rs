@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::raft::{Entry, Index, Term};
+use crate::raft::{Entry, Index, LogShape, Term};
 use crate::sim::network::HostId;
 
 use super::{Verdict, Violation};
@@ -30,6 +30,36 @@ impl Logs {
     pub(in crate::sim) fn reset(&mut self, host: HostId, floor: (Index, Term)) {
         let terms = BTreeMap::new();
         self.shadows.insert(host, Shadow { floor, terms });
+    }
+
+    /// A host's log as it was found at a start: everything that was durable must be there.
+    pub(in crate::sim) fn recovered(&mut self, host: HostId, found: &LogShape) -> Verdict {
+        let floor = found.floor();
+        let floor = (floor, found.term(floor).unwrap_or_default());
+        let mut shadow = Shadow {
+            floor,
+            terms: BTreeMap::new(),
+        };
+        for index in floor.0 + 1..=found.last() {
+            shadow
+                .terms
+                .insert(index, found.term(index).unwrap_or_default());
+        }
+        if let Some(before) = self.shadows.get(&host) {
+            for (index, term) in before.terms.range(floor.0 + 1..) {
+                // A write that was not yet known to be durable may have replaced it, and cut off
+                // what followed: then the log ends in a later term.
+                let there = shadow.terms.get(index).copied();
+                if there.unwrap_or(found.last_term().saturating_sub(1)) < *term {
+                    return Err(Violation::new(
+                        "durability",
+                        format!("host {host} lost index {index} of term {term} in a crash"),
+                    ));
+                }
+            }
+        }
+        self.shadows.insert(host, shadow);
+        Ok(())
     }
 
     /// The host's disk is gone.

@@ -1,0 +1,158 @@
+//! Membership churn, as an operator would do it: a lost disk's member is removed first, then
+//! replaced; newcomers join as learners with an empty disk and are promoted; the size changes.
+
+use rand::RngExt as _;
+
+use crate::disk::double::Keep;
+use crate::node::{Add, ChangeBody, Input, MembershipCommand, Target};
+use crate::raft::MemberId;
+
+use super::clock::MILLISECOND;
+use super::network::HostId;
+use super::world::{Event, Step, World, broken};
+
+/// What the churn wants.
+#[derive(Debug)]
+pub(super) struct Churn {
+    /// How many voters there should be.
+    pub(super) target: usize,
+    /// The host that was made for the next newcomer and was not seen as a member yet.
+    pub(super) newcomer: Option<(MemberId, HostId)>,
+    added: u64,
+}
+
+impl Churn {
+    pub(super) fn new(target: usize) -> Self {
+        Self {
+            target,
+            newcomer: None,
+            added: 0,
+        }
+    }
+}
+
+impl World {
+    /// One look at the membership as last applied anywhere, and at most one act.
+    pub(super) fn look_after_membership(&mut self) -> Step {
+        let pause = self
+            .random
+            .random_range(100 * MILLISECOND..600 * MILLISECOND);
+        self.agenda.after(pause, Event::Churn);
+        if self.stormy && self.random.random_bool(0.08) {
+            self.churn.target = self.random.random_range(1..=7);
+        }
+        self.start_newcomer()?;
+        let voters: Vec<MemberId> = self.membership.voters().map(|member| member.id).collect();
+        let learner = self.membership.learners().map(|member| member.id).next();
+        if let Some(dead) = voters.iter().copied().find(|id| self.is_lost(*id)) {
+            return self.change(ChangeBody::Remove(Target { id: dead }));
+        }
+        if let Some(id) = learner {
+            let abandoned = self.is_lost(id) || (self.stormy && self.random.random_bool(0.03));
+            let target = Target { id };
+            return self.change(if abandoned {
+                ChangeBody::Remove(target)
+            } else {
+                ChangeBody::Promote(target)
+            });
+        }
+        if voters.len() < self.churn.target {
+            return self.add();
+        }
+        if voters.len() > self.churn.target {
+            let id = voters[self.random.random_range(0..voters.len())];
+            return self.change(ChangeBody::Remove(Target { id }));
+        }
+        if self.stormy && voters.len() >= 3 && self.random.random_bool(0.1) {
+            let unlucky = voters[self.random.random_range(0..voters.len())];
+            self.lose_disk(unlucky);
+        }
+        Ok(())
+    }
+
+    fn is_lost(&self, member: MemberId) -> bool {
+        self.home
+            .get(&member)
+            .is_none_or(|host| self.hosts[*host].lost)
+    }
+
+    /// A disk is gone, and with it its process. One at a time: a quorum of the voters keeps
+    /// theirs. It may be that the configuration is just about to change, so that a smaller
+    /// quorum counts: then the loss must wait.
+    fn lose_disk(&mut self, member: MemberId) {
+        let settled = self.hosts.iter().all(|host| {
+            let applied = host
+                .process
+                .as_ref()
+                .map(|process| process.machine.membership());
+            applied.is_none_or(|m| m.configuration_index == self.membership.configuration_index)
+        });
+        let Some(host) = self.home.get(&member).copied() else {
+            return;
+        };
+        if !settled {
+            return;
+        }
+        self.hosts[host].process = None;
+        self.hosts[host].lost = true;
+        self.hosts[host].disk.crash(Keep::Nothing);
+        self.counters.lost_disks += 1;
+        self.forget_log(host);
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("host {host} loses its disk for good"));
+    }
+
+    /// Asks for another learner, on a new host with an empty disk.
+    fn add(&mut self) -> Step {
+        let (id, host) = match self.churn.newcomer {
+            Some((id, host)) if !self.membership.is_removed(id) => (id, host),
+            _ => {
+                self.churn.added += 1;
+                let host = self.new_host();
+                let id = self.random.random_range(1..u64::MAX);
+                self.churn.newcomer = Some((id, host));
+                (id, host)
+            }
+        };
+        let disk_uuid = self.hosts[host].disk_name();
+        let told = self.churn.added.is_multiple_of(2);
+        self.change(ChangeBody::Add(Add {
+            id,
+            name: format!("host-{host}"),
+            peer_urls: vec![format!("http://host-{host}:2380")],
+            client_urls: Vec::new(),
+            learner: true,
+            disk_uuid: if told { disk_uuid } else { String::new() },
+        }))
+    }
+
+    /// A newcomer that was added starts, on its empty disk.
+    fn start_newcomer(&mut self) -> Step {
+        let Some((id, host)) = self.churn.newcomer else {
+            return Ok(());
+        };
+        if self.membership.member(id).is_none() {
+            return Ok(());
+        }
+        self.churn.newcomer = None;
+        let adopted = self.hosts[host].adopt(id, None, self.log_options);
+        adopted.map_err(|error| broken("joining", error))?;
+        self.home.insert(id, host);
+        self.start(host)
+    }
+
+    /// Proposes a change at some server; what became of it is seen in the membership.
+    fn change(&mut self, body: ChangeBody) -> Step {
+        let Some(host) = self.any_running() else {
+            return Ok(());
+        };
+        let counter = self.number();
+        let request = self.request(host, counter);
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("at host {host}: {body:?}"));
+        let command = MembershipCommand::from(body);
+        self.feed(host, Input::ChangeMembership { request, command })
+    }
+}

@@ -1,0 +1,146 @@
+//! What goes wrong: crashes in the middle of a write, cuts, bad weather, hand-overs at bad times.
+
+use rand::RngExt as _;
+
+use crate::disk::double::{Faults, Keep};
+use crate::node::{Input, LogPayload, Proposal};
+use crate::store::{Command, Compact, Operation};
+
+use super::clock::{MILLISECOND, SECOND};
+use super::network::{HostId, Weather};
+use super::world::{Event, Step, World, broken};
+
+impl World {
+    /// Something goes wrong, or right again.
+    pub(super) fn fault(&mut self) -> Step {
+        let pause = self
+            .random
+            .random_range(50 * MILLISECOND..900 * MILLISECOND);
+        self.agenda.after(pause, Event::Fault);
+        let now = self.agenda.now();
+        match self.random.random_range(0..12) {
+            0..=2 => match self.any_running() {
+                Some(host) => self.crash(host)?,
+                None => self
+                    .trace
+                    .note(now, format_args!("nobody is left to crash")),
+            },
+            3 => self.cut_link(false),
+            4 => self.cut_link(true),
+            5 => self.isolate(),
+            6 | 7 => self.network.restore_all(),
+            8 => self.network.weather = Weather::draw(&mut self.random),
+            9 | 10 => self.hand_over()?,
+            _ => self.compact()?,
+        }
+        Ok(())
+    }
+
+    /// Kills a process; what it had not synced is lost in whole, in part, or not at all.
+    pub(super) fn crash(&mut self, host: HostId) -> Step {
+        let keep = match self.random.random_range(0..3) {
+            0 => Keep::Nothing,
+            1 => Keep::Everything,
+            _ => Keep::Seeded(self.random.random()),
+        };
+        let fate = self.random.random_range(0..3);
+        let lying_syncs = self.options.lying_disks;
+        if let Some(process) = &mut self.hosts[host].process
+            && process.writing.is_some()
+        {
+            match fate {
+                // The write never began.
+                0 => {}
+                // It ended, and nobody was told.
+                1 => {
+                    let written = process.write();
+                    written.map_err(|error| broken("writing the log", error))?;
+                }
+                // It was cut short.
+                _ => {
+                    let cut = Faults {
+                        stop_at_sync: Some(1),
+                        lying_syncs,
+                        ..Faults::default()
+                    };
+                    self.hosts[host].disk.set_faults(cut);
+                    if let Some(process) = &mut self.hosts[host].process {
+                        let _ = process.write(); // it must fail: the disk stops in the middle
+                    }
+                    self.counters.torn_writes += 1;
+                }
+            }
+        }
+        self.hosts[host].process = None;
+        self.hosts[host].disk.crash(keep);
+        self.counters.crashes += 1;
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("host {host} crashes, keeping {keep:?}"));
+        let back = self.random.random_range(20 * MILLISECOND..4 * SECOND);
+        self.agenda.after(back, Event::Restart(host));
+        Ok(())
+    }
+
+    /// A server comes back, unless its disk is gone or it was started already.
+    pub(super) fn restart(&mut self, host: HostId) -> Step {
+        let wanted = &self.hosts[host];
+        if wanted.lost || wanted.process.is_some() {
+            return Ok(());
+        }
+        self.start(host)
+    }
+
+    fn cut_link(&mut self, both_ways: bool) {
+        let (from, to) = (self.any_host(), self.any_host());
+        self.network.cut(from, to);
+        if both_ways {
+            self.network.cut(to, from);
+        }
+        self.counters.cuts += 1;
+        let now = self.agenda.now();
+        self.trace.note(
+            now,
+            format_args!("cut {from} -> {to}, both ways: {both_ways}"),
+        );
+    }
+
+    fn isolate(&mut self) {
+        let alone = self.any_host();
+        for other in 0..self.hosts.len() {
+            self.network.cut(alone, other);
+            self.network.cut(other, alone);
+        }
+        self.counters.cuts += 1;
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("host {alone} is cut off"));
+    }
+
+    fn hand_over(&mut self) -> Step {
+        let id = self.number();
+        let chosen = self.random.random_bool(0.5);
+        let (Some(host), Some(target)) = (self.any_running(), self.any_running()) else {
+            return Ok(());
+        };
+        let to = self.hosts[target].member.filter(|_| chosen);
+        self.feed(host, Input::Transfer { id, to })
+    }
+
+    /// Forgets old revisions; the fate of the request is of no interest.
+    fn compact(&mut self) -> Step {
+        let Some(host) = self.any_running() else {
+            return Ok(());
+        };
+        let number = self.number();
+        let request = self.request(host, number);
+        let revision = self.linear.applied() - self.random.random_range(1..40);
+        let command = Command::from(Operation::Compact(Compact { revision }));
+        let data = LogPayload::command(Some(request), command);
+        self.feed(host, Input::Propose(vec![Proposal { request, data }]))
+    }
+
+    fn any_host(&mut self) -> HostId {
+        self.random.random_range(0..self.hosts.len())
+    }
+}
