@@ -97,7 +97,7 @@ impl World {
         self.hosts[host].lost = true;
         self.hosts[host].disk.crash(Keep::Nothing);
         self.counters.lost_disks += 1;
-        self.forget_log(host);
+        // What its log held stays known to the oracles: it was durable when it was counted.
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("host {host} loses its disk for good"));

@@ -70,11 +70,6 @@ impl Network {
         self.cut.insert((from, to));
     }
 
-    /// Restores one direction; false if it was whole.
-    pub(super) fn restore(&mut self, from: HostId, to: HostId) -> bool {
-        self.cut.remove(&(from, to))
-    }
-
     /// Restores every link.
     pub(super) fn restore_all(&mut self) {
         self.cut.clear();
@@ -126,7 +121,7 @@ mod tests {
         network.cut(0, 1);
         assert!(network.send(0, 1, &mut random()).arrivals.is_empty());
         assert_eq!(network.send(1, 0, &mut random()).arrivals.len(), 1);
-        assert!(network.restore(0, 1) && !network.restore(0, 1));
+        network.restore_all();
         assert_eq!(network.send(0, 1, &mut random()).arrivals.len(), 1);
     }
 

@@ -244,11 +244,6 @@ impl World {
         Ok(())
     }
 
-    /// The log of a host is gone with its disk.
-    pub(super) fn forget_log(&mut self, host: HostId) {
-        self.logs.forget(host);
-    }
-
     /// Compares the states of all running members where they stand.
     pub(super) fn compare_states(&mut self) -> Step {
         for host in &self.hosts {
@@ -268,6 +263,7 @@ impl World {
         match event {
             Event::Tick(host, boot) if self.runs(host, boot) => {
                 self.agenda.after(TICK, Event::Tick(host, boot));
+                self.connect(host)?;
                 self.feed(host, Input::Tick)?;
             }
             Event::Arrival { from, to, message } => self.arrive(from, to, message)?,
@@ -429,6 +425,29 @@ impl World {
         }
     }
 
+    /// Links to whoever runs and can be reached: a hello in both directions tells the disks.
+    fn connect(&mut self, host: HostId) -> Step {
+        for other in 0..self.hosts.len() {
+            let boots = (self.hosts[host].boot, self.hosts[other].boot);
+            let reachable = self.hosts[other].process.is_some()
+                && self.network.passes(host, other)
+                && self.network.passes(other, host);
+            if other == host || !reachable || self.met.contains(&(host, boots.0, other, boots.1)) {
+                continue;
+            }
+            for (speaker, listener, link) in [
+                (host, other, (host, boots.0, other, boots.1)),
+                (other, host, (other, boots.1, host, boots.0)),
+            ] {
+                self.met.insert(link);
+                let id = self.hosts[speaker].member.unwrap_or_default();
+                let disk_uuid = self.hosts[speaker].disk_name();
+                self.feed(listener, Input::PeerDisk { id, disk_uuid })?;
+            }
+        }
+        Ok(())
+    }
+
     fn arrive(&mut self, from: (HostId, u64), to: HostId, message: PeerMessage) -> Step {
         let boot = self.hosts[to].boot;
         if self.hosts[to].process.is_none() || !self.network.passes(from.0, to) {
@@ -437,16 +456,8 @@ impl World {
         let Some(sender) = self.hosts[from.0].member else {
             return Ok(());
         };
-        // A link begins with a hello that tells the disk.
-        if self.met.insert((from.0, from.1, to, boot)) {
-            let disk_uuid = self.hosts[from.0].disk_name();
-            self.feed(
-                to,
-                Input::PeerDisk {
-                    id: sender,
-                    disk_uuid,
-                },
-            )?;
+        if !self.met.contains(&(from.0, from.1, to, boot)) {
+            return Ok(()); // the link to this process was never made
         }
         let name = message.name();
         let now = self.agenda.now();

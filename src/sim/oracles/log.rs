@@ -62,11 +62,6 @@ impl Logs {
         Ok(())
     }
 
-    /// The host's disk is gone.
-    pub(in crate::sim) fn forget(&mut self, host: HostId) {
-        self.shadows.remove(&host);
-    }
-
     /// Entries are durable at a host.
     pub(in crate::sim) fn wrote(&mut self, host: HostId, entries: &[Entry]) -> Verdict {
         let shadow = self.shadows.entry(host).or_default();
@@ -95,11 +90,6 @@ impl Logs {
             }
         }
         Ok(())
-    }
-
-    /// The term of an entry in a host's log; `None` where it holds none or dropped it.
-    pub(in crate::sim) fn term(&self, host: HostId, index: Index) -> Option<Term> {
-        self.shadows.get(&host)?.term(index)
     }
 
     /// Whether a host's log holds this entry, or holds it no longer because a checkpoint does.
@@ -170,7 +160,7 @@ mod tests {
             Ok(())
         );
         assert_eq!(logs.wrote(0, &[entry(1, 2, b"z")]), Ok(()));
-        assert_eq!(logs.term(0, 2), None);
+        assert!(!logs.holds(0, 2, 1) && logs.holds(0, 1, 2));
         assert!(logs.wrote(0, &[entry(4, 2, b"q")]).is_err());
         logs.reset(0, (10, 2));
         assert!(logs.holds(0, 9, 1) && logs.holds(0, 10, 2) && !logs.holds(0, 11, 2));
