@@ -1,1 +1,250 @@
-//! Golden renderings.
+//! Golden renderings of every kind, in `tests/build/`; `UPDATE_GOLDEN=1` rewrites them. And what
+//! must hold for any rendering.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::*;
+use crate::crd::{EtcdCluster, ValidatedCluster, parse, validate};
+use crate::plan::{ClaimState, Owner};
+
+fn cluster(yaml: &str) -> ValidatedCluster {
+    let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod}\n";
+    let mut cluster: EtcdCluster = parse(&format!("{head}{yaml}")).expect("a valid resource");
+    cluster.metadata.uid = Some("6f1c2d3e-aaaa-bbbb-cccc-0123456789ab".into());
+    cluster.spec.version = "0.1.0".into();
+    validate(&cluster).expect("valid")
+}
+
+fn settings() -> Settings {
+    Settings {
+        image_repository: "quorate".into(),
+    }
+}
+
+const EVERYTHING: &str = "
+spec:
+  replicas: 5
+  image: registry.example/mirror/quorate@sha256:abc
+  storage: {size: 20Gi, storageClassName: fast, retention: {whenDeleted: Delete}}
+  resources: {requests: {cpu: 1, memory: 512Mi}, limits: {memory: 2Gi}}
+  service: {type: LoadBalancer, labels: {team: a}, annotations: {lb.example/internal: 'true'}}
+  scheduling: {spread: Preferred}
+  podTemplate:
+    metadata: {labels: {team: a}, annotations: {note: b}}
+    spec:
+      nodeSelector: {disk: ssd}
+      tolerations: [{key: etcd, operator: Exists, effect: NoSchedule}]
+      priorityClassName: high
+      imagePullSecrets: [{name: pull}]
+      serviceAccountName: plain
+      terminationGracePeriodSeconds: 120
+      topologySpreadConstraints: [{topologyKey: rack, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway}]
+      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: pool, operator: In, values: [etcd]}]}]}}}
+";
+
+fn golden(name: &str, text: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/build");
+    let path = folder.join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(&path, text).expect("written");
+        return;
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        golden == text,
+        "{} differs; UPDATE_GOLDEN=1 rewrites it\n{text}",
+        path.display()
+    );
+}
+
+fn yaml(objects: &[&dyn erased::Yaml]) -> String {
+    objects
+        .iter()
+        .map(|object| format!("---\n{}", object.yaml()))
+        .collect()
+}
+
+mod erased {
+    //! Several kinds in one list.
+    pub(super) trait Yaml {
+        fn yaml(&self) -> String;
+    }
+    impl<T: super::Serialize> Yaml for T {
+        fn yaml(&self) -> String {
+            // Through a JSON value, so that keys are sorted and absent fields stay absent.
+            let value = serde_json::to_value(self).expect("an object is JSON");
+            serde_saphyr::to_string(&value).expect("an object is YAML")
+        }
+    }
+}
+
+#[test]
+fn objects_of_a_plain_cluster() {
+    let cluster = cluster("spec: {}");
+    let objects: [&dyn erased::Yaml; 7] = [
+        &identity_secret(&cluster, 1, "demo-1", "n0nce"),
+        &operator_secret(&cluster, "k3y"),
+        &peers_service(&cluster),
+        &client_service(&cluster),
+        &budget(&cluster),
+        &claim(&cluster, "demo-1", ClaimState::New),
+        &stateful_set(&cluster, &settings(), "demo-1"),
+    ];
+    golden("plain.yaml", &yaml(&objects));
+}
+
+#[test]
+fn objects_with_every_field() {
+    let cluster = cluster(EVERYTHING);
+    let objects: [&dyn erased::Yaml; 4] = [
+        &client_service(&cluster),
+        &claim(&cluster, "demo-4", ClaimState::Joined),
+        &claim(&cluster, "demo-2", ClaimState::Retired),
+        &stateful_set(&cluster, &settings(), "demo-4"),
+    ];
+    golden("everything.yaml", &yaml(&objects));
+}
+
+#[test]
+fn pods_satisfy_the_restricted_standard() {
+    for text in ["spec: {}", EVERYTHING] {
+        let set = stateful_set(&cluster(text), &settings(), "demo-1");
+        let pod = set.spec.expect("a spec").template.spec.expect("a pod");
+        let security = pod.security_context.expect("a security context");
+        assert_eq!(security.run_as_non_root, Some(true));
+        assert!(security.run_as_user.is_some_and(|user| user > 0));
+        assert_eq!(
+            security.seccomp_profile.expect("a profile").type_,
+            "RuntimeDefault"
+        );
+        assert!(pod.host_network.is_none() && pod.host_pid.is_none() && pod.host_ipc.is_none());
+        let volumes = pod.volumes.expect("volumes");
+        // A drain refuses pods with local data, and restricted allows few kinds of volumes.
+        assert!(
+            volumes
+                .iter()
+                .all(|v| v.empty_dir.is_none() && v.host_path.is_none())
+        );
+        for container in pod.containers {
+            let security = container.security_context.expect("a security context");
+            assert_eq!(security.allow_privilege_escalation, Some(false));
+            assert_eq!(security.read_only_root_filesystem, Some(true));
+            let capabilities = security.capabilities.expect("capabilities");
+            assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
+            assert!(capabilities.add.is_none());
+        }
+    }
+}
+
+#[test]
+fn every_selector_names_this_life_of_the_cluster() {
+    let cluster = cluster("spec: {}");
+    let uid = Some(&cluster.uid);
+    let key = crate::crd::LABEL_CLUSTER_UID;
+    for service in [peers_service(&cluster), client_service(&cluster)] {
+        let selector = service.spec.expect("a spec").selector.expect("a selector");
+        assert_eq!(selector.get(key), uid);
+    }
+    let selector = budget(&cluster)
+        .spec
+        .and_then(|spec| spec.selector)
+        .expect("a selector");
+    assert_eq!(selector.match_labels.expect("labels").get(key), uid);
+    let set = stateful_set(&cluster, &settings(), "demo-1")
+        .spec
+        .expect("a spec");
+    let selector = set.selector.match_labels.expect("labels");
+    let labels = set
+        .template
+        .metadata
+        .and_then(|m| m.labels)
+        .expect("labels");
+    assert_eq!(selector.get(key), uid);
+    assert!(
+        selector
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+    );
+    for spread in set
+        .template
+        .spec
+        .and_then(|s| s.topology_spread_constraints)
+        .expect("spread")
+    {
+        let selector = spread
+            .label_selector
+            .and_then(|s| s.match_labels)
+            .expect("labels");
+        assert_eq!(selector.get(key), uid);
+    }
+}
+
+#[test]
+fn inputs_change_with_what_a_pod_is_made_from_and_with_nothing_else() {
+    let plain = wanted_inputs(&cluster("spec: {}"));
+    for same in [
+        "spec: {replicas: 5}",
+        "spec: {storage: {size: 9Gi}}",
+        "spec: {paused: true}",
+    ] {
+        assert_eq!(plain, wanted_inputs(&cluster(same)), "{same}");
+    }
+    for other in [
+        "spec: {image: a}",
+        "spec: {resources: {requests: {cpu: 1}}}",
+        "spec: {scheduling: {spread: Preferred}}",
+        "spec: {podTemplate: {spec: {priorityClassName: high}}}",
+    ] {
+        assert_ne!(plain, wanted_inputs(&cluster(other)), "{other}");
+    }
+    let objects = wanted_objects(&cluster("spec: {service: {type: NodePort}}"));
+    let plain = wanted_objects(&cluster("spec: {}"));
+    let changed: Vec<_> = plain
+        .iter()
+        .filter(|(key, inputs)| objects.get(key) != Some(inputs))
+        .collect();
+    assert_eq!(
+        changed.len(),
+        1,
+        "only the client Service is made from spec.service"
+    );
+}
+
+#[test]
+fn a_latch_is_read_back_as_it_was_written() {
+    let cluster = cluster("spec: {}");
+    let mut secret = identity_secret(&cluster, 1, "demo-1", "n0nce");
+    let latch = latch_of(&secret, Owner::Ours).expect("a latch");
+    assert_eq!(
+        (latch.cluster_uid, latch.incarnation),
+        (cluster.uid.clone(), 1)
+    );
+    assert_eq!(
+        (latch.seed.as_str(), latch.nonce.as_str()),
+        ("demo-1", "n0nce")
+    );
+    secret.data.as_mut().expect("data").remove("nonce");
+    assert_eq!(latch_of(&secret, Owner::Ours), None);
+    let key = operator_key(&operator_secret(&cluster, "k3y"));
+    assert_eq!(key.as_deref(), Some(b"k3y".as_slice()));
+}
+
+#[test]
+fn the_command_line_is_one_that_the_server_takes() {
+    let cluster = cluster("spec: {}");
+    for argument in server_arguments(&cluster, "demo-1").iter().skip(1) {
+        let name = argument
+            .trim_start_matches("--")
+            .split('=')
+            .next()
+            .unwrap_or_default();
+        let flag = crate::server::flag_table::FLAGS
+            .iter()
+            .find(|flag| flag.name == name);
+        let effect = flag.is_some_and(|f| f.class == crate::server::flag_table::Class::Effect);
+        assert!(effect, "--{name} has no effect on the server");
+    }
+}

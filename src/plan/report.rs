@@ -162,7 +162,7 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
             format!("on to {target} members, {} are there", s.voters.len() + 1)
         }
         "Transfer" | "Retire" => format!("{member} is removed"),
-        "Remove" if s.voters.len() <= target => "a new member takes its place".to_owned(),
+        "Remove" if rule == 10 => "a new member takes its place".to_owned(),
         "Heal" => format!("{member} is replaced if it does not come back"),
         _ => return None,
     })

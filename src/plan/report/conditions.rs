@@ -197,10 +197,12 @@ fn degraded(s: &Situation<'_>) -> ConditionInput {
         return input(type_, False, "EvenSize", message);
     }
     let spare = s.voters.len() - quorum(s.voters.len());
-    let message = format!(
-        "{} tolerate {spare} failures",
-        count(s.voters.len(), "voter")
-    );
+    let spare = if spare == 0 {
+        "none".to_owned()
+    } else {
+        spare.to_string()
+    };
+    let message = format!("{}: {spare} may fail", count(s.voters.len(), "voter"));
     input(type_, False, "AsWanted", message)
 }
 

@@ -131,8 +131,8 @@ fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
         return;
     }
     let Some(description) = s.description(seed) else {
-        let why = pod.map_or("its pod to be made".to_owned(), |pod| {
-            format!("its server to answer; {}", pod_in_words(pod))
+        let why = pod.map_or(format!("the pod of {seed} to be made"), |pod| {
+            format!("the server of {seed} to answer; {}", pod_in_words(pod))
         });
         let created = s.o.sets.get(seed).map(|set| set.created_ms);
         draft.wait("Bootstrap", seed, "SeedNotReady", why).since_ms = created;
@@ -181,7 +181,7 @@ fn harmless(s: &Situation<'_>, seed: &str) -> bool {
 fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
     for (name, seat) in s.voters.iter().chain(&s.learners) {
         let lives = s.description(name).is_some_and(|d| {
-            matches!(d.phase, Phase::Member | Phase::Joining) && d.disk_uuid == seat.view.disk_uuid
+            matches!(d.phase, Phase::Member | Phase::Joining) && d.member_id == seat.view.id
         });
         if let Some(claim) = s.claim(name)
             && lives

@@ -62,11 +62,8 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     let (reason, state) = if contact {
         (
             "CatchingUp",
-            format!(
-                "{} ({} entries behind)",
-                seat.view.not_promotable,
-                lag(s, seat)
-            ),
+            // The number of entries is in the member's row: here it would rewrite the status.
+            seat.view.not_promotable.clone(),
         )
     } else {
         let pod =

@@ -49,7 +49,12 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
             if unstick(s, draft, name, why) {
                 return;
             }
-            let wait = draft.wait("Heal", name, "Unhealthy", format!("{for_what} ({why})"));
+            let wait = draft.wait(
+                "Heal",
+                name,
+                "Unhealthy",
+                format!("{name}: {for_what} ({why})"),
+            );
             wait.deadline_ms = *until_ms;
         }
         Verdict::Stuck(why) => {

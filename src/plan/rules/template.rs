@@ -12,7 +12,8 @@ use crate::plan::victims::updated;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let rests = s.healthy() == s.voters.len() && s.learners.is_empty() && s.standbys.is_empty();
-    if !rests {
+    // Inputs from which a new member could not be made are given to nobody else.
+    if !rests || draft.remembered.is_some() {
         return;
     }
     let current = |name: &str| {
