@@ -207,17 +207,25 @@ impl State {
         }
         let mut path = Path::choose(self, txn);
         self.check_txn(txn, &mut path)?;
-        let succeeded = path.again().next();
-        let mut response = TxnResponse {
+        let response = self.read_path(txn, path.again())?;
+        Ok(TxnResponse {
             revision: self.revision,
+            ..response
+        })
+    }
+
+    fn read_path(&self, txn: &Txn, path: &mut Path) -> Result<TxnResponse, Error> {
+        let succeeded = path.next();
+        let mut response = TxnResponse {
             succeeded,
             ..Default::default()
         };
         for op in operations(txn, succeeded) {
-            if let Some(Op::Range(range)) = &op.op {
-                let answer = self.range(range, self.revision)?;
-                response.responses.push(ResponseOp::Range(answer));
-            }
+            response.responses.push(match &op.op {
+                Some(Op::Range(range)) => ResponseOp::Range(self.range(range, self.revision)?),
+                Some(Op::Txn(nested)) => ResponseOp::Txn(self.read_path(nested, path)?),
+                _ => return Err(Error::NotReadOnly),
+            });
         }
         Ok(response)
     }
@@ -262,11 +270,16 @@ impl State {
 }
 
 impl Txn {
-    /// Whether it neither writes nor contains a transaction, so that a view can answer it.
+    /// Whether it has nothing but ranges on any path, nested ones included, so that a view can
+    /// answer it.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         let mut ops = self.success.iter().chain(&self.failure);
-        ops.all(|op| matches!(op.op, Some(Op::Range(_))))
+        ops.all(|op| match &op.op {
+            Some(Op::Range(_)) => true,
+            Some(Op::Txn(nested)) => nested.is_read_only(),
+            _ => false,
+        })
     }
 }
 

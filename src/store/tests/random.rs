@@ -106,6 +106,19 @@ impl Run {
         self.read(at);
     }
 
+    /// What only reads, a view answers as the log would.
+    fn read_txn(&self, command: &Command, expected: &Result<Response, Error>, at: &str) {
+        let Some(Operation::Txn(txn)) = &command.operation else {
+            return;
+        };
+        let answer = self.store.publish().txn(txn).map(Response::Txn);
+        if txn.is_read_only() {
+            assert_eq!(&answer, expected, "{at}: {txn:?}");
+        } else {
+            assert_eq!(answer, Err(Error::NotReadOnly), "{at}: {txn:?}");
+        }
+    }
+
     fn apply(&mut self, command: &Command, at: &str) {
         let size = self.store.publish().db_size();
         let position = Position {
@@ -113,6 +126,7 @@ impl Run {
             term: self.term,
         };
         let expected = self.model.apply(command, self.term);
+        self.read_txn(command, &expected, at);
         assert_eq!(
             self.store.apply(command, position),
             expected,
