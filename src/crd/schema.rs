@@ -26,6 +26,16 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Names of members, each once.
+pub(super) fn member_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "set",
+        "items": {"type": "string", "minLength": 1, "maxLength": 63},
+    })
+}
+
 /// Tolerations of a pod.
 pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -82,6 +82,11 @@ pub struct EtcdClusterSpec {
     /// When sick or slow members are replaced.
     #[serde(default)]
     pub healing: Healing,
+    /// Names of members to replace, one at a time: a new member is added and promoted first, then
+    /// the named one leaves. Names of members that are gone mean nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::member_names")]
+    pub replace_members: Vec<String>,
 }
 
 fn default_replicas() -> i32 {
@@ -105,6 +110,7 @@ impl Default for EtcdClusterSpec {
             service: ServiceOptions::default(),
             scheduling: Scheduling::default(),
             healing: Healing::default(),
+            replace_members: Vec::new(),
         }
     }
 }

@@ -140,6 +140,19 @@ impl<'a> Situation<'a> {
             .is_some_and(|(_, d)| d.tombstones.iter().any(|(_, name)| name == member))
     }
 
+    /// The voters to grow to: one more than wanted while a voter named in `replaceMembers` is
+    /// there, so that its successor serves before it leaves.
+    pub(super) fn goal(&self) -> usize {
+        let replaced = self.voters.keys().any(|name| self.to_replace(name));
+        self.cluster.target() + usize::from(replaced)
+    }
+
+    /// Whether the spec asks for another member in the place of this one.
+    pub(super) fn to_replace(&self, member: &str) -> bool {
+        let named = &self.cluster.spec.replace_members;
+        named.iter().any(|name| name == member)
+    }
+
     /// H: voters seen healthy within the freshness bound.
     pub(super) fn healthy(&self) -> usize {
         self.voters.values().filter(|seat| seat.healthy()).count()

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::situation::Situation;
 
-/// Voters of ours in the order in which they would be removed: sick, on a node going away, in the
-/// most crowded node, outdated, not leading, highest number. (Learners go before any voter.)
+/// Voters of ours in the order in which they would be removed: sick, on a node going away, named
+/// in `replaceMembers`, in the most crowded node, outdated, not leading, highest number. (Learners go before any voter.)
 pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
     for name in s.voters.keys() {
@@ -31,6 +31,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
         (
             healthy,
             !going,
+            !s.to_replace(name),
             Reverse(crowded),
             updated(s, name),
             leads,

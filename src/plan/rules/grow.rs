@@ -11,7 +11,7 @@ const LONGEST_PAUSE_MS: u64 = 1_800_000;
 const FIRST_PAUSE_MS: u64 = 60_000;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    let target = s.cluster.target();
+    let target = s.goal();
     draft.remembered =
         s.o.hints
             .join_failures

@@ -23,7 +23,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             );
             continue;
         }
-        if s.voters.len() >= s.cluster.target() {
+        if s.voters.len() >= s.goal() {
             continue; // one too many: rule 15
         }
         draft.hold(Class::Disruption, format!("{name} is a learner"));

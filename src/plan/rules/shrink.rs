@@ -11,11 +11,9 @@ use crate::plan::victims;
 const HAND_OVER_MS: u64 = 30_000;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    // What is on its way in may be one more: the successor of a member that is replaced.
+    let too_many = s.seats().saturating_sub(s.goal());
     let target = s.cluster.target();
-    let too_many = s.seats().saturating_sub(target);
-    if too_many == 0 {
-        return;
-    }
     // Standbys, the newest first: no membership is touched.
     for name in s.standbys.iter().rev().take(too_many) {
         if let Some(claim) = s.claim(name) {
@@ -31,11 +29,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         }
     }
     let members = s.voters.len() + s.learners.len();
-    if members <= target {
-        return;
-    }
     let ours = s.learners.iter().filter(|(_, seat)| seat.ours);
-    if let Some((name, seat)) = ours.last() {
+    if members > s.goal()
+        && let Some((name, seat)) = ours.last()
+    {
         let action = Action::Remove {
             member: name.clone(),
             id: seat.view.id,
@@ -69,11 +66,14 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
         draft.wait("Remove", victim, "Guard", held);
         return;
     }
-    let reason = format!(
+    let mut reason = format!(
         "{} voters are more than {}",
         s.voters.len(),
         s.cluster.target()
     );
+    if s.to_replace(victim) {
+        reason += ", and replaceMembers names it";
+    }
     let leads = s.view.is_some_and(|(leader, _)| leader == victim);
     if leads && !asked_long_ago(s, "Transfer", victim) {
         if let Some((to, to_id)) = victims::successor(s, victim) {

@@ -9,10 +9,7 @@ use crate::plan::situation::Situation;
 use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    let mut free = s
-        .cluster
-        .target()
-        .saturating_sub(s.voters.len() + s.learners.len());
+    let mut free = s.goal().saturating_sub(s.voters.len() + s.learners.len());
     for name in &s.standbys {
         if free == 0 {
             return; // one too many: rule 15
