@@ -61,12 +61,18 @@ pub enum TlsError {
     Roots(String),
 }
 
+/// How a value is made from files.
+type Make<T> = Box<dyn Fn(&TlsFiles) -> Result<T, TlsError> + Send + Sync>;
+
+/// Time and size of one file; nothing while it cannot be seen.
+type Stamp = Option<(SystemTime, u64)>;
+
 /// A value made from files, made again when they change.
 pub struct Reloaded<T> {
     files: TlsFiles,
-    make: Box<dyn Fn(&TlsFiles) -> Result<T, TlsError> + Send + Sync>,
+    make: Make<T>,
     current: ArcSwap<T>,
-    seen: Mutex<(Instant, Vec<Option<(SystemTime, u64)>>)>,
+    seen: Mutex<(Instant, Vec<Stamp>)>,
 }
 
 impl<T> Reloaded<T> {
@@ -116,7 +122,7 @@ impl<T> Reloaded<T> {
 }
 
 /// Time and size of every file: what tells a change.
-fn stamps(files: &TlsFiles) -> Vec<Option<(SystemTime, u64)>> {
+fn stamps(files: &TlsFiles) -> Vec<Stamp> {
     [
         Some(&files.certificate),
         Some(&files.key),
