@@ -207,3 +207,54 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{response_op, txn};
+    use crate::store;
+    use crate::wire::etcd::{self, compare::TargetUnion, response_op::Response};
+
+    #[test]
+    fn an_operand_of_another_kind_counts_as_zero() {
+        let guard = |target: etcd::compare::CompareTarget, operand| etcd::Compare {
+            target: target.into(),
+            target_union: Some(operand),
+            ..Default::default()
+        };
+        use etcd::compare::CompareTarget::{Lease, Mod, Value, Version};
+        let compare = vec![
+            guard(Mod, TargetUnion::ModRevision(7)),
+            guard(Mod, TargetUnion::Version(7)),
+            guard(Version, TargetUnion::Version(3)),
+            guard(Lease, TargetUnion::Lease(9)),
+            guard(Value, TargetUnion::Value("v".into())),
+            guard(Value, TargetUnion::Lease(9)),
+        ];
+        let guards = txn(etcd::TxnRequest {
+            compare,
+            ..Default::default()
+        })
+        .compare;
+        let numbers: Vec<i64> = guards.iter().map(|guard| guard.number).collect();
+        assert_eq!(numbers, [7, 0, 3, 9, 0, 0]);
+        let values: Vec<&[u8]> = guards.iter().map(|guard| &guard.value[..]).collect();
+        assert_eq!(values, [&b""[..], b"", b"", b"", b"v", b""]);
+    }
+
+    #[test]
+    fn answers_inside_a_transaction_carry_a_revision_and_nothing_else() {
+        let inner = store::PutResponse {
+            revision: 5,
+            prev_kv: None,
+        };
+        let answer = response_op(store::ResponseOp::Put(inner)).response;
+        let Some(Response::ResponsePut(put)) = answer else {
+            panic!("a put")
+        };
+        let header = etcd::ResponseHeader {
+            revision: 5,
+            ..Default::default()
+        };
+        assert_eq!(put.header, Some(header));
+    }
+}
