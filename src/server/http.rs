@@ -77,7 +77,7 @@ async fn unhealthy(
 ) -> Option<String> {
     let member = services.member();
     let status = member.status();
-    if status.phase != Phase::Member {
+    if status.phase != Phase::Member || member.published().membership.cluster_id == 0 {
         return Some("NOT A MEMBER YET".to_owned());
     }
     let size = member.published().view.db_size();

@@ -96,8 +96,8 @@ fn check_surroundings(config: &Config) -> Result<(), Stop> {
         let hostname = machine::hostname().unwrap_or_default();
         if hostname != *expected {
             return Err(Stop {
-                code: 24,
-                class: "identity",
+                code: crate::disk::Class::Identity.exit_code(),
+                class: crate::disk::Class::Identity.name(),
                 message: format!(
                     "--expected-hostname is {expected:?} and this host is {hostname:?}: this data directory belongs to another pod; start it there"
                 ),
@@ -190,7 +190,11 @@ fn live(mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
         let name = tokio::select! {
             biased;
             stop = core.stopped() => {
-                tracing::error!(class = stop.class, "{}", stop.message);
+                match stop.code {
+                    0 => tracing::info!(class = stop.class, "{}", stop.message),
+                    _ => tracing::error!(class = stop.class, "{}", stop.message),
+                }
+                doors.close().await;
                 return Err(stop);
             }
             _ = terminate.recv() => "SIGTERM",

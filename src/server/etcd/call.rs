@@ -141,7 +141,10 @@ impl Services {
     /// Refuses what this member may not answer now.
     pub(super) fn admit(&self, learner: Learner, metadata: &MetadataMap) -> Result<(), Status> {
         let status = self.shared.member.status();
-        if status.phase != Phase::Member {
+        // A member that has just started holds nothing until its checkpoint is read: an empty
+        // store must not pass for the cluster's.
+        let empty = self.shared.member.published().membership.cluster_id == 0;
+        if status.phase != Phase::Member || empty {
             return Err(not_a_member());
         }
         if status.role == Role::Learner && learner == Learner::Refused {
@@ -258,7 +261,7 @@ fn client_timeout(metadata: &MetadataMap) -> Option<Duration> {
 
 /// What a standby, a joining or a removed server says.
 pub(super) fn not_a_member() -> Status {
-    Status::unavailable("etcdserver: this server is not a member of a cluster yet")
+    Status::unavailable("etcdserver: this server is starting, or not a member of a cluster yet")
 }
 
 /// The store's refusal as a client knows it.

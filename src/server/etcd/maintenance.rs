@@ -210,7 +210,8 @@ impl Services {
             version: VERSION.to_owned(),
             db_size: size,
             leader: status.leader,
-            raft_index: status.commit,
+            // The applier may be a moment ahead of what the core last told.
+            raft_index: status.commit.max(status.applied),
             raft_term: status.term,
             raft_applied_index: status.applied,
             errors,

@@ -1,0 +1,192 @@
+//! A server process with a data directory and addresses of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use quorate::wire::etcd::kv_client::KvClient;
+use quorate::wire::etcd::maintenance_client::MaintenanceClient;
+use quorate::wire::etcd::{self, watch_client::WatchClient};
+use tempfile::TempDir;
+use tonic::transport::Channel;
+
+/// The binary under test.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ETCD_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs the server until it ends by itself.
+pub(crate) fn refused(arguments: &[&str]) -> (i32, String) {
+    let output = binary()
+        .arg("server")
+        .args(arguments)
+        .output()
+        .expect("runs");
+    ended(&output)
+}
+
+/// Exit code and standard error.
+pub(crate) fn ended(output: &Output) -> (i32, String) {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// An address of loopback that nobody else uses: one a process and call.
+pub(crate) fn address() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    format!(
+        "127.{}.{}.{}",
+        high.max(1),
+        low,
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+/// A running server; killed when dropped.
+pub(crate) struct Server {
+    process: Child,
+    /// Host of both ports.
+    pub(crate) host: String,
+    /// Where its data is.
+    _folder: TempDir,
+}
+
+impl Server {
+    /// Starts a cluster of one and waits until it answers.
+    pub(crate) fn start(arguments: &[&str]) -> Server {
+        let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
+        let process = binary()
+            .arg("server")
+            .arg(format!(
+                "--data-dir={}",
+                folder.path().join("data").display()
+            ))
+            .arg(format!("--listen-client-urls=http://{host}:2379"))
+            .arg(format!("--advertise-client-urls=http://{host}:2379"))
+            .arg(format!("--listen-peer-urls=http://{host}:2380"))
+            .arg(format!("--initial-advertise-peer-urls=http://{host}:2380"))
+            .args(["--name=one", "--unsafe-no-fsync", "--log-level=warn"])
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut server = Server {
+            process,
+            host,
+            _folder: folder,
+        };
+        server.wait();
+        server
+    }
+
+    #[expect(clippy::panic, reason = "a test's fixture fails the test")]
+    fn wait(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if self.get("/health").starts_with("HTTP/1.1 200") {
+                return;
+            }
+            let ended = self.process.try_wait().expect("waits");
+            if ended.is_some() || Instant::now() > deadline {
+                let _ = self.process.kill();
+                let mut log = String::new();
+                if let Some(mut stderr) = self.process.stderr.take() {
+                    let _ = stderr.read_to_string(&mut log);
+                }
+                panic!("the server does not answer: {ended:?}\n{log}");
+            }
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    /// The raw answer to a plain HTTP request; empty where nobody answers.
+    pub(crate) fn get(&self, path: &str) -> String {
+        use std::io::Write as _;
+        let Ok(mut stream) = std::net::TcpStream::connect((self.host.as_str(), 2379)) else {
+            return String::new();
+        };
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+        let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n");
+        let mut answer = Vec::new();
+        let _ = stream.write_all(request.as_bytes());
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn channel(&self) -> Channel {
+        let url = format!("http://{}:2379", self.host);
+        Channel::from_shared(url)
+            .expect("url")
+            .connect()
+            .await
+            .expect("connects")
+    }
+
+    /// Keys and values.
+    pub(crate) async fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel().await).max_encoding_message_size(64 << 20)
+    }
+
+    /// Changes.
+    pub(crate) async fn watch(&self) -> WatchClient<Channel> {
+        WatchClient::new(self.channel().await)
+    }
+
+    /// The member itself.
+    pub(crate) async fn maintenance(&self) -> MaintenanceClient<Channel> {
+        MaintenanceClient::new(self.channel().await)
+    }
+
+    /// Asks it to stop, as an init system would, and gives its exit code and log.
+    pub(crate) fn terminate(mut self) -> (i32, String) {
+        let id = self.process.id().to_string();
+        let sent = Command::new("kill")
+            .args(["-TERM", &id])
+            .status()
+            .expect("kill runs");
+        assert!(sent.success());
+        let mut log = String::new();
+        if let Some(stderr) = self.process.stderr.take() {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                log += &line;
+                log.push('\n');
+            }
+        }
+        let status = self.process.wait().expect("ends");
+        (status.code().unwrap_or(-1), log)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A put of a key.
+pub(crate) fn put(key: &str, value: &str) -> etcd::PutRequest {
+    etcd::PutRequest {
+        key: key.to_owned().into(),
+        value: value.to_owned().into(),
+        ..Default::default()
+    }
+}
+
+/// Every key.
+pub(crate) fn everything() -> etcd::RangeRequest {
+    etcd::RangeRequest {
+        key: vec![0].into(),
+        range_end: vec![0].into(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,8 @@
+//! The built binary as one server: what it refuses at start, and its services over gRPC.
+//!
+//! Each test has loopback addresses of its own, so that tests may run side by side.
+
+mod fixture;
+mod requests;
+mod start;
+mod watch;

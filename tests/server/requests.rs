@@ -1,0 +1,199 @@
+//! Requests that are refused or answered in a special way, over gRPC.
+
+use quorate::wire::etcd::{self, kv_client::KvClient};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+use super::fixture::{Server, everything, put};
+
+#[tokio::test]
+async fn sizes_have_etcd_s_limits_and_texts() {
+    let server = Server::start(&["--max-request-bytes=10000", "--max-txn-ops=2"]);
+    let mut kv = server.kv().await;
+    kv.put(put("fits", &"v".repeat(9000))).await.expect("fits");
+    let error = kv
+        .put(put("large", &"v".repeat(10_000)))
+        .await
+        .expect_err("large");
+    assert_eq!(
+        (error.code(), error.message()),
+        (Code::InvalidArgument, "etcdserver: request is too large")
+    );
+    let error = kv
+        .put(put("huge", &"v".repeat(700_000)))
+        .await
+        .expect_err("huge");
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
+    assert!(
+        error
+            .message()
+            .starts_with("grpc: received message larger than max"),
+        "{error:?}"
+    );
+    let operation = |key: &str| etcd::RequestOp {
+        request: Some(etcd::request_op::Request::RequestPut(put(key, "v"))),
+    };
+    let success = vec![operation("a"), operation("b"), operation("c")];
+    let txn = etcd::TxnRequest {
+        success,
+        ..Default::default()
+    };
+    let error = kv.txn(txn).await.expect_err("three operations");
+    assert_eq!(
+        error.message(),
+        "etcdserver: too many operations in txn request"
+    );
+    let success = vec![operation("a"), operation("a")];
+    let txn = etcd::TxnRequest {
+        success,
+        ..Default::default()
+    };
+    let error = kv.txn(txn).await.expect_err("one key twice");
+    assert_eq!(
+        error.message(),
+        "etcdserver: duplicate key given in txn request"
+    );
+}
+
+#[tokio::test]
+async fn the_quota_stops_puts_and_shows() {
+    let server = Server::start(&["--quota-backend-bytes=20000"]);
+    let mut kv = server.kv().await;
+    let refused = loop {
+        match kv.put(put("k", &"v".repeat(3000))).await {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (
+            Code::ResourceExhausted,
+            "etcdserver: mvcc: database space exceeded"
+        )
+    );
+    let delete = etcd::DeleteRangeRequest {
+        key: "k".into(),
+        ..Default::default()
+    };
+    let deleted = kv
+        .delete_range(delete)
+        .await
+        .expect("deletes go on")
+        .into_inner();
+    let revision = deleted.header.expect("header").revision;
+    let compact = etcd::CompactionRequest {
+        revision,
+        physical: true,
+    };
+    kv.compact(compact).await.expect("compactions go on");
+    kv.put(put("k", "v")).await.expect("there is space again");
+}
+
+#[tokio::test]
+async fn services_that_are_not_built_answer_so() {
+    let server = Server::start(&[]);
+    let error = unknown(&server, "/etcdserverpb.Auth/AuthEnable").await;
+    assert_eq!(error.code(), Code::Unimplemented);
+    assert!(
+        error.message().contains("users and roles are not offered"),
+        "{error:?}"
+    );
+    let error = unknown(&server, "/v3lockpb.Lock/Lock").await;
+    assert!(
+        error.message().contains("lock service is not offered"),
+        "{error:?}"
+    );
+    let error = unknown(&server, "/a.B/C").await;
+    assert_eq!(error.message(), "etcdserver: unknown method");
+}
+
+async fn unknown(server: &Server, path: &'static str) -> Status {
+    let mut client = tonic::client::Grpc::new(server.channel().await);
+    client.ready().await.expect("connected");
+    let codec: tonic_prost::ProstCodec<etcd::HashRequest, etcd::HashResponse> =
+        tonic_prost::ProstCodec::default();
+    let path = http::uri::PathAndQuery::from_static(path);
+    client
+        .unary(Request::new(etcd::HashRequest {}), path, codec)
+        .await
+        .expect_err("unknown")
+}
+
+#[tokio::test]
+async fn a_streamed_range_equals_the_whole_one() {
+    let server = Server::start(&["--max-request-bytes=4000"]);
+    let mut kv = server.kv().await;
+    for number in 0..100 {
+        kv.put(put(&format!("k{number:03}"), &"v".repeat(200)))
+            .await
+            .expect("put");
+    }
+    let whole = kv.range(everything()).await.expect("range").into_inner();
+    let (keys, pieces) = streamed(&mut kv, everything()).await;
+    assert_eq!(keys, whole.kvs);
+    let last = pieces.last().expect("pieces");
+    assert_eq!((last.count, last.more), (100, false));
+    assert_eq!(
+        last.header.as_ref().map(|h| h.revision),
+        whole.header.map(|h| h.revision)
+    );
+    assert!(
+        pieces.len() > 3
+            && pieces[..pieces.len() - 1]
+                .iter()
+                .all(|p| p.header.is_none())
+    );
+    let limited = etcd::RangeRequest {
+        limit: 25,
+        ..everything()
+    };
+    let (keys, pieces) = streamed(&mut kv, limited).await;
+    assert_eq!(keys, whole.kvs[..25]);
+    let last = pieces.last().expect("pieces");
+    assert_eq!((last.count, last.more), (100, true));
+}
+
+async fn streamed(
+    kv: &mut KvClient<Channel>,
+    request: etcd::RangeRequest,
+) -> (
+    Vec<quorate::wire::mvccpb::KeyValue>,
+    Vec<etcd::RangeResponse>,
+) {
+    let mut stream = kv.range_stream(request).await.expect("stream").into_inner();
+    let mut pieces = Vec::new();
+    while let Some(piece) = stream.message().await.expect("piece") {
+        pieces.push(piece.range_response.expect("range"));
+    }
+    (
+        pieces.iter().flat_map(|piece| piece.kvs.clone()).collect(),
+        pieces,
+    )
+}
+
+#[tokio::test]
+async fn status_has_every_field_that_clients_read() {
+    let server = Server::start(&[]);
+    let mut maintenance = server.maintenance().await;
+    let status = maintenance
+        .status(etcd::StatusRequest {})
+        .await
+        .expect("status")
+        .into_inner();
+    let header = status.header.expect("header");
+    assert!(header.cluster_id != 0 && header.member_id != 0 && header.revision == 1);
+    assert_eq!(status.leader, header.member_id);
+    assert_eq!(status.raft_term, header.raft_term);
+    assert!(status.version.starts_with("3.7."));
+    assert_eq!(status.storage_version, "3.7.0");
+    assert!(status.raft_index >= status.raft_applied_index && status.raft_applied_index > 0);
+    assert!(status.db_size_quota > 0 && status.errors.is_empty() && !status.is_learner);
+    let metrics = server.get("/metrics");
+    for line in ["etcd_server_has_leader 1", "etcd_server_is_leader 1"] {
+        assert!(
+            metrics.lines().any(|have| have == line),
+            "{line}\n{metrics}"
+        );
+    }
+}

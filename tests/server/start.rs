@@ -1,0 +1,127 @@
+//! What the server says when it cannot start, and how it stops.
+
+use std::os::unix::process::CommandExt as _;
+
+use super::fixture::{Server, address, binary, ended, refused};
+
+#[test]
+fn called_as_etcd_it_says_etcd_s_version_first() {
+    let output = binary()
+        .arg0("etcd")
+        .arg("--version")
+        .output()
+        .expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text.starts_with("etcd Version: 3.7."), "{text}");
+}
+
+#[test]
+fn help_lists_the_flags_that_test_frameworks_look_for() {
+    let output = binary().args(["server", "-h"]).output().expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text.contains("--unsafe-no-fsync"), "{text}");
+}
+
+#[test]
+fn wrong_flags_name_the_flag_and_the_remedy() {
+    for (arguments, text) in [
+        (
+            &["--nmae=a"][..],
+            "flag --nmae is not known (did you mean --name?)",
+        ),
+        (&["--wal-dir=/x"], "put that directory on the fast volume"),
+        (
+            &["--election-timeout=100"],
+            "at least five times --heartbeat-interval",
+        ),
+        (
+            &["--listen-client-urls=http://127.0.0.1:0"],
+            "--advertise-client-urls is required",
+        ),
+    ] {
+        let (code, error) = refused(arguments);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn a_setting_in_two_places_is_an_error() {
+    let output = binary()
+        .args(["server", "--name=a"])
+        .env("ETCD_NAME", "b")
+        .output()
+        .expect("runs");
+    let (code, error) = ended(&output);
+    assert_eq!(code, 2);
+    assert!(
+        error.contains("ETCD_NAME and flag --name are both set"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_taken_port_is_told_apart_and_touches_no_disk() {
+    let host = address();
+    let _taken = std::net::TcpListener::bind((host.as_str(), 2379)).expect("bound");
+    let folder = tempfile::tempdir().expect("folder");
+    let message = folder.path().join("message");
+    let data = folder.path().join("data");
+    let (code, error) = refused(&[
+        &format!("--listen-client-urls=http://{host}:2379"),
+        &format!("--advertise-client-urls=http://{host}:2379"),
+        &format!("--data-dir={}", data.display()),
+        &format!("--termination-message-file={}", message.display()),
+    ]);
+    assert_eq!(code, 3, "{error}");
+    assert!(
+        error.contains("is in use by another process: stop that process"),
+        "{error}"
+    );
+    assert!(!data.exists());
+    let line = std::fs::read_to_string(message).expect("written");
+    let json: serde_json::Value = serde_json::from_str(&line).expect("json");
+    assert_eq!(json["class"], "listen");
+}
+
+#[test]
+fn another_hostname_is_refused_before_the_disk_is_touched() {
+    let folder = tempfile::tempdir().expect("folder");
+    let data = folder.path().join("data");
+    let (code, error) = refused(&[
+        "--expected-hostname=elsewhere-0",
+        &format!("--data-dir={}", data.display()),
+    ]);
+    assert_eq!(code, 24, "{error}");
+    assert!(
+        error.contains("this data directory belongs to another pod"),
+        "{error}"
+    );
+    assert!(!data.exists());
+}
+
+#[test]
+fn certificates_that_cannot_be_read_are_named() {
+    let (code, error) = refused(&[
+        "--listen-client-urls=https://127.0.0.1:0",
+        "--advertise-client-urls=https://127.0.0.1:2379",
+        "--cert-file=/nowhere/cert.pem",
+        "--key-file=/nowhere/key.pem",
+    ]);
+    assert_eq!(code, 3, "{error}");
+    assert!(
+        error.contains("cannot read the certificate /nowhere/cert.pem"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_that_is_asked_to_stop_stops_well() {
+    let server = Server::start(&[]);
+    let version = server.get("/version");
+    assert!(version.contains("\"etcdserver\":\"3.7."), "{version}");
+    let (code, log) = server.terminate();
+    assert_eq!(code, 0, "{log}");
+}

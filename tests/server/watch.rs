@@ -1,0 +1,321 @@
+//! The Watch service as a client sees it: order, history, filters, progress and refusals.
+
+use std::time::Duration;
+
+use quorate::wire::etcd::watch_create_request::FilterType;
+use quorate::wire::etcd::watch_request::RequestUnion;
+use quorate::wire::etcd::{self, WatchCreateRequest, WatchResponse};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::fixture::{Server, put};
+
+/// One stream with its two directions.
+struct Stream {
+    requests: mpsc::Sender<etcd::WatchRequest>,
+    answers: Streaming<WatchResponse>,
+}
+
+impl Stream {
+    async fn open(server: &Server) -> Stream {
+        let (requests, receiver) = mpsc::channel(16);
+        let mut client = server.watch().await;
+        let answers = client
+            .watch(ReceiverStream::new(receiver))
+            .await
+            .expect("opens");
+        Stream {
+            requests,
+            answers: answers.into_inner(),
+        }
+    }
+
+    async fn ask(&self, request: RequestUnion) {
+        let request = etcd::WatchRequest {
+            request_union: Some(request),
+        };
+        self.requests.send(request).await.expect("taken");
+    }
+
+    async fn next(&mut self) -> WatchResponse {
+        let answer = timeout(Duration::from_secs(10), self.answers.message()).await;
+        answer
+            .expect("in time")
+            .expect("well")
+            .expect("not the end")
+    }
+
+    async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
+        self.ask(RequestUnion::CreateRequest(request)).await;
+        self.next().await
+    }
+
+    /// Nothing comes for a while.
+    async fn quiet(&mut self) {
+        let answer = timeout(Duration::from_millis(200), self.answers.message()).await;
+        assert!(answer.is_err(), "{answer:?}");
+    }
+}
+
+fn on(key: &str) -> WatchCreateRequest {
+    WatchCreateRequest {
+        key: key.to_owned().into(),
+        ..Default::default()
+    }
+}
+
+fn values(answer: &WatchResponse) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    answer
+        .events
+        .iter()
+        .map(|event| {
+            let kv = event.kv.as_ref().expect("kv");
+            let previous = event
+                .prev_kv
+                .as_ref()
+                .map_or(String::new(), |kv| text(&kv.value));
+            let kind = if event.r#type == 0 { "put" } else { "delete" };
+            format!(
+                "{kind} {}={} was {previous:?} @{}",
+                text(&kv.key),
+                text(&kv.value),
+                kv.mod_revision
+            )
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn history_comes_after_the_creation_and_before_the_present() {
+    let server = Server::start(&[]);
+    let mut kv = server.kv().await;
+    kv.put(put("a", "1")).await.expect("put");
+    kv.put(put("a", "2")).await.expect("put");
+    let mut stream = Stream::open(&server).await;
+    let request = WatchCreateRequest {
+        start_revision: 2,
+        prev_kv: true,
+        ..on("a")
+    };
+    let created = stream.create(request).await;
+    assert!(created.created && !created.canceled && created.watch_id == 0);
+    assert!(created.events.is_empty());
+    let history = stream.next().await;
+    assert_eq!(
+        values(&history),
+        ["put a=1 was \"\" @2", "put a=2 was \"1\" @3"]
+    );
+    kv.put(put("b", "other")).await.expect("put");
+    kv.delete_range(etcd::DeleteRangeRequest {
+        key: "a".into(),
+        ..Default::default()
+    })
+    .await
+    .expect("delete");
+    let present = stream.next().await;
+    assert_eq!(values(&present), ["delete a= was \"2\" @5"]);
+    assert_eq!(present.header.expect("header").revision, 5);
+    stream
+        .ask(RequestUnion::CancelRequest(etcd::WatchCancelRequest {
+            watch_id: 0,
+        }))
+        .await;
+    let canceled = stream.next().await;
+    assert!(canceled.canceled && !canceled.created && canceled.watch_id == 0);
+    kv.put(put("a", "3")).await.expect("put");
+    stream.quiet().await;
+}
+
+#[tokio::test]
+async fn refusals_come_as_created_and_canceled() {
+    let server = Server::start(&[]);
+    let mut stream = Stream::open(&server).await;
+    let negative = WatchCreateRequest {
+        start_revision: -1,
+        ..on("a")
+    };
+    let empty = WatchCreateRequest {
+        range_end: "a".into(),
+        ..on("b")
+    };
+    for (request, reason) in [
+        (
+            negative,
+            "etcdserver: mvcc: required revision has been compacted",
+        ),
+        (empty, "mvcc: watcher range is empty"),
+    ] {
+        let answer = stream.create(request).await;
+        assert!(
+            answer.created && answer.canceled && answer.watch_id == -1,
+            "{answer:?}"
+        );
+        assert_eq!(answer.cancel_reason, reason);
+    }
+    let seven = WatchCreateRequest {
+        watch_id: 7,
+        ..on("a")
+    };
+    assert_eq!(stream.create(seven.clone()).await.watch_id, 7);
+    let twice = stream.create(seven).await;
+    assert_eq!(
+        twice.cancel_reason,
+        "mvcc: duplicate watch ID provided on the WatchStream"
+    );
+    assert_eq!(
+        stream.create(on("a")).await.watch_id,
+        0,
+        "IDs of our choice count from 0"
+    );
+    assert_eq!(stream.create(on("a")).await.watch_id, 1);
+}
+
+#[tokio::test]
+async fn a_compacted_start_is_created_then_canceled() {
+    let server = Server::start(&[]);
+    let mut kv = server.kv().await;
+    for value in ["1", "2", "3"] {
+        kv.put(put("a", value)).await.expect("put");
+    }
+    kv.compact(etcd::CompactionRequest {
+        revision: 3,
+        physical: false,
+    })
+    .await
+    .expect("compact");
+    let mut stream = Stream::open(&server).await;
+    let created = stream
+        .create(WatchCreateRequest {
+            start_revision: 2,
+            ..on("a")
+        })
+        .await;
+    assert!(created.created && !created.canceled);
+    let canceled = stream.next().await;
+    assert!(canceled.canceled && canceled.compact_revision == 3 && canceled.watch_id == 0);
+    // The compacted revision itself can still be watched from.
+    let at = stream
+        .create(WatchCreateRequest {
+            start_revision: 3,
+            ..on("a")
+        })
+        .await;
+    assert!(at.created && !at.canceled);
+    assert_eq!(
+        values(&stream.next().await),
+        ["put a=2 was \"\" @3", "put a=3 was \"\" @4"]
+    );
+}
+
+#[tokio::test]
+async fn the_future_is_silent_until_it_comes() {
+    let server = Server::start(&[]);
+    let mut kv = server.kv().await;
+    let mut stream = Stream::open(&server).await;
+    let range = WatchCreateRequest {
+        start_revision: 4,
+        range_end: vec![0].into(),
+        ..on("")
+    };
+    stream.create(range).await;
+    stream
+        .ask(RequestUnion::ProgressRequest(etcd::WatchProgressRequest {}))
+        .await;
+    kv.put(put("a", "2")).await.expect("put");
+    kv.put(put("a", "3")).await.expect("put");
+    stream.quiet().await;
+    kv.put(put("a", "4")).await.expect("put");
+    assert_eq!(values(&stream.next().await), ["put a=4 was \"\" @4"]);
+    stream
+        .ask(RequestUnion::ProgressRequest(etcd::WatchProgressRequest {}))
+        .await;
+    let progress = stream.next().await;
+    assert!(progress.events.is_empty() && progress.watch_id == -1 && !progress.created);
+    assert_eq!(progress.header.expect("header").revision, 4);
+}
+
+#[tokio::test]
+async fn filters_hide_whole_batches_and_idle_watchers_get_a_sign_of_life() {
+    let server = Server::start(&["--watch-progress-notify-interval=300ms"]);
+    let mut kv = server.kv().await;
+    let mut stream = Stream::open(&server).await;
+    let filters = vec![FilterType::Noput.into()];
+    stream
+        .create(WatchCreateRequest { filters, ..on("a") })
+        .await;
+    kv.put(put("a", "1")).await.expect("put");
+    stream.quiet().await;
+    kv.delete_range(etcd::DeleteRangeRequest {
+        key: "a".into(),
+        ..Default::default()
+    })
+    .await
+    .expect("delete");
+    assert_eq!(values(&stream.next().await), ["delete a= was \"\" @3"]);
+    stream
+        .create(WatchCreateRequest {
+            progress_notify: true,
+            ..on("z")
+        })
+        .await;
+    let sign = stream.next().await;
+    assert!(sign.watch_id == 1 && sign.events.is_empty() && !sign.created);
+    assert_eq!(sign.header.expect("header").revision, 3);
+}
+
+#[tokio::test]
+async fn a_revision_is_split_only_for_those_who_asked() {
+    let server = Server::start(&["--max-request-bytes=600000"]);
+    let mut kv = server.kv().await;
+    // The put requests stay below the limit; what a watcher sees of them does not.
+    let operation = |key: &str| etcd::RequestOp {
+        request: Some(etcd::request_op::Request::RequestPut(put(
+            key,
+            &"v".repeat(250_000),
+        ))),
+    };
+    for keys in [["a", "b"], ["c", "d"], ["e", "f"]] {
+        let success = keys.iter().map(|key| operation(key)).collect();
+        kv.txn(etcd::TxnRequest {
+            success,
+            ..Default::default()
+        })
+        .await
+        .expect("txn");
+    }
+    let all = WatchCreateRequest {
+        start_revision: 2,
+        range_end: vec![0].into(),
+        ..on("")
+    };
+    let mut whole = Stream::open(&server).await;
+    whole.create(all.clone()).await;
+    let mut events = 0;
+    while events < 6 {
+        let answer = whole.next().await;
+        assert!(!answer.fragment);
+        assert_eq!(
+            answer.events.len() % 2,
+            0,
+            "both keys of a revision come together"
+        );
+        events += answer.events.len();
+    }
+    let mut split = Stream::open(&server).await;
+    split
+        .create(WatchCreateRequest {
+            fragment: true,
+            ..all
+        })
+        .await;
+    let (mut events, mut fragments) = (0, 0);
+    while events < 6 {
+        let answer = split.next().await;
+        events += answer.events.len();
+        fragments += usize::from(answer.fragment);
+    }
+    assert!(fragments > 0);
+}
