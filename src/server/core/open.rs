@@ -61,11 +61,7 @@ pub(crate) fn open(
     };
     let settings = settings(config, disk_uuid, member_id, shared);
     let tick_ms = settings.tick_ms;
-    let member = Member::new(settings, restored).map_err(|reason| Stop {
-        code: disk::Class::Corrupt.exit_code(),
-        class: disk::Class::Corrupt.name(),
-        message: reason.to_string(),
-    })?;
+    let member = Member::new(settings, restored).map_err(|reason| super::raft::stop(&reason))?;
     Ok(Parts {
         member,
         machine,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{ApplyJob, LogJob, Outside, Worker};
-use crate::disk::LogReader;
+use crate::disk::{Class, LogReader};
 use crate::node::{Effect, Input, Member, StopReason};
 use crate::raft::{Entry, LogRead, RoleChange};
 use crate::server::exit::Stop;
@@ -221,14 +221,15 @@ fn role(shared: &Shared, change: RoleChange) {
     }
 }
 
-fn stop(reason: &StopReason) -> Stop {
-    let (code, class) = match reason {
-        StopReason::Consensus(_) => (20, "corrupt"),
-        StopReason::Entry(_) => (20, "unknown_entry"),
-        StopReason::Log(_) => (20, "corrupt"),
+/// The end of the server because going on could lose or corrupt data.
+pub(super) fn stop(reason: &StopReason) -> Stop {
+    let class = match reason {
+        StopReason::Consensus(crate::raft::Error::LogLost { .. }) => "log_lost",
+        StopReason::Entry(_) => "unknown_entry",
+        StopReason::Consensus(_) | StopReason::Log(_) => Class::Corrupt.name(),
     };
     Stop {
-        code,
+        code: Class::Corrupt.exit_code(),
         class,
         message: reason.to_string(),
     }

@@ -99,7 +99,14 @@ impl Connection {
         let reply = self.host.admit(hello).await;
         within("the answer", frame::write(&mut io, &reply)).await?;
         if reply.refusal() != Refusal::Welcome {
-            tracing::warn!(peer = %format!("{from:x}"), name, "refused a link: {}", reply.reason);
+            let (peer, reason) = (format!("{from:x}"), &reply.reason);
+            match reply.refusal() {
+                // They try again, and it passes by itself.
+                Refusal::NotYet | Refusal::Busy => {
+                    tracing::debug!(%peer, name, "refused a link: {reason}");
+                }
+                _ => tracing::warn!(%peer, name, "refused a link: {reason}"),
+            }
             return io.shutdown().await;
         }
         match purpose {

@@ -162,8 +162,7 @@ impl Known {
         }
         if self.tombstones.contains(&hello.member_id) {
             let text = format!(
-                "member {:x} ({}) was removed from cluster {:x} for good: to bring the server \
-                 back, delete its data directory and add it as a new member",
+                "member {:x} ({}) was removed from cluster {:x} for good",
                 hello.member_id, hello.name, self.cluster_id
             );
             return Err((Refusal::Removed, text));

@@ -30,6 +30,8 @@ use crate::server::url::Endpoint;
 const AGAIN: Duration = Duration::from_millis(300);
 /// Time for one round of a question.
 const ROUND: Duration = Duration::from_secs(8);
+/// Rounds in which nobody knows this member before that is taken for the truth.
+const LAGGING: usize = 5;
 /// Where peers listen when `--join-from` names no port.
 const PEER_PORT: u16 = 2380;
 
@@ -152,28 +154,28 @@ impl Site {
     /// Says hello to every other initial member until each has welcomed this disk.
     async fn meet_all(self: &Arc<Self>, all: &Membership, others: Vec<Peer>) -> Result<(), Stop> {
         let mut missing: BTreeSet<u64> = others.iter().map(|peer| peer.id).collect();
-        while !missing.is_empty() {
-            for other in others
-                .iter()
-                .filter(|peer| missing.contains(&peer.id).clone())
-            {
+        loop {
+            for other in &others {
+                if !missing.contains(&other.id) {
+                    continue;
+                }
                 match self.meet(other).await {
-                    Ok(()) => {}
+                    Ok(()) => {
+                        tracing::info!(peer = %format!("{:x}", other.id), "met an initial member");
+                        missing.remove(&other.id);
+                    }
                     Err(
                         DialError::Refused {
                             refusal: Refusal::NotYet | Refusal::Busy,
                             ..
                         }
                         | DialError::Io(_),
-                    ) => continue,
+                    ) => {}
                     Err(error) => return Err(identity_stop(error.to_string())),
                 }
-                tracing::info!(peer = %format!("{:x}", other.id), "met an initial member");
-                missing.remove(&other.id);
-                break;
             }
             if missing.is_empty() {
-                break;
+                return Ok(());
             }
             let names: Vec<&str> = missing
                 .iter()
@@ -186,7 +188,6 @@ impl Site {
             ));
             sleep(AGAIN).await;
         }
-        Ok(())
     }
 
     async fn meet(&self, other: &Peer) -> Result<(), DialError> {
@@ -217,17 +218,24 @@ impl Site {
                  --initial-cluster",
             ));
         }
+        self.shared
+            .doing("asking the members of --initial-cluster for this member's entry");
+        let mut unknown = 0;
         loop {
-            self.shared
-                .doing("asking the members of --initial-cluster for this member's entry");
             for endpoint in &endpoints {
-                let Ok(answer) = self.ask(endpoint, Ask::List(List {})).await else {
-                    continue;
+                let answer = match self.ask(endpoint, Ask::List(List {})).await {
+                    Ok(answer) if answer.error.is_empty() => answer,
+                    Ok(_) | Err(_) => continue,
                 };
-                if !answer.error.is_empty() {
-                    continue;
-                }
-                let own = self.own_entry(&answer)?;
+                let own = match self.own_entry(&answer) {
+                    Ok(own) => own,
+                    // The one asked may lag behind the one that added us.
+                    Err(_) if unknown < LAGGING * endpoints.len() => {
+                        unknown += 1;
+                        continue;
+                    }
+                    Err(stop) => return Err(stop),
+                };
                 let join = Join {
                     id: own.id,
                     disk_uuid: self.disk_uuid.clone(),

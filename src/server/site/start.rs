@@ -380,7 +380,10 @@ async fn removed(
         return Err(Stop {
             code: 0,
             class: "removed",
-            message: format!("this member was removed from its cluster for good: {reason}"),
+            message: format!(
+                "{reason}; to bring the server back, empty its data directory and add it as a new \
+                 member"
+            ),
         });
     }
     site.shared.become_phase(Phase::Removed, site.who());

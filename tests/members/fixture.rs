@@ -1,0 +1,277 @@
+//! Servers as processes on loopback, for tests that kill, stop and starve them.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use quorate::server::member_client::MemberClient;
+use quorate::server::operator_auth::Key;
+use quorate::wire::etcd::cluster_client::ClusterClient;
+use quorate::wire::etcd::kv_client::KvClient;
+use quorate::wire::etcd::{MemberListRequest, PutRequest, RangeRequest};
+use quorate::wire::member::DescribeResponse;
+use tonic::transport::{Channel, Endpoint};
+
+/// The operator's key in these tests.
+pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
+/// Far more than anything here takes; reached only when something is broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A server that may run or not.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) data: PathBuf,
+    pub(crate) client_port: u16,
+    pub(crate) peer_port: u16,
+    pub(crate) arguments: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+impl Server {
+    /// A server that is not started yet; arguments that tie it to a cluster come later.
+    pub(crate) fn new(home: &Path, name: &str) -> Server {
+        let (client_port, peer_port) = (port(), port());
+        let data = home.join(name);
+        let client = format!("http://127.0.0.1:{client_port}");
+        let peer = format!("http://127.0.0.1:{peer_port}");
+        let arguments = vec![
+            "server".to_owned(),
+            format!("--name={name}"),
+            format!("--data-dir={}", data.display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            "--heartbeat-interval=50".to_owned(),
+            "--election-timeout=500".to_owned(),
+            "--log-level=debug".to_owned(),
+        ];
+        Server {
+            name: name.to_owned(),
+            data,
+            client_port,
+            peer_port,
+            arguments,
+            log: home.join(format!("{name}.log")),
+            child: None,
+        }
+    }
+
+    pub(crate) fn peer_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.peer_port)
+    }
+
+    pub(crate) fn start(&mut self) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .expect("a log file");
+        let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the binary runs");
+        self.child = Some(child);
+    }
+
+    /// SIGKILL: nothing is flushed, nobody is told.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
+        }
+    }
+
+    /// SIGTERM, and the status it ends with.
+    pub(crate) async fn terminate(&mut self) -> ExitStatus {
+        let id = self.child.as_ref().expect("started").id();
+        let done = Command::new("kill").arg(id.to_string()).status();
+        assert!(done.expect("kill runs").success());
+        self.ended().await
+    }
+
+    /// Waits until the process ends by itself.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("started");
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().expect("ours to wait for") {
+                return status;
+            }
+            if begun.elapsed() > PATIENCE {
+                child.kill().expect("it runs");
+                panic!("{} did not end:\n{}", self.name, self.log());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.client_port))
+            .expect("a URL")
+            .timeout(Duration::from_secs(10))
+            .connect_lazy()
+    }
+
+    pub(crate) fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel())
+    }
+
+    pub(crate) fn cluster(&self) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel())
+    }
+
+    pub(crate) fn operator(&self) -> MemberClient {
+        let address = format!("127.0.0.1:{}", self.peer_port);
+        let key = Key::new(SECRET.as_bytes());
+        MemberClient::new(&address, key, Duration::from_secs(10)).expect("an address")
+    }
+
+    pub(crate) async fn put(&self, key: &str, value: &str) -> Result<i64, tonic::Status> {
+        let request = PutRequest {
+            key: key.as_bytes().to_vec().into(),
+            value: value.as_bytes().to_vec().into(),
+            ..PutRequest::default()
+        };
+        let response = self.kv().put(request).await?.into_inner();
+        Ok(response.header.map_or(0, |header| header.revision))
+    }
+
+    pub(crate) async fn get(
+        &self,
+        key: &str,
+        serializable: bool,
+    ) -> Result<Option<String>, tonic::Status> {
+        let request = RangeRequest {
+            key: key.as_bytes().to_vec().into(),
+            serializable,
+            ..RangeRequest::default()
+        };
+        let response = self.kv().range(request).await?.into_inner();
+        let kv = response.kvs.into_iter().next();
+        Ok(kv.map(|kv| String::from_utf8_lossy(&kv.value).into_owned()))
+    }
+
+    /// Waits until a write through this server succeeds.
+    pub(crate) async fn serves(&self, key: &str) {
+        until(&format!("{} serves", self.name), self, async || {
+            self.put(key, "1").await.ok()
+        })
+        .await;
+    }
+
+    /// Waits until the server's own data says so.
+    pub(crate) async fn holds(&self, key: &str, value: &str) {
+        until(&format!("{} holds {key}", self.name), self, async || {
+            let found = self.get(key, true).await.ok()??;
+            (found == value).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the server's description is as wanted.
+    pub(crate) async fn describes(
+        &self,
+        what: &str,
+        wanted: impl Fn(&DescribeResponse) -> bool,
+    ) -> DescribeResponse {
+        until(&format!("{}: {what}", self.name), self, async || {
+            let said = self.operator().describe(false).await.ok()?;
+            wanted(&said).then_some(said)
+        })
+        .await
+    }
+
+    /// Members as this server lists them: (id, name, learner).
+    pub(crate) async fn members(&self) -> Result<Vec<(u64, String, bool)>, tonic::Status> {
+        let request = MemberListRequest { linearizable: true };
+        let response = self.cluster().member_list(request).await?.into_inner();
+        let members = response.members.into_iter();
+        Ok(members
+            .map(|member| (member.id, member.name, member.is_learner))
+            .collect())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Asks again and again until there is an answer; fails with the server's log.
+pub(crate) async fn until<T>(
+    what: &str,
+    server: &Server,
+    mut ask: impl AsyncFnMut() -> Option<T>,
+) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "waited in vain until {what}:\n{}",
+            server.log()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A cluster by flags.
+pub(crate) fn by_hand(home: &Path, names: &[&str]) -> Vec<Server> {
+    let mut servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
+    let initial = initial_cluster(&servers);
+    for server in &mut servers {
+        server
+            .arguments
+            .push(format!("--initial-cluster={initial}"));
+        server
+            .arguments
+            .push("--initial-cluster-token=test".to_owned());
+    }
+    servers
+}
+
+/// `--initial-cluster` of these servers.
+pub(crate) fn initial_cluster(servers: &[Server]) -> String {
+    let one = |server: &Server| format!("{}={}", server.name, server.peer_url());
+    servers.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+/// The server that leads, by its description of itself.
+pub(crate) async fn leader(servers: &[Server]) -> usize {
+    until("there is a leader", &servers[0], async || {
+        for (at, server) in servers.iter().enumerate() {
+            let status = quorate::wire::etcd::StatusRequest {};
+            let mut client =
+                quorate::wire::etcd::maintenance_client::MaintenanceClient::new(server.channel());
+            if let Ok(answer) = client.status(status).await {
+                let answer = answer.into_inner();
+                let own = answer.header.map_or(0, |header| header.member_id);
+                if answer.leader != 0 && answer.leader == own {
+                    return Some(at);
+                }
+            }
+        }
+        None
+    })
+    .await
+}

@@ -1,0 +1,151 @@
+//! Members as real processes: they form, replicate, lose members, take new ones, refuse what is
+//! not theirs. Waiting is polling of state, never a fixed time.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod fixture;
+mod operated;
+mod refused;
+
+use fixture::{Server, by_hand, initial_cluster, leader, until};
+use quorate::wire::etcd::{MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest};
+
+#[tokio::test]
+async fn one_member_serves_and_keeps_what_it_acknowledged() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a"]);
+    servers[0].start();
+    servers[0].serves("key").await;
+    let revision = servers[0].put("key", "2").await.unwrap();
+    servers[0].kill();
+    servers[0].start();
+    servers[0].serves("other").await;
+    assert_eq!(servers[0].get("key", false).await.unwrap().unwrap(), "2");
+    assert!(servers[0].put("key", "3").await.unwrap() > revision);
+}
+
+#[tokio::test]
+async fn three_members_replicate_through_any_of_them_and_survive_a_kill() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        server.start();
+    }
+    for (at, server) in servers.iter().enumerate() {
+        server.serves(&format!("through-{at}")).await;
+    }
+    for server in &servers {
+        server.holds("through-2", "1").await;
+        assert_eq!(server.get("through-0", false).await.unwrap().unwrap(), "1");
+    }
+    let led = leader(&servers).await;
+    servers[led].kill();
+    let next = (led + 1) % 3;
+    servers[next].serves("without-the-leader").await;
+    servers[led].start();
+    servers[led].holds("without-the-leader", "1").await;
+    servers[led].serves("back-again").await;
+}
+
+#[tokio::test]
+async fn a_learner_is_added_by_hand_promoted_and_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a"]);
+    servers[0].start();
+    servers[0].serves("before").await;
+    let mut joiner = Server::new(home.path(), "b");
+    let add = MemberAddRequest {
+        peer_ur_ls: vec![joiner.peer_url()],
+        is_learner: true,
+    };
+    let added = servers[0].cluster().member_add(add).await.unwrap();
+    let id = added.into_inner().member.unwrap().id;
+    let urls = initial_cluster(&servers);
+    joiner
+        .arguments
+        .push(format!("--initial-cluster={urls},b={}", joiner.peer_url()));
+    joiner
+        .arguments
+        .push("--initial-cluster-state=existing".to_owned());
+    joiner.start();
+    joiner.holds("before", "1").await;
+    until("it is promoted", &servers[0], async || {
+        let promote = MemberPromoteRequest { id };
+        servers[0].cluster().member_promote(promote).await.ok()
+    })
+    .await;
+    joiner.serves("through-the-new-one").await;
+    let members = joiner.members().await.unwrap();
+    assert_eq!(members.len(), 2);
+    assert!(members.contains(&(id, "b".to_owned(), false)));
+    until("it is removed", &servers[0], async || {
+        let remove = MemberRemoveRequest { id };
+        servers[0].cluster().member_remove(remove).await.ok()
+    })
+    .await;
+    assert!(joiner.ended().await.success(), "{}", joiner.log());
+    servers[0].serves("alone-again").await;
+    // Its disk stays what it is: a removed member's.
+    joiner.start();
+    assert_eq!(joiner.ended().await.code(), Some(24));
+    assert!(
+        joiner.log().contains("was removed from cluster"),
+        "{}",
+        joiner.log()
+    );
+}
+
+#[tokio::test]
+async fn a_graceful_stop_under_load_loses_no_acknowledged_write() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        server.start();
+    }
+    for server in &servers {
+        server.serves("begin").await;
+    }
+    let led = leader(&servers).await;
+    let (one, other) = ((led + 1) % 3, (led + 2) % 3);
+    let mut writers = Vec::new();
+    for (writer, at) in [led, one, other, led].into_iter().enumerate() {
+        let client = servers[at].kv();
+        writers.push(tokio::spawn(write(client, writer)));
+    }
+    until("some writes were acknowledged", &servers[one], async || {
+        servers[one].get("w0-20", true).await.ok()?
+    })
+    .await;
+    let ended = servers[led].terminate().await;
+    assert!(ended.success(), "{}", servers[led].log());
+    servers[one].serves("after").await;
+    let mut acknowledged = 0;
+    for (writer, task) in writers.into_iter().enumerate() {
+        let last = task.await.unwrap();
+        acknowledged += last;
+        for number in 0..last {
+            let key = format!("w{writer}-{number}");
+            let found = servers[other].get(&key, false).await.unwrap();
+            assert!(found.is_some(), "{key} was acknowledged and is gone");
+        }
+    }
+    assert!(acknowledged > 40);
+}
+
+/// Writes keys in order until one fails or enough are acknowledged; gives how many were.
+async fn write(
+    mut client: quorate::wire::etcd::kv_client::KvClient<tonic::transport::Channel>,
+    writer: usize,
+) -> usize {
+    for number in 0..300 {
+        let request = quorate::wire::etcd::PutRequest {
+            key: format!("w{writer}-{number}").into_bytes().into(),
+            value: vec![b'x'; 100].into(),
+            ..Default::default()
+        };
+        if client.put(request).await.is_err() {
+            return number;
+        }
+    }
+    300
+}

@@ -1,0 +1,211 @@
+//! Servers under an operator: standbys that are bootstrapped, added, promoted and removed by
+//! `quorate.v1`.
+
+use std::path::Path;
+
+use super::fixture::{SECRET, Server, until};
+use quorate::server::member_client::MemberClient;
+use quorate::server::operator_auth::Key;
+use quorate::wire::member::{AddLearnerRequest, BootstrapRequest, DescribeResponse, Fence, Phase};
+use tonic::Code;
+
+const UID: &str = "11111111-2222-3333-4444-555555555555";
+
+fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
+    let secret = home.join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let mut servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
+    let from: Vec<String> = servers
+        .iter()
+        .map(|server| format!("127.0.0.1:{}", server.peer_port))
+        .collect();
+    for server in &mut servers {
+        server.arguments.extend([
+            "--await-membership".to_owned(),
+            format!("--join-from={}", from.join(",")),
+            format!("--cluster-uid={UID}"),
+            format!("--operator-secret-file={}", secret.display()),
+            format!("--pod-uid=pod-{}", server.name),
+        ]);
+    }
+    servers
+}
+
+fn call(said: &DescribeResponse) -> BootstrapRequest {
+    BootstrapRequest {
+        cluster_uid: UID.to_owned(),
+        incarnation: 1,
+        nonce: "nonce".to_owned(),
+        claim_uid: "claim".to_owned(),
+        disk_uuid: said.disk_uuid.clone(),
+    }
+}
+
+fn fence(said: &DescribeResponse) -> Fence {
+    Fence {
+        configuration_index: said.configuration_index,
+        epoch: 1,
+    }
+}
+
+fn add(
+    server: &Server,
+    standby: &DescribeResponse,
+    leader: &DescribeResponse,
+) -> AddLearnerRequest {
+    AddLearnerRequest {
+        fence: Some(fence(leader)),
+        name: server.name.clone(),
+        peer_urls: vec![server.peer_url()],
+        disk_uuid: standby.disk_uuid.clone(),
+        client_urls: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn standbys_are_bootstrapped_added_promoted_and_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1", "demo-2", "demo-3"]);
+    for server in &mut servers {
+        server.start();
+    }
+    let seed = &servers[0];
+    let said = seed
+        .describes("a standby", |said| said.phase() == Phase::Standby)
+        .await;
+    assert!(said.disk_empty && said.awaiting && !said.ready);
+    assert_eq!((said.member_id, said.pod_uid.as_str()), (0, "pod-demo-1"));
+
+    // Founding is for the disk that was described, once, and asking again changes nothing.
+    let mut wrong = call(&said);
+    wrong.disk_uuid = "another".to_owned();
+    let refused = seed.operator().bootstrap(wrong).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let founded = seed.operator().bootstrap(call(&said)).await.unwrap();
+    let again = seed.operator().bootstrap(call(&said)).await.unwrap();
+    assert!(!founded.already && again.already);
+    assert_eq!(founded.cluster_id, again.cluster_id);
+    let mut other = call(&said);
+    other.nonce = "other".to_owned();
+    let refused = seed.operator().bootstrap(other).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    seed.serves("key").await;
+
+    // Learners join by themselves once they are on the list.
+    for server in &servers[1..] {
+        let standby = server
+            .describes("a standby", |said| said.phase() == Phase::Standby)
+            .await;
+        let leader = seed
+            .describes("leads", |said| said.leader_with_quorum)
+            .await;
+        let mut stale = add(server, &standby, &leader);
+        stale.fence = Some(Fence {
+            configuration_index: 99_999,
+            epoch: 1,
+        });
+        let refused = seed.operator().add_learner(stale).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Aborted, "{refused}");
+        let added = until("it is added", seed, async || {
+            let leader = seed.operator().describe(true).await.ok()?;
+            let request = add(server, &standby, &leader);
+            seed.operator().add_learner(request).await.ok()
+        })
+        .await;
+        server
+            .describes("a member", |said| said.phase() == Phase::Member)
+            .await;
+        server.holds("key", "1").await;
+        until("it is promoted", seed, async || {
+            let leader = seed.operator().describe(true).await.ok()?;
+            seed.operator().promote(fence(&leader), added.id).await.ok()
+        })
+        .await;
+        server.serves(&format!("through-{}", server.name)).await;
+    }
+    let said = seed.describes("all are in sync", |said| {
+        said.members.len() == 3 && said.members.iter().all(|member| member.in_sync)
+    });
+    let said = said.await;
+    let kinds: Vec<&str> = said
+        .changes
+        .iter()
+        .map(|change| change.kind.as_str())
+        .collect();
+    assert_eq!(
+        kinds.iter().filter(|kind| **kind == "AddLearner").count(),
+        2
+    );
+    assert_eq!(kinds.iter().filter(|kind| **kind == "Promote").count(), 2);
+    assert_eq!(kinds.iter().filter(|kind| **kind == "AddVoter").count(), 0);
+
+    // An older epoch than the cluster has seen is refused.
+    let last = said
+        .members
+        .iter()
+        .find(|member| member.name == "demo-3")
+        .unwrap()
+        .id;
+    let late = Fence {
+        epoch: 0,
+        ..fence(&said)
+    };
+    let refused = seed.operator().remove(late, last).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Aborted, "{refused}");
+
+    // A removed member idles, says so, and stays removed over a restart.
+    until("it is removed", seed, async || {
+        let leader = seed.operator().describe(true).await.ok()?;
+        seed.operator().remove(fence(&leader), last).await.ok()
+    })
+    .await;
+    servers[2]
+        .describes("removed", |said| said.phase() == Phase::Removed)
+        .await;
+    servers[2].kill();
+    servers[2].start();
+    servers[2]
+        .describes("still removed", |said| said.phase() == Phase::Removed)
+        .await;
+    let said = servers[0]
+        .describes("a tombstone", |said| !said.tombstones.is_empty())
+        .await;
+    assert_eq!(said.tombstones[0].name, "demo-3");
+
+    // Retiring hands leadership over and makes unready; the member keeps following.
+    let retired = servers[0].operator().retire().await.unwrap();
+    assert_ne!(retired.leader, founded.member_id);
+    servers[0]
+        .describes("unready", |said| {
+            !said.ready && said.leader_id == retired.leader
+        })
+        .await;
+    servers[1].serves("led-by-the-other").await;
+    servers[0].holds("led-by-the-other", "1").await;
+}
+
+#[tokio::test]
+async fn calls_without_the_key_are_refused_and_a_standby_survives_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1"]);
+    servers[0].start();
+    let said = servers[0].describes("a standby", |_| true).await;
+    let address = format!("127.0.0.1:{}", servers[0].peer_port);
+    let stranger = Key::new(b"ffffffffffffffffffffffffffffffff");
+    let patience = super::fixture::PATIENCE;
+    let mut stranger = MemberClient::new(&address, stranger, patience).unwrap();
+    let refused = stranger.bootstrap(call(&said)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    servers[0].kill();
+    servers[0].start();
+    let again = servers[0]
+        .describes("a standby", |said| said.phase() == Phase::Standby)
+        .await;
+    assert_eq!(again.disk_uuid, said.disk_uuid);
+    servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    servers[0].kill();
+    servers[0].start();
+    servers[0].serves("after-the-restart").await;
+    let repeated = servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    assert!(repeated.already);
+}
