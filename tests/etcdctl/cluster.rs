@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::process::{Running, eventually, finish};
 
@@ -26,10 +27,19 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<Member>,
 }
 
-/// An address of this machine that was free a moment ago.
+/// An address of this machine that was free a moment ago, given out once. Ports lie below those
+/// that the kernel gives to connections, which could take one in between.
 pub(crate) fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").to_string()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id() % 600 * 20;
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(number < 12_000, "no free port");
+        let address = format!("127.0.0.1:{}", 20_000 + (start + number) % 12_000);
+        if TcpListener::bind(&address).is_ok() {
+            return address;
+        }
+    }
 }
 
 impl Cluster {

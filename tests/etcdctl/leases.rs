@@ -38,13 +38,9 @@ fn leases_are_etcds() {
             .and_then(|text| text.parse().ok())
             .expect("a time");
         assert!((590..=600).contains(&remaining), "{said}");
-        let mut keys: Vec<&str> = said
-            .split("keys([")
-            .nth(1)
-            .unwrap_or_default()
-            .trim()
-            .split(' ')
-            .collect();
+        let keys = said.split("keys([").nth(1).unwrap_or_default();
+        let keys = keys.trim().trim_end_matches("])");
+        let mut keys: Vec<&str> = keys.split(' ').collect();
         keys.sort_unstable();
         teller.note(&format!("{keys:?}"));
         teller.at(0, &["lease", "timetolive", "123abc"]);
