@@ -204,14 +204,32 @@ struct Server {
 }
 
 impl Server {
-    fn new(cluster: &Cluster) -> Server {
-        let endpoint = Endpoint::from_shared(format!("http://{}", cluster.members[0].client));
+    fn new(cluster: &Cluster, member: usize) -> Server {
+        let endpoint = Endpoint::from_shared(format!("http://{}", cluster.members[member].client));
         let channel = endpoint.expect("an address").connect_lazy();
         Server {
             kv: KvClient::new(channel.clone()),
             lease: LeaseClient::new(channel.clone()),
             maintenance: MaintenanceClient::new(channel),
         }
+    }
+
+    /// Waits until the member has applied a revision; hashes are of what it has.
+    async fn reach(&mut self, revision: i64) {
+        let request = HashKvRequest { revision: 0 };
+        for _ in 0..1000 {
+            let reply = self
+                .maintenance
+                .hash_kv(request)
+                .await
+                .map(tonic::Response::into_inner);
+            let own = reply.ok().and_then(|reply| reply.header);
+            if own.is_some_and(|header| header.revision >= revision) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("a member does not reach revision {revision}");
     }
 
     /// Asks, and gives the answer as text without what names the cluster.
@@ -293,6 +311,15 @@ enum Question {
     Hash(HashKvRequest),
 }
 
+impl Question {
+    /// Lets no range be answered from what one member happens to have.
+    fn be_linearizable(&mut self) {
+        if let Question::Range(range) = self {
+            range.serializable = false;
+        }
+    }
+}
+
 fn question(dice: &mut Dice, revision: i64, compactions: &[i64]) -> Question {
     match dice.below(40) {
         0..=9 => Question::Put(dice.put()),
@@ -333,40 +360,54 @@ fn question(dice: &mut Dice, revision: i64, compactions: &[i64]) -> Question {
     }
 }
 
-#[test]
-fn random_requests_are_answered_as_etcd_does() {
-    let Some(peers) = peers("random_requests_are_answered_as_etcd_does") else {
-        return;
-    };
-    let number = |name: &str, default: u64| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(default)
-    };
+fn number(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Asks a cluster of this many members, a random one each time, and a single real etcd.
+fn converse(test: &str, size: usize, operations: u64) {
+    let Some(peers) = peers(test) else { return };
     let seed = number("SEED", 1);
     let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-    let ours = Cluster::start(ours(), &peers, 1);
+    let ours = Cluster::start(ours(), &peers, size);
     let theirs = Cluster::start(Kind::Etcd, &peers, 1);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let (mut here, mut there) = (Server::new(&ours), Server::new(&theirs));
+        let mut here: Vec<Server> = (0..size).map(|at| Server::new(&ours, at)).collect();
+        let mut there = Server::new(&theirs, 0);
         let (mut revision, mut compactions) = (1, Vec::new());
-        for operation in 0..number("OPS", 3000) {
-            let question = question(&mut dice, revision, &compactions);
-            let (own, said) = here.ask(&question).await;
+        for operation in 0..operations {
+            let mut question = question(&mut dice, revision, &compactions);
+            let member = dice.below(size as u64) as usize;
+            if size > 1 {
+                question.be_linearizable();
+                here[member].reach(revision).await;
+            }
+            let (own, said) = here[member].ask(&question).await;
             let (other, expected) = there.ask(&question).await;
-            let at = format!("seed {seed}, operation {operation}: {question:?}");
+            let at = format!("seed {seed}, operation {operation} at {member}: {question:?}");
             assert_eq!(said, expected, "{at}\n(ours on the left)\n{}", ours.logs());
             assert_eq!(own, other, "{at}");
-            revision = own.unwrap_or(revision);
+            revision = own.unwrap_or(revision).max(revision);
             if let (Question::Compact(compact), Some(_)) = (&question, own) {
                 compactions.push(compact.revision);
             }
         }
-        assert!(
-            revision > 500 && compactions.len() > 5,
-            "the run was too tame"
-        );
+        let tame = revision < operations as i64 / 4 || compactions.len() < 3;
+        assert!(!tame, "the run was too tame: {revision}, {compactions:?}");
     });
+}
+
+#[test]
+fn random_requests_are_answered_as_etcd_does() {
+    let operations = number("OPS", 3000);
+    converse("random_requests_are_answered_as_etcd_does", 1, operations);
+}
+
+#[test]
+fn random_requests_to_random_members_are_answered_as_by_one() {
+    let operations = number("OPS", 1000);
+    let test = "random_requests_to_random_members_are_answered_as_by_one";
+    converse(test, 3, operations);
 }
