@@ -155,7 +155,7 @@ fn container(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> C
             mount("operator", KEY_FOLDER, true),
         ]),
         // A long log is replayed before the first answer: twenty minutes.
-        startup_probe: Some(probe("/livez", 5, 240)),
+        startup_probe: Some(probe("/livez", 1, 1200)),
         liveness_probe: Some(probe("/livez", 10, 6)),
         readiness_probe: Some(probe("/readyz", 2, 2)),
         security_context: Some(SecurityContext {
