@@ -55,14 +55,15 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     learner::rule(s, draft);
     // 12: standbys that answer or do not.
     standby::rule(s, draft);
+    // 17: what is left over. It holds nothing and is held by nothing; before 13, so that who is
+    // out makes room on its node for who comes.
+    leftovers::rule(s, draft);
     // 13: too few.
     grow::rule(s, draft);
     // 15: too many.
     shrink::rule(s, draft);
     // 16, as far as this version goes: a changed template reaches the sets, restarting nothing.
     template::rule(s, draft);
-    // 17: what is left over.
-    leftovers::rule(s, draft);
     // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
     objects::volumes(s, draft);
 }

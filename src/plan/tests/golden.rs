@@ -597,3 +597,29 @@ fn operator_is_cut_off_from_one() {
     script.look("Nobody answers", &world);
     script.compare();
 }
+
+#[test]
+fn members_are_replaced() {
+    let mut script = Script::new(
+        "replace",
+        "Members named in replaceMembers go one at a time, each after its successor serves; the leader hands over first.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replace_members =
+        ["demo-1", "demo-3", "demo-77"].map(str::to_owned).to_vec();
+    script.settle("Two of three, and a name that nobody has", &mut world);
+    let mut world = rested(1);
+    world.cluster.spec.replace_members = vec!["demo-1".into()];
+    script.settle("The only one", &mut world);
+    let mut world = rested(3);
+    world.cluster.spec.replace_members = vec!["demo-2".into()];
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    world.cluster.spec.replace_members.clear();
+    script.settle(
+        "Thought better of it while the successor is a learner",
+        &mut world,
+    );
+    script.compare();
+}

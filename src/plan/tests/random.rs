@@ -27,7 +27,7 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
         return;
     };
     let down = world.nodes.values().filter(|n| !n.ready).count();
-    match rng.next_u64() % 13 {
+    match rng.next_u64() % 14 {
         0 | 1 if world.observe().descriptions.values().any(|d| d.leads) => {
             let voters: Vec<_> = world.members.iter().filter(|m| !m.learner).collect();
             let all = voters.iter().all(|m| world.lives(m));
@@ -61,6 +61,10 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
             if one_in(rng, 2) {
                 world.bad_inputs.insert(world.inputs.clone());
             }
+        }
+        12 => {
+            let named: Vec<_> = pick(rng, &pods).into_iter().collect();
+            world.cluster.spec.replace_members = named;
         }
         10 => world.status = EtcdClusterStatus::default(),
         11 => {
