@@ -1,5 +1,6 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
+mod demo;
 pub mod describe;
 pub mod generate;
 mod local;
@@ -30,6 +31,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         "local",
         "a cluster as processes of this machine, by the operator's own plan",
         local::run,
+    ),
+    (
+        "demo",
+        "the life of a cluster in a minute, on this machine",
+        demo::run,
     ),
     (
         "describe",

@@ -201,6 +201,8 @@ fn turned(new: &Condition, before: Option<&Condition>) -> Option<Severity> {
         ("Quorate", _) => before
             .filter(|before| before.status == "True")
             .map(|_| Severity::Warning),
+        // The steps that fill the places tell of themselves.
+        ("Degraded", "True") if new.reason == "TooFewMembers" => None,
         ("Degraded" | "Stalled", "True") => Some(Severity::Warning),
         ("Degraded" | "Stalled", "False") => before
             .filter(|before| before.status == "True")

@@ -3,6 +3,7 @@
 //! plan and the loop are those of Kubernetes; nothing is decided here.
 
 pub mod console;
+pub mod demo;
 pub mod home;
 pub mod platform;
 pub mod pods;

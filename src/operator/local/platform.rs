@@ -100,6 +100,45 @@ impl Local {
             .collect()
     }
 
+    /// Client URLs of the members that say that they serve, the leader first.
+    pub fn serving(&self) -> Vec<String> {
+        let Some(seen) = &self.seen else {
+            return vec![];
+        };
+        let ready = seen
+            .observed
+            .descriptions
+            .iter()
+            .filter(|(_, said)| said.ready);
+        let mut ready: Vec<_> = ready.collect();
+        ready.sort_by_key(|(_, said)| !said.leads);
+        let ports = |name: &String| self.home.state().ports.get(name).copied();
+        ready
+            .into_iter()
+            .filter_map(|(name, _)| ports(name))
+            .map(Ports::client_url)
+            .collect()
+    }
+
+    /// The last changes of the membership as the cluster itself has recorded them: kind and name.
+    pub async fn history(&self) -> Vec<(String, String)> {
+        let state = self.home.state();
+        let leader = self
+            .status
+            .leader
+            .as_ref()
+            .and_then(|leader| state.ports.get(leader));
+        let addresses = leader.map(|ports| ("leader".to_owned(), ports.peer_address()));
+        let (described, _) = self
+            .members
+            .describe(&addresses.into_iter().collect())
+            .await;
+        let changes = described
+            .into_values()
+            .flat_map(|said| said.description.changes);
+        changes.map(|change| (change.kind, change.name)).collect()
+    }
+
     /// Stops every process gracefully, the leader last.
     pub async fn stop(&mut self) {
         let leader = self.status.leader.clone();

@@ -14,8 +14,10 @@ use crate::crd::{EtcdCluster, MemberRole, ParseError, parse};
 use crate::operator::pass::{self, Rules};
 use crate::operator::queue::Ended;
 
-/// The longest wait between two passes: a kill or an edit is seen within it.
+/// The longest wait between two passes at rest: an edit of the file is seen within it.
 const WATCH: Duration = Duration::from_millis(500);
+/// The same while something is under way.
+const BUSY: Duration = Duration::from_millis(150);
 /// Pause after a failed pass.
 const FAILED: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,15 @@ pub enum Error {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -102,7 +113,9 @@ impl Runner {
         let entropy = uuid::Uuid::new_v4().simple().to_string();
         let ended = pass::run(&mut self.local, Rules::SHIPPED, &entropy).await;
         let wait = match ended {
-            Ended::After(wait_ms) => Duration::from_millis(wait_ms).min(WATCH),
+            Ended::After(wait_ms) => {
+                Duration::from_millis(wait_ms).min(if self.local.at_rest { WATCH } else { BUSY })
+            }
             Ended::Failed | Ended::Gone => FAILED,
         };
         let _ = tokio::time::timeout(wait, self.changed.notified()).await;

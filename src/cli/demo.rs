@@ -1,0 +1,61 @@
+//! `quorate demo`: the life of a cluster in a minute.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::operator::local::demo::{Ending, Story, tell};
+
+/// Tells the life of a cluster on this machine, in less than a minute: it grows by learners, is
+/// written to without pause, loses a member with its disk and heals, and has every member
+/// replaced one at a time. The exit code is 0 only if all of it held.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// Leave the cluster running at the end, until Ctrl-C.
+    #[arg(long)]
+    keep: bool,
+
+    /// Where data and logs are kept; by default a new directory that is removed at the end.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+
+    /// Where the search for free ports on 127.0.0.1 begins.
+    #[arg(long, default_value_t = 23790, value_parser = clap::value_parser!(u16).range(1024..=60000))]
+    base_port: u16,
+}
+
+/// Runs the subcommand.
+pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return super::refuse(&error),
+    };
+    let keep = arguments.keep || std::env::var_os("KEEP").is_some_and(|keep| keep == "1");
+    let temporary = std::env::temp_dir().join(format!("quorate-demo-{}", std::process::id()));
+    let given = arguments.dir.is_some();
+    let directory = arguments.dir.unwrap_or(temporary);
+    let story = Story {
+        directory: directory.clone(),
+        base_port: arguments.base_port,
+        keep,
+    };
+    let mut ending = Ending::Bad;
+    let code = super::block_on_main("quorate demo", async {
+        ending = tell(&story).await?;
+        Ok::<(), crate::operator::local::run::Error>(())
+    });
+    if ending == Ending::Good && !given {
+        // What is left of a good story is of no use to anybody.
+        let _ = std::fs::remove_dir_all(&directory);
+    } else {
+        println!("data and logs are in {}", directory.display());
+    }
+    match ending {
+        Ending::Good => code,
+        Ending::Bad => ExitCode::FAILURE,
+        Ending::Interrupted => ExitCode::from(130),
+    }
+}
