@@ -376,8 +376,9 @@ impl Shared {
             status.role = role(consensus.raft.role, learner);
             status.term = consensus.raft.term;
             status.leader = consensus.raft.leader.unwrap_or(0);
-            status.commit = consensus.raft.commit;
-            status.last_index = consensus.raft.last_index;
+            // Consensus is looked at once a tick: what was applied since was committed before.
+            status.commit = consensus.raft.commit.max(published.applied);
+            status.last_index = consensus.raft.last_index.max(published.applied);
         }
         Arc::new(status)
     }

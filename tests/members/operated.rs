@@ -185,6 +185,38 @@ async fn standbys_are_bootstrapped_added_promoted_and_removed() {
 }
 
 #[tokio::test]
+async fn a_member_removed_while_it_was_down_learns_of_it() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1", "demo-2"]);
+    for server in &mut servers {
+        server.start();
+    }
+    let said = servers[0].describes("a standby", |_| true).await;
+    servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    servers[0].serves("key").await;
+    let standby = servers[1].describes("a standby", |_| true).await;
+    let added = until("it is added", &servers[0], async || {
+        let leader = servers[0].operator().describe(true).await.ok()?;
+        let request = add(&servers[1], &standby, &leader);
+        servers[0].operator().add_learner(request).await.ok()
+    })
+    .await;
+    servers[1].holds("key", "1").await;
+    servers[1].kill();
+    let leader = servers[0].operator().describe(true).await.unwrap();
+    let removed = servers[0]
+        .operator()
+        .remove(fence(&leader), added.id)
+        .await
+        .unwrap();
+    assert!(removed.configuration_index > leader.configuration_index);
+    servers[1].start();
+    servers[1]
+        .describes("removed", |said| said.phase() == Phase::Removed)
+        .await;
+}
+
+#[tokio::test]
 async fn calls_without_the_key_are_refused_and_a_standby_survives_a_restart() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = standbys(home.path(), &["demo-1"]);

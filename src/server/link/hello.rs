@@ -178,7 +178,8 @@ impl Known {
                 let text = format!(
                     "member {id:x} ({name}) is bound to disk {bound} and speaks from disk \
                      {disk_uuid}: its data directory was lost or exchanged; remove the member and \
-                     add a new one with an empty data directory"
+                     add a new one with an empty data directory (where the cluster never formed: \
+                     empty every member's data directory)"
                 );
                 Err((Refusal::Disk, text))
             }

@@ -44,6 +44,7 @@ pub struct Guard {
 /// Why the server cannot start, with its exit code: the data directory, the peer port, the
 /// certificates, the operator's secret.
 pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
+    tell_of_panics(config);
     let listeners = config
         .listen_peer_urls
         .iter()
@@ -179,6 +180,24 @@ pub(super) async fn retire(site: &Site) -> u64 {
             site.shared.status().leader
         }
     }
+}
+
+/// A panic aborts the process where it ships: its words go into the termination message first.
+fn tell_of_panics(config: &Config) {
+    let Some(path) = config.termination_message_file.clone() else {
+        return;
+    };
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        before(info);
+        let stop = Stop {
+            code: exit::OTHER,
+            class: "panic",
+            message: info.to_string(),
+        };
+        // Nothing better can be done while a panic is told of.
+        let _ = std::fs::write(&path, stop.line());
+    }));
 }
 
 fn listen(url: &Endpoint) -> Result<(String, StdListener), Stop> {
