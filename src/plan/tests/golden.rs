@@ -623,3 +623,55 @@ fn members_are_replaced() {
     );
     script.compare();
 }
+
+#[test]
+fn guards_hold() {
+    let mut script = Script::new(
+        "guards",
+        "What is ready to be done waits while it would not be safe: a standby answers, a learner has caught up, a voter is too many, and another voter is sick.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 5;
+    while !world
+        .observe()
+        .descriptions
+        .values()
+        .any(|d| d.phase == Phase::Standby)
+    {
+        world.pass();
+    }
+    let node = world.pods["demo-3"].node.clone().expect("a node");
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    wait(&mut world, 5);
+    script.look("A standby answers and a voter is sick", &world);
+    world.nodes.get_mut(&node).expect("the node").ready = true;
+    wait(&mut world, 1);
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    world.pass();
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.cluster.spec.replicas = 4;
+    for _ in 0..5 {
+        world.tick();
+    }
+    script.look(
+        "A learner has caught up and a voter is sick: two of four would be no quorum",
+        &world,
+    );
+    world.nodes.get_mut(&node).expect("the node").ready = true;
+    world.settle(1000);
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.cluster.spec.replicas = 3;
+    wait(&mut world, 5);
+    script.look("Four voters are one too many: the sick one goes", &world);
+    let mut world = rested(2);
+    world.nodes.values_mut().for_each(|node| node.ready = true);
+    world.cluster.spec.replicas = 1;
+    world.unseen.insert("demo-1".into());
+    script.look(
+        "Two voters, one too many, and the leader is not seen",
+        &world,
+    );
+    script.compare();
+}

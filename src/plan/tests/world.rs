@@ -638,6 +638,8 @@ impl World {
     /// One pass: observe, plan, execute the first step, report; then a second passes.
     pub(super) fn pass(&mut self) -> Plan {
         let plan = plan(&self.observe());
+        let refused = plan.conditions.iter().any(|c| c.reason == "PlanRefused");
+        assert!(!refused, "the rules want what the lints refuse\n{plan}");
         if let Some(step) = plan.first() {
             self.execute(&step.action.clone());
         }
