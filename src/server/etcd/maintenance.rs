@@ -17,6 +17,8 @@ use crate::wire::etcd::{self, AlarmType, alarm_request::AlarmAction};
 const CLUSTER_LEVEL: &str = "3.7";
 /// The level of the stored data as `Status` shows it.
 pub(in crate::server) const STORAGE_VERSION: &str = "3.7.0";
+/// Size that even an empty store reports: etcdctl divides by it.
+const LEAST_SIZE: u64 = 4096;
 /// Bytes beside key and value that a put is taken to need: what must be left below the quota.
 const PUT_COST: u64 = 256;
 
@@ -192,7 +194,7 @@ impl Services {
     fn describe(&self) -> etcd::StatusResponse {
         let status = self.shared.member.status();
         let state = self.shared.member.published();
-        let size = i64::try_from(state.view.db_size()).unwrap_or(i64::MAX);
+        let size = i64::try_from(state.view.db_size().max(LEAST_SIZE)).unwrap_or(i64::MAX);
         let mut errors = Vec::new();
         if status.leader == 0 {
             errors.push(EtcdError::NoLeader.text().to_owned());
