@@ -68,12 +68,21 @@ spec:
 EOF
 }
 
+# run_pod NAME IMAGE ARGUMENT...: a pod that runs once, under the restricted security standard
+run_pod() {
+  local pod=$1 image=$2; shift 2
+  jq -n --arg pod "$pod" --arg image "$image" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
+    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: "RuntimeDefault"}},
+      containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "$@" |
+    kubectl -n "$ns" apply -f - >/dev/null
+}
+
 # etcdctl as a pod of its own, through the client Service: what any client in the cluster does
 etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
   local cluster=$1 pod; shift
   pod=etcdctl-$RANDOM$RANDOM
-  kubectl -n "$ns" run "$pod" --image="$etcdctl_image" --image-pull-policy=Never --restart=Never -- \
-    --endpoints="http://$cluster-client:2379" "$@" >/dev/null
+  run_pod "$pod" "$etcdctl_image" --endpoints="http://$cluster-client:2379" "$@"
   local until=$((SECONDS + 60)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
     [ $SECONDS -lt $until ] || die "pod $pod did not end"
@@ -86,8 +95,7 @@ etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
 }
 
 witness_start() { # witness_start CLUSTER NAME: a pod that writes until it is told to stop
-  kubectl -n "$ns" run "witness-$2" --image="$quorate_image" --image-pull-policy=Never --restart=Never -- \
-    witness --endpoints="http://$1-client:2379" --prefix="witness-$2/" --allow-failed="${3:-0}" >/dev/null
+  run_pod "witness-$2" "$quorate_image" witness --endpoints="http://$1-client:2379" --prefix="witness-$2/" --allow-failed="${3:-0}"
   eventually 60 "witness $2 writes" witness_writes "$1" "$2"
 }
 witness_writes() { [ -n "$(etcdctl_pod "$1" get "witness-$2/writes/" --prefix --limit=1 --keys-only)" ]; }

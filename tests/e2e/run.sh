@@ -7,7 +7,8 @@
 # Brings up the test cluster of tests/kubernetes, installs the operator by the Helm chart for the
 # first scenarios and by deploy/install.yaml for the rest, and leaves nothing behind. With
 # E2E_EXISTING=1 it uses the cluster of $KUBECONFIG, where the image $E2E_IMAGE and an etcdctl image
-# $E2E_ETCDCTL_IMAGE can be pulled; with E2E_KEEP=1 it leaves the test cluster up.
+# $E2E_ETCDCTL_IMAGE can be pulled; with E2E_KEEP=1 it leaves the test cluster up; with
+# E2E_NO_BUILD=1 it takes image and binaries as they are.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -29,11 +30,13 @@ down() { [ -n "${E2E_EXISTING:-}" ] || [ -n "${E2E_KEEP:-}" ] || tests/kubernete
 
 if [ -z "${E2E_EXISTING:-}" ]; then
   [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { echo "make e2e needs Linux and root, or E2E_EXISTING=1 and KUBECONFIG" >&2; exit 1; }
-  tests/kubernetes/packages.sh
-  tests/peers/build.sh
-  tests/kubernetes/build.sh
-  tests/kubernetes/quorate-image.sh
-  tests/kubernetes/install-yaml.sh --check
+  if [ -z "${E2E_NO_BUILD:-}" ]; then
+    tests/kubernetes/packages.sh
+    tests/peers/build.sh
+    tests/kubernetes/build.sh
+    tests/kubernetes/quorate-image.sh
+    tests/kubernetes/install-yaml.sh --check
+  fi
   export KUBECONFIG=$QUORATE_E2E_DIR/kubeconfig
   mkdir -p "$QUORATE_E2E_DIR/images"
   cp target/image/quorate.tar "$QUORATE_E2E_DIR/images/"
@@ -65,7 +68,7 @@ for name in "${scenarios[@]}"; do
   began=$SECONDS
   ns=e2e-$name
   kubectl create namespace "$ns" >/dev/null
-  kubectl label namespace "$ns" pod-security.kubernetes.io/enforce=baseline pod-security.kubernetes.io/warn=restricted >/dev/null
+  kubectl label namespace "$ns" pod-security.kubernetes.io/enforce=restricted >/dev/null
   # a shell of its own, because errexit does not hold inside of a condition
   if ns=$ns bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh"; then
     passed=$((passed + 1)); echo "=== $name passed in $((SECONDS - began)) s"

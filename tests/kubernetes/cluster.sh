@@ -169,6 +169,7 @@ clusterDNS: [$dns]
 clusterDomain: cluster.local
 containerRuntimeEndpoint: unix://$d/containerd.sock
 failSwapOn: false
+podLogsDir: $d/logs
 nodeStatusUpdateFrequency: 4s
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 100Mi, nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
