@@ -1,6 +1,6 @@
 //! Many seeds of the simulator, or one with its trace.
 //!
-//! `SEEDS` (20), `SEED_BASE` (1); `SEED=x` replays one; `TRACE=1` prints every step of it.
+//! `SEEDS` (20), `SEED_BASE` (1), `FAILURES` (3) after which to stop; `SEED=x` replays one; `TRACE=1` prints every step of it.
 //! `make sim SEEDS=n` runs it at release speed with every assertion on.
 
 use std::sync::Mutex;
@@ -21,6 +21,7 @@ fn seeds() {
         number("SEEDS").unwrap_or(20),
         number("SEED_BASE").unwrap_or(1),
     );
+    let most = usize::try_from(number("FAILURES").unwrap_or(3)).expect("a small number");
     let next = AtomicU64::new(base);
     let sum = Mutex::new(Counters::default());
     let failures = Mutex::new(Vec::new());
@@ -32,7 +33,7 @@ fn seeds() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= base + seeds || failures.lock().expect("unpoisoned").len() >= 3 {
+                    if seed >= base + seeds || failures.lock().expect("unpoisoned").len() >= most {
                         break;
                     }
                     match run(seed, Options::default()) {

@@ -41,6 +41,12 @@ counters! {
     crashes: "crashes",
     /// Crashes in the middle of a write.
     torn_writes: "writes cut short by a crash",
+    /// Torn tails that a start found and cut.
+    torn_tails: "torn tails cut at a start",
+    /// Disks that stopped in the middle of some operation.
+    stopped_disks: "disks that stopped in the middle of an operation",
+    /// Syncs that failed and ended the process.
+    failed_syncs: "failed syncs",
     /// Disks that were lost for good.
     lost_disks: "disks lost for good",
     /// Cuts of a link, one way or both ways.

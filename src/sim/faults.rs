@@ -8,6 +8,7 @@ use crate::store::{Command, Compact, Operation};
 
 use super::clock::{MILLISECOND, SECOND};
 use super::network::{HostId, Weather};
+use super::oracles::Violation;
 use super::world::{Event, Step, World, broken};
 
 impl World {
@@ -18,7 +19,7 @@ impl World {
             .random_range(50 * MILLISECOND..900 * MILLISECOND);
         self.agenda.after(pause, Event::Fault);
         let now = self.agenda.now();
-        match self.random.random_range(0..12) {
+        match self.random.random_range(0..14) {
             0..=2 => match self.any_running() {
                 Some(host) => self.crash(host)?,
                 None => self
@@ -31,18 +32,15 @@ impl World {
             6 | 7 => self.network.restore_all(),
             8 => self.network.weather = Weather::draw(&mut self.random),
             9 | 10 => self.hand_over()?,
-            _ => self.compact()?,
+            11 => self.compact()?,
+            _ => self.arm_disk(),
         }
         Ok(())
     }
 
     /// Kills a process; what it had not synced is lost in whole, in part, or not at all.
     pub(super) fn crash(&mut self, host: HostId) -> Step {
-        let keep = match self.random.random_range(0..3) {
-            0 => Keep::Nothing,
-            1 => Keep::Everything,
-            _ => Keep::Seeded(self.random.random()),
-        };
+        let keep = self.draw_keep();
         let fate = self.random.random_range(0..3);
         let lying_syncs = self.options.lying_disks;
         if let Some(process) = &mut self.hosts[host].process
@@ -54,7 +52,9 @@ impl World {
                 // It ended, and nobody was told.
                 1 => {
                     let written = process.write();
-                    written.map_err(|error| broken("writing the log", error))?;
+                    if !self.hosts[host].disk.tripped() {
+                        written.map_err(|error| broken("writing the log", error))?;
+                    }
                 }
                 // It was cut short.
                 _ => {
@@ -80,6 +80,83 @@ impl World {
         let back = self.random.random_range(20 * MILLISECOND..4 * SECOND);
         self.agenda.after(back, Event::Restart(host));
         Ok(())
+    }
+
+    /// A disk will stop, or fail a sync, at some operation to come: in the middle of a batch, of a
+    /// checkpoint, of a change of segments or of an installation.
+    fn arm_disk(&mut self) {
+        let Some(host) = self.any_running() else {
+            return;
+        };
+        let at = Some(self.random.random_range(1..12));
+        let mut faults = Faults {
+            lying_syncs: self.options.lying_disks,
+            ..Faults::default()
+        };
+        match self.random.random_range(0..3) {
+            0 => faults.stop_at_sync = at,
+            1 => faults.stop_at_write = at,
+            _ => faults.fail_sync = at,
+        }
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("the disk of host {host}: {faults:?}"));
+        self.hosts[host].disk.set_faults(faults);
+    }
+
+    /// What came of an operation on the disk. If it failed because the disk was made to fail,
+    /// the process ends, and `None` is what the caller gets.
+    pub(super) fn unless_disk_failed<T>(
+        &mut self,
+        host: HostId,
+        what: &str,
+        result: Result<T, impl std::fmt::Display>,
+    ) -> Result<Option<T>, Violation> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if self.hosts[host].disk.tripped() => {
+                let now = self.agenda.now();
+                self.trace
+                    .note(now, format_args!("host {host}: {what}: {error}"));
+                self.end_by_disk(host);
+                Ok(None)
+            }
+            Err(error) => Err(broken(what, error)),
+        }
+    }
+
+    /// A process ends because of its disk. After a failed sync the machine stays up, so the next
+    /// process reads what may never have reached the disk.
+    fn end_by_disk(&mut self, host: HostId) {
+        self.hosts[host].process = None;
+        if self.hosts[host].disk.stopped() {
+            let keep = self.draw_keep();
+            self.hosts[host].disk.crash(keep);
+            self.counters.stopped_disks += 1;
+        } else {
+            self.hosts[host].disk.crash_process();
+            self.counters.failed_syncs += 1;
+        }
+        let back = self.random.random_range(20 * MILLISECOND..2 * SECOND);
+        self.agenda.after(back, Event::Restart(host));
+    }
+
+    /// The disk fails no more.
+    pub(super) fn mend_disk(&mut self, host: HostId) {
+        if !self.hosts[host].disk.tripped() {
+            self.hosts[host].disk.set_faults(Faults {
+                lying_syncs: self.options.lying_disks,
+                ..Faults::default()
+            });
+        }
+    }
+
+    fn draw_keep(&mut self) -> Keep {
+        match self.random.random_range(0..3) {
+            0 => Keep::Nothing,
+            1 => Keep::Everything,
+            _ => Keep::Seeded(self.random.random()),
+        }
     }
 
     /// A server comes back, unless its disk is gone or it was started already.

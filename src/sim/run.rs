@@ -113,6 +113,7 @@ fn calm_down(world: &mut World) -> Result<(), Violation> {
     let now: Micros = world.agenda.now();
     world.trace.note(now, format_args!("faults stop"));
     for host in 0..world.hosts.len() {
+        world.mend_disk(host);
         world.restart(host)?;
     }
     Ok(())

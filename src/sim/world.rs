@@ -229,6 +229,7 @@ impl World {
         let Some(process) = &self.hosts[host].process else {
             return Ok(());
         };
+        self.counters.torn_tails += u64::from(process.log.was_torn());
         self.logs.recovered(host, &process.log.shape())?;
         let index = process.machine.index();
         if index > 0 {
@@ -314,6 +315,9 @@ impl World {
         };
         process.member.handle(now_ms, input, &mut effects);
         for effect in effects {
+            if self.hosts[host].process.is_none() {
+                break; // its disk failed meanwhile
+            }
             self.carry_out(host, effect)?;
         }
         Ok(())
@@ -357,7 +361,7 @@ impl World {
             Effect::DropLog { before } => {
                 if let Some(process) = &mut self.hosts[host].process {
                     let dropped = process.log.drop_before(before);
-                    dropped.map_err(|error| broken("dropping the log", error))?;
+                    self.unless_disk_failed(host, "dropping the log", dropped)?;
                 }
             }
             Effect::ReadReady { ids, .. } => self.answer_reads(host, &ids)?,
@@ -476,10 +480,10 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let batch = process
-            .write()
-            .map_err(|error| broken("writing the log", error))?;
-        let Some(batch) = batch else { return Ok(()) };
+        let written = process.write();
+        let Some(Some(batch)) = self.unless_disk_failed(host, "writing the log", written)? else {
+            return Ok(());
+        };
         self.logs.wrote(host, &batch.entries)?;
         self.feed(host, Input::Persisted(batch.number))
     }
@@ -573,9 +577,12 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let info: Option<CheckpointInfo> = process
-            .write_checkpoint()
-            .map_err(|error| broken("checkpoint", error))?;
+        let written = process.write_checkpoint();
+        let info: Option<CheckpointInfo> =
+            match self.unless_disk_failed(host, "checkpoint", written)? {
+                Some(info) => info,
+                None => return Ok(()),
+            };
         self.counters.checkpoints += 1;
         self.feed(host, Input::CheckpointDone(info))
     }
@@ -656,8 +663,10 @@ impl World {
             return Ok(());
         };
         let received = process.receive_checkpoint(position, meta, chunks);
-        let (checkpoint, meta) =
-            received.map_err(|error| broken("receiving a checkpoint", error))?;
+        let received = self.unless_disk_failed(host, "receiving a checkpoint", received)?;
+        let Some((checkpoint, meta)) = received else {
+            return Ok(());
+        };
         let from = self.hosts[sender].member.unwrap_or_default();
         let input = Input::SnapshotReceived {
             from,
@@ -672,9 +681,11 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        process
-            .install(meta)
-            .map_err(|error| broken("installing a checkpoint", error))?;
+        let installed = process.install(meta);
+        let installed = self.unless_disk_failed(host, "installing a checkpoint", installed)?;
+        let (Some(()), Some(process)) = (installed, &mut self.hosts[host].process) else {
+            return Ok(());
+        };
         self.logs.reset(host, (meta.index, meta.term));
         self.states
             .stands(host, meta.index, process.machine.hash())?;

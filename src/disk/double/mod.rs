@@ -69,6 +69,8 @@ struct State {
     faults: Faults,
     counts: Counts,
     stopped: bool,
+    /// A stop or a failed sync has happened since the faults were set.
+    tripped: bool,
     locked: bool,
     /// Bumped at each crash: handles of the dead process stay dead.
     life: u64,
@@ -85,6 +87,7 @@ impl MemoryDisk {
         let mut state = self.state();
         state.faults = faults;
         state.counts = Counts::default();
+        state.tripped = false;
     }
 
     /// Operations since the faults were last set.
@@ -95,6 +98,11 @@ impl MemoryDisk {
     /// Whether a stop point was reached.
     pub fn stopped(&self) -> bool {
         self.state().stopped
+    }
+
+    /// Whether a fault that was set has struck: a stop, or a failed sync.
+    pub fn tripped(&self) -> bool {
+        self.state().tripped
     }
 
     /// Loses power, or just the process: what was not synced survives as `keep` says, open
@@ -129,6 +137,7 @@ impl MemoryDisk {
         };
         state.counts = Counts::default();
         state.stopped = false;
+        state.tripped = false;
         state.locked = false;
         state.life += 1;
     }
@@ -141,6 +150,7 @@ impl MemoryDisk {
             faults: state.faults.clone(),
             counts: state.counts,
             stopped: state.stopped,
+            tripped: state.tripped,
             locked: false,
             life: 0,
         };
@@ -207,6 +217,7 @@ impl State {
         self.counts.writes += 1;
         let last = self.faults.stop_at_write == Some(self.counts.writes);
         self.stopped |= last;
+        self.tripped |= last;
         Ok(last)
     }
 
@@ -221,12 +232,14 @@ impl State {
         self.counts.syncs += 1;
         if self.faults.stop_at_sync == Some(self.counts.syncs) {
             self.stopped = true;
+            self.tripped = true;
             return Err(stopped());
         }
         if self.faults.lying_syncs {
             return Ok(());
         }
         let fails = self.faults.fail_sync == Some(self.counts.syncs);
+        self.tripped |= fails;
         act(&mut self.image, !fails);
         if fails {
             Err(io::Error::other("injected sync failure"))
