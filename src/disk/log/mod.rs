@@ -163,13 +163,14 @@ impl Log {
             term: index.shape.last_term(),
         };
         let old = heads.pop();
+        let sequence = old.map_or(1, |old| old.sequence + 1);
         let head = Head {
-            sequence: old.map_or(1, |old| old.sequence + 1),
+            sequence,
             disk_uuid: uuid,
             first_batch: old.map_or(next_batch, |old| old.first_batch),
             hard_state: old.map_or(hard_state, |old| old.hard_state),
             before: old.map_or(end, |old| old.before),
-            reset: old.is_some_and(|old| old.reset),
+            oldest: heads.first().map_or(sequence, |head| head.sequence),
         };
         let mut bytes = Vec::new();
         let mut moved = Vec::new();
@@ -277,13 +278,18 @@ impl Log {
 
     /// Goes on in a new segment that begins with `batch` (or with nothing, at a reset).
     fn roll(&mut self, batch: &Batch, reset: bool) -> Result<BatchRef> {
+        let sequence = self.active.sequence + 1;
+        let oldest = match self.heads.first() {
+            Some(head) if !reset => head.sequence,
+            _ => sequence,
+        };
         let head = Head {
-            sequence: self.active.sequence + 1,
+            sequence,
             disk_uuid: self.uuid,
             first_batch: batch.number,
             hard_state: self.hard_state,
             before: batch.before,
-            reset,
+            oldest,
         };
         let bytes = if reset {
             Vec::new()

@@ -22,7 +22,7 @@ pub(crate) struct Scan {
     pub(crate) next_batch: u64,
     /// The batches of the last segment.
     pub(crate) last: Vec<Batch>,
-    /// Segments that a reset made void and a crash left behind.
+    /// Segments that do not count any more and that a crash left behind.
     pub(crate) void: Vec<Head>,
     /// Whether a torn batch was cut.
     pub(crate) torn: bool,
@@ -57,8 +57,14 @@ pub(crate) fn scan(disk: &Arc<dyn Disk>, uuid: &[u8; 16]) -> Result<Option<Scan>
         let head = segment::read_head(&**disk, &*file, uuid, sequence)?;
         opened.push((head, file));
     }
-    // What lies before a reset is void; a crash may have left it.
-    let start = opened.iter().rposition(|(head, _)| head.reset).unwrap_or(0);
+    // What was dropped, or lies before a reset, is void; a crash may have left it or brought it
+    // back.
+    let oldest = opened
+        .iter()
+        .map(|(head, _)| head.oldest)
+        .max()
+        .unwrap_or(0);
+    let start = opened.partition_point(|(head, _)| head.sequence < oldest);
     let void = opened[..start].iter().map(|(head, _)| *head).collect();
     let opened = &opened[start..];
     let Some((first, _)) = opened.first() else {

@@ -14,8 +14,7 @@ use crate::raft::HardState;
 pub(crate) const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"QUORSEGM";
 /// Bytes of a head that its checksum covers, after magic, format and checksum.
-const FIELDS: usize = 8 + 16 + 8 * 6 + 4;
-const FLAG_RESET: u32 = 1;
+const FIELDS: usize = 8 + 16 + 8 * 7;
 const ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
 /// The first sector of a segment.
@@ -29,8 +28,10 @@ pub(crate) struct Head {
     pub(crate) hard_state: HardState,
     /// Entry before the first record.
     pub(crate) before: Position,
-    /// The log begins anew here, after an installed snapshot: earlier segments are void.
-    pub(crate) reset: bool,
+    /// Sequence of the oldest segment that counted when this one began. Earlier ones are void:
+    /// dropped, or replaced by an installed snapshot. A name whose removal never reached the disk
+    /// may come back, and must not be taken for a log with a hole.
+    pub(crate) oldest: u64,
 }
 
 impl Head {
@@ -55,11 +56,11 @@ impl Head {
             state.commit,
             self.before.index,
             self.before.term,
+            self.oldest,
         ];
         for number in numbers {
             fields.extend_from_slice(&number.to_le_bytes());
         }
-        fields.extend_from_slice(&if self.reset { FLAG_RESET } else { 0 }.to_le_bytes());
         let mut sector = Vec::with_capacity(SECTOR);
         sector.extend_from_slice(&MAGIC);
         sector.extend_from_slice(&FORMAT.to_le_bytes());
@@ -162,7 +163,7 @@ fn parse_fields(mut cursor: Cursor<'_>) -> Option<Head> {
             index: cursor.u64()?,
             term: cursor.u64()?,
         },
-        reset: cursor.u32()? & FLAG_RESET != 0,
+        oldest: cursor.u64()?,
     })
 }
 
