@@ -42,6 +42,7 @@ impl World {
             self.churn.target = self.random.random_range(1..=7);
         }
         self.start_newcomer()?;
+        self.clear_away();
         let voters: Vec<MemberId> = self.membership.voters().map(|member| member.id).collect();
         let learner = self.membership.learners().map(|member| member.id).next();
         if let Some(dead) = voters.iter().copied().find(|id| self.is_lost(*id)) {
@@ -101,6 +102,28 @@ impl World {
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("host {host} loses its disk for good"));
+    }
+
+    /// The server of a removed member is deleted with its disk, some time after the removal was
+    /// seen; so nobody may count on its vote any more.
+    fn clear_away(&mut self) {
+        if !self.random.random_bool(0.3) {
+            return;
+        }
+        let gone = self.hosts.iter().find(|host| {
+            let removed = host.member.is_some_and(|id| self.membership.is_removed(id));
+            removed && !host.lost
+        });
+        let Some(host) = gone.map(|host| host.id) else {
+            return;
+        };
+        self.hosts[host].process = None;
+        self.hosts[host].lost = true;
+        self.hosts[host].disk.crash(Keep::Nothing);
+        self.counters.cleared += 1;
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("host {host} was removed and is deleted"));
     }
 
     /// Asks for another learner, on a new host with an empty disk.

@@ -59,7 +59,13 @@ impl Client {
     ) -> (Bytes, Option<Bytes>, Command) {
         self.written += 1;
         let key = any_key(random);
-        let value = Bytes::from(format!("client {number} write {}", self.written));
+        let mut value = format!("client {number} write {}", self.written).into_bytes();
+        if random.random_bool(0.2) {
+            // Long enough for batches of several sectors, and of zeros, which must not look like
+            // sectors that were never written.
+            value.resize(value.len() + random.random_range(0..3_000), 0);
+        }
+        let value = Bytes::from(value);
         match random.random_range(0..10) {
             0 => (key.clone(), None, delete(key)),
             1 | 2 => (key.clone(), Some(value.clone()), transaction(key, value)),

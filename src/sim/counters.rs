@@ -49,6 +49,8 @@ counters! {
     failed_syncs: "failed syncs",
     /// Disks that were lost for good.
     lost_disks: "disks lost for good",
+    /// Servers of removed members that were deleted with their disks.
+    cleared: "removed servers deleted",
     /// Cuts of a link, one way or both ways.
     cuts: "links cut",
     /// Messages that the network dropped.
