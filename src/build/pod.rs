@@ -221,7 +221,10 @@ fn requirements(resources: &Resources) -> Option<ResourceRequirements> {
         (!from.is_empty()).then(|| map.collect())
     };
     let (requests, limits) = (map(&resources.requests), map(&resources.limits));
-    (requests.is_some() || limits.is_some()).then(|| ResourceRequirements {
+    if requests.is_none() && limits.is_none() {
+        return None;
+    }
+    Some(ResourceRequirements {
         requests,
         limits,
         claims: None,

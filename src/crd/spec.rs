@@ -1,5 +1,8 @@
 //! What the user asks for: the `EtcdCluster` resource. Every field has an effect.
 
+// The derive makes a public copy of the spec for its schema.
+#![allow(unreachable_pub)]
+
 use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};

@@ -173,7 +173,7 @@ impl Facts<'_> {
             "I3: it has not caught up",
         )?;
         refuse(
-            voters > 1 && healthy < (voters + 1) / 2 + 1,
+            voters > 1 && healthy < voters.div_ceil(2) + 1,
             "I3: too few healthy voters",
         )
     }

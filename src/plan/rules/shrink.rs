@@ -29,9 +29,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         }
     }
     let members = s.voters.len() + s.learners.len();
-    let ours = s.learners.iter().filter(|(_, seat)| seat.ours);
+    let mut ours = s.learners.iter().filter(|(_, seat)| seat.ours);
     if members > s.goal()
-        && let Some((name, seat)) = ours.last()
+        && let Some((name, seat)) = ours.next_back()
     {
         let action = Action::Remove {
             member: name.clone(),
