@@ -165,7 +165,7 @@ impl Local {
             let ports = self.home.ports(&pod.member).map_err(broken)?;
             addresses.insert(pod.member.clone(), ports.peer_address());
         }
-        let (described, _) = self.members.describe(&addresses).await;
+        let (described, silent) = self.members.describe(&addresses).await;
         let state = self.home.state();
         let now_ms = now_ms();
         let observed = Observed {
@@ -194,7 +194,7 @@ impl Local {
                 .map(|pod| {
                     (
                         pod.member.clone(),
-                        pod_facts(pod, described.get(&pod.member)),
+                        pod_facts(pod, described.get(&pod.member), silent.get(&pod.member)),
                     )
                 })
                 .collect(),
@@ -500,12 +500,13 @@ fn set_facts(set: &SetRecord) -> SetFacts {
     }
 }
 
-fn pod_facts(pod: &PodView, said: Option<&Described>) -> PodFacts {
+/// `silent` is why its server gave no description.
+fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -> PodFacts {
     let process = pod.process.as_ref();
     let started = process.and_then(|process| process.pid);
     let waiting = match process {
         None => Some("its volume claim is missing".to_owned()),
-        Some(process) => process.start_error.clone(),
+        Some(process) => process.start_error.clone().or_else(|| silent.cloned()),
     };
     let last_exit = process
         .and_then(|process| process.last_end.as_ref())
