@@ -148,7 +148,9 @@ impl Site {
             .unwrap_or_default()
     }
 
-    /// Links to every other member of the membership that was applied last.
+    /// Links to every other member of the membership that was applied last. One that does not know
+    /// this member yet is older than its joining: the leader of today may not be in it, and without
+    /// a link no answer reaches that leader, so nothing is dropped until the log has caught up.
     fn link_members(self: &Arc<Self>) {
         let published = self.shared.published.borrow().clone();
         let own = self.who().member_id;
@@ -156,7 +158,15 @@ impl Site {
         let peers = members
             .filter(|member| member.id != own)
             .map(|member| peer(member.id, &member.peer_urls));
-        self.link(peers.collect());
+        let mut peers: Vec<Peer> = peers.collect();
+        if !published.membership.members.contains_key(&own) {
+            let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+            let told = links.values().map(|(peer, _)| peer.clone());
+            let unknown = |told: &Peer| !peers.iter().any(|peer| peer.id == told.id);
+            let told: Vec<Peer> = told.filter(unknown).collect();
+            peers.extend(told);
+        }
+        self.link(peers);
     }
 }
 
