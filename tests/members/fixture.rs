@@ -1,9 +1,9 @@
 //! Servers as processes on loopback, for tests that kill, stop and starve them.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate::server::member_client::MemberClient;
@@ -23,26 +23,32 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) data: PathBuf,
-    pub(crate) client_port: u16,
-    pub(crate) peer_port: u16,
+    pub(crate) address: String,
     pub(crate) arguments: Vec<String>,
     log: PathBuf,
     child: Option<Child>,
 }
 
-/// A port that was free a moment ago.
-pub(crate) fn port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("bound").port()
+/// An address of the loopback network that nobody else uses: ports need no luck then.
+pub(crate) fn address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let low = process % 50_000;
+    format!(
+        "127.{}.{}.{}",
+        20 + low / 250,
+        1 + low % 250,
+        1 + next % 250
+    )
 }
 
 impl Server {
     /// A server that is not started yet; arguments that tie it to a cluster come later.
     pub(crate) fn new(home: &Path, name: &str) -> Server {
-        let (client_port, peer_port) = (port(), port());
+        let address = address();
         let data = home.join(name);
-        let client = format!("http://127.0.0.1:{client_port}");
-        let peer = format!("http://127.0.0.1:{peer_port}");
+        let client = format!("http://{address}:2379");
+        let peer = format!("http://{address}:2380");
         let arguments = vec![
             "server".to_owned(),
             format!("--name={name}"),
@@ -58,8 +64,7 @@ impl Server {
         Server {
             name: name.to_owned(),
             data,
-            client_port,
-            peer_port,
+            address,
             arguments,
             log: home.join(format!("{name}.log")),
             child: None,
@@ -67,7 +72,7 @@ impl Server {
     }
 
     pub(crate) fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.peer_port)
+        format!("http://{}:2380", self.address)
     }
 
     pub(crate) fn start(&mut self) {
@@ -123,7 +128,7 @@ impl Server {
     }
 
     pub(crate) fn channel(&self) -> Channel {
-        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.client_port))
+        Endpoint::from_shared(format!("http://{}:2379", self.address))
             .expect("a URL")
             .timeout(Duration::from_secs(10))
             .connect_lazy()
@@ -138,7 +143,7 @@ impl Server {
     }
 
     pub(crate) fn operator(&self) -> MemberClient {
-        let address = format!("127.0.0.1:{}", self.peer_port);
+        let address = format!("{}:2380", self.address);
         let key = Key::new(SECRET.as_bytes());
         MemberClient::new(&address, key, Duration::from_secs(10)).expect("an address")
     }

@@ -17,7 +17,7 @@ fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
     let mut servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
     let from: Vec<String> = servers
         .iter()
-        .map(|server| format!("127.0.0.1:{}", server.peer_port))
+        .map(|server| format!("{}:2380", server.address))
         .collect();
     for server in &mut servers {
         server.arguments.extend([
@@ -222,7 +222,7 @@ async fn calls_without_the_key_are_refused_and_a_standby_survives_a_restart() {
     let mut servers = standbys(home.path(), &["demo-1"]);
     servers[0].start();
     let said = servers[0].describes("a standby", |_| true).await;
-    let address = format!("127.0.0.1:{}", servers[0].peer_port);
+    let address = format!("{}:2380", servers[0].address);
     let stranger = Key::new(b"ffffffffffffffffffffffffffffffff");
     let patience = super::fixture::PATIENCE;
     let mut stranger = MemberClient::new(&address, stranger, patience).unwrap();

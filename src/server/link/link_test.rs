@@ -159,17 +159,17 @@ async fn messages_arrive_in_order_with_their_sender() {
         id: 1,
         urls: vec![url],
     };
-    let outbound = outbound::start::<Listed>(peer, dialler(), two);
+    let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     // What is sent before the link stands may be dropped, so the first is repeated.
     loop {
-        outbound.send(listed(u64::MAX));
+        let _ = outbound.send(listed(u64::MAX));
         let wait = tokio::time::timeout(Duration::from_millis(10), received.recv());
         if let Ok(Some(_)) = wait.await {
             break;
         }
     }
     for id in 1..1000 {
-        assert!(outbound.send(listed(id)));
+        assert!(outbound.send(listed(id)).is_ok());
     }
     let mut next = 1;
     while next < 1000 {
@@ -183,6 +183,22 @@ async fn messages_arrive_in_order_with_their_sender() {
 }
 
 #[tokio::test]
+async fn without_a_link_a_message_is_given_back() {
+    let (two, _i2, _r2) = member(2);
+    let nobody = Endpoint {
+        tls: false,
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+    };
+    let peer = Peer {
+        id: 1,
+        urls: vec![nobody],
+    };
+    let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    assert_eq!(outbound.send(listed(5)), Err(listed(5)));
+}
+
+#[tokio::test]
 async fn a_removed_member_hears_of_it() {
     let (one, _i1, _r1) = member(1);
     one.known.lock().expect("free").tombstones.insert(2);
@@ -192,7 +208,7 @@ async fn a_removed_member_hears_of_it() {
         id: 1,
         urls: vec![url],
     };
-    let _outbound = outbound::start::<Listed>(peer, dialler(), two);
+    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let reason = removals.recv().await.expect("told");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
 }

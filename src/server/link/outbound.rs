@@ -1,11 +1,11 @@
 //! The sending end of a link: one task a peer, which dials again whenever the link breaks.
 //!
-//! What cannot be sent is dropped, never kept: Raft sends again what still matters. An empty
+//! What cannot be sent is given back, never kept: Raft sends again what still matters. An empty
 //! frame a second from either side tells a dead connection from a silent one.
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -35,18 +35,23 @@ const BACK_OFF_MOST: Duration = Duration::from_secs(1);
 pub(crate) struct Outbound<M> {
     sender: mpsc::UnboundedSender<M>,
     waiting: Arc<AtomicUsize>,
+    linked: Arc<AtomicBool>,
 }
 
+/// Takes back a message of which no byte was sent.
+pub(crate) type Unsent<M> = Arc<dyn Fn(u64, M) + Send + Sync>;
+
 impl<M: Message> Outbound<M> {
-    /// Hands over a message; false when too much waits already and it was dropped.
-    pub(crate) fn send(&self, message: M) -> bool {
+    /// Hands over a message, or gives it back when there is no link or too much waits already.
+    pub(crate) fn send(&self, message: M) -> Result<(), M> {
         let bytes = message.encoded_len();
         let waiting = self.waiting.load(Ordering::Relaxed);
-        if waiting > 0 && waiting + bytes > QUEUE_BYTES {
-            return false;
+        let full = waiting > 0 && waiting + bytes > QUEUE_BYTES;
+        if full || !self.linked.load(Ordering::Relaxed) {
+            return Err(message);
         }
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
-        self.sender.send(message).is_ok()
+        self.sender.send(message).map_err(|unsent| unsent.0)
     }
 }
 
@@ -79,19 +84,27 @@ pub(crate) fn start<M: Message + Send + 'static>(
     peer: Peer,
     dialler: Arc<Dialler>,
     listener: Arc<dyn Listener>,
+    unsent: Unsent<M>,
 ) -> Outbound<M> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
+    let linked = Arc::new(AtomicBool::new(false));
     let task = Task {
         peer,
         dialler,
         listener,
         receiver,
         waiting: Arc::clone(&waiting),
+        linked: Arc::clone(&linked),
+        unsent,
         complaint: String::new(),
     };
     tokio::spawn(task.run());
-    Outbound { sender, waiting }
+    Outbound {
+        sender,
+        waiting,
+        linked,
+    }
 }
 
 struct Task<M> {
@@ -100,6 +113,8 @@ struct Task<M> {
     listener: Arc<dyn Listener>,
     receiver: mpsc::UnboundedReceiver<M>,
     waiting: Arc<AtomicUsize>,
+    linked: Arc<AtomicBool>,
+    unsent: Unsent<M>,
     /// The last thing that went wrong, so that it is logged once.
     complaint: String,
 }
@@ -116,8 +131,10 @@ impl<M: Message + Send + 'static> Task<M> {
                     tracing::info!(peer = %self.name(), url = %endpoint.authority(), "linked to peer");
                     self.complaint.clear();
                     pause = BACK_OFF_LEAST;
-                    self.drop_waiting();
-                    match self.pump(io).await {
+                    self.linked.store(true, Ordering::Relaxed);
+                    let ended = self.pump(io).await;
+                    self.linked.store(false, Ordering::Relaxed);
+                    match ended {
                         Ok(()) => return,
                         Err(error) => self.complain(&format!("link broke: {error}")),
                     }
@@ -135,7 +152,7 @@ impl<M: Message + Send + 'static> Task<M> {
                 }
             }
             self.listener.unreachable(self.peer.id);
-            self.drop_waiting();
+            self.give_back();
             sleep(pause).await;
             pause = (pause * 2).min(BACK_OFF_MOST);
         }
@@ -197,10 +214,12 @@ impl<M: Message + Send + 'static> Task<M> {
         }
     }
 
-    fn drop_waiting(&mut self) {
+    /// What waits was never sent: whoever sent it may know something better.
+    fn give_back(&mut self) {
         while let Ok(message) = self.receiver.try_recv() {
             self.waiting
                 .fetch_sub(message.encoded_len(), Ordering::Relaxed);
+            (self.unsent)(self.peer.id, message);
         }
     }
 

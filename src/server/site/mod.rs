@@ -28,7 +28,7 @@ use super::link::outbound::{self, Listener, Outbound, Peer};
 use super::shared::{Shared, Who};
 use super::url::Endpoint;
 use crate::disk::{self, Checkpoints, DataDirectory, Identity};
-use crate::node::{Input, PeerMessage};
+use crate::node::{Fate, FateKind, Fates, Input, PeerBody, PeerMessage, RequestId, TryAgain};
 
 /// What happens to the server as a whole.
 #[derive(Debug)]
@@ -134,9 +134,39 @@ impl Site {
             }
             let listener = Arc::clone(self) as Arc<dyn Listener>;
             let dialler = Arc::clone(&self.dialler);
-            let outbound = outbound::start(peer.clone(), dialler, listener);
+            let sender = Arc::downgrade(self);
+            let unsent = Arc::new(move |to: u64, message: PeerMessage| {
+                if let Some(site) = sender.upgrade() {
+                    site.unsent(to, message);
+                }
+            });
+            let outbound = outbound::start(peer.clone(), dialler, listener, unsent);
             links.insert(peer.id, (peer, outbound));
         }
+    }
+
+    /// A message of which no byte went out. What was on its way to a leader is certain to have
+    /// left no trace there, so it may be tried again instead of waiting in vain.
+    fn unsent(&self, to: u64, message: PeerMessage) {
+        let requests: Vec<RequestId> = match message.body {
+            Some(PeerBody::Forward(forward)) => {
+                let proposals = forward.proposals.into_iter();
+                proposals.map(|proposal| proposal.request).collect()
+            }
+            Some(PeerBody::Change(change)) => vec![change.request],
+            _ => return,
+        };
+        let fates = requests.into_iter().map(|request| Fate {
+            request,
+            kind: Some(FateKind::TryAgain(TryAgain {})),
+        });
+        let fates = Fates {
+            fates: fates.collect(),
+        };
+        self.shared.report(Input::Peer {
+            from: to,
+            message: PeerBody::Fates(fates).into(),
+        });
     }
 
     /// Where a peer is.
@@ -247,7 +277,18 @@ impl Outside for WayOut {
             return false;
         };
         let links = site.links.read().unwrap_or_else(PoisonError::into_inner);
-        links.get(&to).is_some_and(|(_, link)| link.send(message))
+        let unsent = match links.get(&to) {
+            Some((_, link)) => link.send(message).err(),
+            None => Some(message),
+        };
+        drop(links);
+        match unsent {
+            Some(message) => {
+                site.unsent(to, message);
+                false
+            }
+            None => true,
+        }
     }
 
     fn send_checkpoint(&self, to: u64, term: u64, index: u64) {
