@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{oneshot, watch};
 
+use super::metrics::CoreMetrics;
 use super::shared::{Carried, Done, Event, Forget, Shared};
 use crate::node::{
     Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
@@ -315,6 +316,11 @@ impl MemberHandle {
     /// Consensus as this member sees it.
     pub fn status(&self) -> Arc<Status> {
         self.shared.status()
+    }
+
+    /// What the core threads measure.
+    pub fn metrics(&self) -> &CoreMetrics {
+        &self.shared.metrics
     }
 
     /// Liveness: each core thread has made progress within 30 s.

@@ -200,6 +200,7 @@ async fn version() -> Response {
 async fn metrics(State(services): State<Services>) -> Response {
     let mut text = Text::default();
     write_member(&mut text, &services);
+    services.member().metrics().write(&mut text);
     services.metrics().write(&mut text);
     write_process(&mut text);
     let kind = [(

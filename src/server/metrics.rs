@@ -260,6 +260,40 @@ impl Histogram {
     }
 }
 
+/// Upper bounds of the buckets for the disk, in seconds; etcd's.
+const DISK_BUCKETS: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192,
+];
+
+/// What the core threads measure.
+#[derive(Debug)]
+pub struct CoreMetrics {
+    /// One write and sync of the log.
+    pub log_write: Histogram,
+}
+
+impl Default for CoreMetrics {
+    fn default() -> CoreMetrics {
+        CoreMetrics {
+            log_write: Histogram::new(DISK_BUCKETS),
+        }
+    }
+}
+
+impl CoreMetrics {
+    /// Writes all of it.
+    pub fn write(&self, text: &mut Text) {
+        let name = "etcd_disk_wal_fsync_duration_seconds";
+        text.head(
+            name,
+            "histogram",
+            "Seconds that one write and sync of the log took.",
+        );
+        self.log_write.write(text, name, "");
+    }
+}
+
 /// What the client port counts.
 #[derive(Debug)]
 pub struct ClientMetrics {

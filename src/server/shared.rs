@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::config::Config;
 use super::exit::Stop;
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
+use super::metrics::CoreMetrics;
 use super::queue::{Queue, Refused};
 use crate::node::{
     Applied, Input, LeaseCall, LeaseTimes, Machine, MemberStatus, Membership, Outcome, Proposal,
@@ -201,6 +202,8 @@ pub(crate) struct Shared {
     pub activity: Mutex<String>,
     /// Set once the server is about to go: it is unready from then on.
     pub retired: AtomicBool,
+    /// What the core threads measure.
+    pub metrics: CoreMetrics,
     beats: [Beat; 4],
     last_read_ms: AtomicU64,
     started: Instant,
@@ -241,6 +244,7 @@ impl Shared {
             proposals_failed: AtomicU64::new(0),
             activity: Mutex::default(),
             retired: AtomicBool::new(false),
+            metrics: CoreMetrics::default(),
             beats: THREADS.map(beat),
             last_read_ms: AtomicU64::new(0),
             started: Instant::now(),

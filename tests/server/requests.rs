@@ -191,6 +191,10 @@ async fn status_has_every_field_that_clients_read() {
     assert!(status.db_size > 0, "etcdctl divides by it");
     assert!(status.db_size_quota > 0 && status.errors.is_empty() && !status.is_learner);
     let metrics = server.get("/metrics");
+    assert!(
+        metrics.contains("\netcd_disk_wal_fsync_duration_seconds_count "),
+        "{metrics}"
+    );
     for line in ["etcd_server_has_leader 1", "etcd_server_is_leader 1"] {
         assert!(
             metrics.lines().any(|have| have == line),

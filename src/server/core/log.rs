@@ -2,7 +2,7 @@
 //! order with them. Never goes on after a failure.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{ApplyJob, Worker, disk_stop};
 use crate::disk::{self, Log, Position};
@@ -52,8 +52,10 @@ impl Writer {
     fn carry_out(&mut self, job: LogJob) -> disk::Result<()> {
         match job {
             LogJob::Write(persist) => {
+                let began = Instant::now();
                 self.log
                     .append(persist.hard_state.as_ref(), &persist.entries)?;
+                self.shared.metrics.log_write.observe(began.elapsed());
                 self.shared.report(Input::Persisted(persist.number));
                 self.prepare();
             }
