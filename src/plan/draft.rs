@@ -83,6 +83,16 @@ impl Draft {
         &mut self.waits[last]
     }
 
+    /// Something is ready to be done, and a guard says why it would not be safe now.
+    pub(super) fn guarded(&mut self, action: &'static str, member: &str, held: &str) {
+        self.wait(
+            action,
+            member,
+            "Guard",
+            format!("{action} of {member} to be safe: {held}"),
+        );
+    }
+
     pub(super) fn held(&self, class: Class) -> bool {
         self.holds.iter().any(|hold| hold.class == class)
     }

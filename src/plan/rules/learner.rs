@@ -122,7 +122,7 @@ fn promote(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
             draft.step(11, action, "it has caught up");
         }
         Err(held) => {
-            draft.wait("Promote", name, "Guard", held);
+            draft.guarded("Promote", name, &held);
         }
     }
 }

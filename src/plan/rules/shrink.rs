@@ -63,7 +63,7 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
         return;
     };
     if let Err(held) = guards::remove_voter(s, victim) {
-        draft.wait("Remove", victim, "Guard", held);
+        draft.guarded("Remove", victim, &held);
         return;
     }
     let mut reason = format!(

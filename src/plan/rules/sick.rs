@@ -78,7 +78,7 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
                     draft.step(10, action, why.clone());
                 }
                 Err(held) => {
-                    draft.wait("DeletePod", name, "Guard", held);
+                    draft.guarded("DeletePod", name, &held);
                 }
             }
         }
@@ -92,7 +92,7 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
                 draft.step(10, action, why.clone());
             }
             Err(held) => {
-                draft.wait("Remove", name, "Guard", format!("{held} ({name}: {why})"));
+                draft.guarded("Remove", name, &format!("{held} ({why})"));
             }
         },
     }
@@ -135,7 +135,7 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
     if s.voters.contains_key(name)
         && let Err(held) = guards::restart_voter(s, name)
     {
-        draft.wait("DeletePod", name, "Guard", held);
+        draft.guarded("DeletePod", name, &held);
         return true;
     }
     let action = Action::DeletePod {

@@ -42,7 +42,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                     draft.step(12, action, "its server waits with an empty disk");
                 }
                 Err(held) => {
-                    draft.wait("AddLearner", name, "Guard", held);
+                    draft.guarded("AddLearner", name, &held);
                 }
             }
             continue;

@@ -7,8 +7,8 @@ use std::path::Path;
 use super::world::{CLUSTER_UID, World};
 use crate::crd::{RetentionPolicy, StepState, claim_name};
 use crate::plan::{
-    ClaimFacts, ClaimState, ObjectFacts, ObjectKey, ObjectKind, Observed, Owner, Phase, Plan,
-    SetFacts, plan,
+    ClaimFacts, ClaimState, MemberView, ObjectFacts, ObjectKey, ObjectKind, Observed, Owner, Phase,
+    Plan, SetFacts, plan,
 };
 
 /// A script that is compared with its file as a whole.
@@ -665,8 +665,25 @@ fn guards_hold() {
     world.cluster.spec.replicas = 3;
     wait(&mut world, 5);
     script.look("Four voters are one too many: the sick one goes", &world);
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 5;
+    while !world
+        .observe()
+        .descriptions
+        .values()
+        .any(|d| d.phase == Phase::Standby)
+    {
+        world.pass();
+    }
+    let foreign = MemberView {
+        id: 999,
+        name: "other".into(),
+        learner: true,
+        ..MemberView::default()
+    };
+    world.members.push(foreign);
+    script.look("Somebody added a learner by hand", &world);
     let mut world = rested(2);
-    world.nodes.values_mut().for_each(|node| node.ready = true);
     world.cluster.spec.replicas = 1;
     world.unseen.insert("demo-1".into());
     script.look(
@@ -674,4 +691,24 @@ fn guards_hold() {
         &world,
     );
     script.compare();
+}
+
+#[test]
+fn descriptions_of_another_pod_or_too_old_say_nothing() {
+    let world = rested(3);
+    let sound = world.observe();
+    assert!(plan(&sound).status.leader.is_some());
+    let mut other_pod = sound.clone();
+    let mut old = sound;
+    for (name, description) in &mut other_pod.descriptions {
+        description.pod_uid = format!("an earlier pod of {name}");
+    }
+    for description in old.descriptions.values_mut() {
+        description.age_ms = crate::plan::FRESH_MS + 1;
+    }
+    for observed in [other_pod, old] {
+        let plan = plan(&observed);
+        assert_eq!(plan.status.leader, None);
+        assert!(plan.steps.is_empty(), "{plan}");
+    }
 }
