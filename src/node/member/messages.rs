@@ -133,12 +133,11 @@ impl Member {
                 }
                 self.proposals.try_again(self.now, fate.request);
             }
-            Some(FateKind::Refused(refusal)) => {
-                if self.proposals.forget(fate.request) {
-                    let (request, error) = (fate.request, refusal.into());
-                    out.push(Effect::ProposalFailed { request, error });
-                }
+            Some(FateKind::Refused(refusal)) if self.proposals.forget(fate.request) => {
+                let (request, error) = (fate.request, refusal.into());
+                out.push(Effect::ProposalFailed { request, error });
             }
+            Some(FateKind::Refused(_)) => {}
         }
     }
 }

@@ -143,13 +143,13 @@ fn leadership_moves_under_load_without_a_failed_proposal() {
             let id = 1 + (n % 3);
             let number = cluster.propose(id, put(&format!("key-{round}-{n}"), "value"));
             asked.push((id, number));
-            let ids: Vec<MemberId> = cluster.servers.keys().copied().collect();
-            for id in ids {
-                if let Some(input) = cluster.server(id).inputs.pop_front() {
-                    cluster.handle(id, input);
-                }
+            for id in 1..=3 {
+                cluster.think(id);
+                cluster.server(id).write();
+                cluster.server(id).work();
+                cluster.deliver(id, 1 + id % 3);
+                cluster.deliver(1 + id % 3, id);
             }
-            cluster.deliver();
         }
         cluster.settle();
         let ended = cluster.server(leader).transfers.get(&round).cloned();

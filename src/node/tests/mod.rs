@@ -1,6 +1,8 @@
-//! A few members in memory, with immediate disks and a network that can be cut: enough to live
-//! through what a cluster lives through. The simulator does the same with everything broken.
+//! A few members in memory, with a disk, an applier and a network that are as fast or as slow as
+//! the test wants: enough to live through what a cluster lives through. The simulator does the
+//! same over the real log and with faults of the disk.
 
+mod chaos;
 mod life;
 mod rules;
 
@@ -15,7 +17,6 @@ use crate::raft::{self, Entry, HardState, Index, LogShape, MemberId, Role, Snaps
 use crate::store::{Command, Operation, Put, Range, View};
 
 pub(super) const TICK: u64 = 100;
-pub(super) const TOKEN: &str = "token";
 
 pub(super) fn peer_urls(id: MemberId) -> Vec<String> {
     vec![format!("http://member-{id}:2380")]
@@ -109,6 +110,14 @@ impl Disk {
         }
     }
 
+    fn shape(&self) -> LogShape {
+        let mut shape = LogShape::new(self.floor.0, self.floor.1);
+        for entry in &self.log {
+            shape.append(entry).unwrap();
+        }
+        shape
+    }
+
     fn read(&self, from: Index, to: Index) -> Vec<Entry> {
         if from <= self.floor.0 {
             return Vec::new();
@@ -128,11 +137,32 @@ impl Disk {
     }
 }
 
+/// Work of the log's thread.
+enum DiskJob {
+    Write(raft::Persist),
+    Read(raft::LogRead),
+    Reset(SnapshotMeta),
+    Drop(Index),
+}
+
+/// Work of the applier.
+enum ApplyJob {
+    Apply(Vec<Entry>),
+    Freeze,
+    Restore(SnapshotMeta),
+}
+
 pub(super) struct Server {
     pub(super) member: Member,
     pub(super) machine: Machine,
     disk: Disk,
     inputs: VecDeque<Input>,
+    disk_jobs: VecDeque<DiskJob>,
+    apply_jobs: VecDeque<ApplyJob>,
+    /// Checkpoints being written in the background.
+    frozen: VecDeque<(CheckpointInfo, Stored)>,
+    /// Every entry applied since the start of the process.
+    applied: Vec<(Index, Applied)>,
     counter: u64,
     boot_nonce: u64,
     pub(super) answers: BTreeMap<u64, Outcome>,
@@ -147,7 +177,8 @@ pub(super) struct Server {
 
 pub(super) struct Cluster {
     pub(super) servers: BTreeMap<MemberId, Server>,
-    wire: VecDeque<(MemberId, MemberId, Vec<u8>)>,
+    /// In order from one to another.
+    wire: BTreeMap<(MemberId, MemberId), VecDeque<Vec<u8>>>,
     /// Directed: messages from the first to the second are lost.
     cuts: BTreeSet<(MemberId, MemberId)>,
     pub(super) now: u64,
@@ -163,7 +194,7 @@ impl Cluster {
     pub(super) fn tweaked(ids: &[MemberId], tweak: fn(MemberId, &mut MemberConfig)) -> Self {
         let mut cluster = Self {
             servers: BTreeMap::new(),
-            wire: VecDeque::new(),
+            wire: BTreeMap::new(),
             cuts: BTreeSet::new(),
             now: 0,
             tweak,
@@ -180,9 +211,11 @@ impl Cluster {
         for id in ids {
             let machine = Machine::found(7, "", 0, members.clone()).unwrap();
             let (info, stored) = Stored::of(machine.checkpoint());
-            let mut disk = Disk::default();
-            disk.floor = (info.index, info.term);
-            disk.checkpoints.insert(info.index, stored);
+            let disk = Disk {
+                floor: (info.index, info.term),
+                checkpoints: BTreeMap::from([(info.index, stored)]),
+                ..Disk::default()
+            };
             cluster.boot(*id, disk);
         }
         cluster.greet();
@@ -192,22 +225,28 @@ impl Cluster {
     /// A server with nothing on its disk that waits to be sent a checkpoint.
     pub(super) fn join(&mut self, id: MemberId) {
         self.boot(id, Disk::default());
-        self.greet();
+        self.introduce();
     }
 
     pub(super) fn restart(&mut self, id: MemberId) {
+        self.restart_quietly(id);
+        self.settle();
+    }
+
+    /// Restarts from what is durable; nothing else moves meanwhile.
+    pub(super) fn restart_quietly(&mut self, id: MemberId) {
         let disk = self.servers.remove(&id).unwrap().disk;
-        self.wire.retain(|(from, to, _)| *from != id && *to != id);
+        self.wire.retain(|(from, to), _| *from != id && *to != id);
         self.boot(id, disk);
-        self.greet();
+        self.introduce();
     }
 
     pub(super) fn stop(&mut self, id: MemberId) {
         self.servers.remove(&id);
-        self.wire.retain(|(from, to, _)| *from != id && *to != id);
+        self.wire.retain(|(from, to), _| *from != id && *to != id);
     }
 
-    fn boot(&mut self, id: MemberId, disk: Disk) {
+    fn boot(&mut self, id: MemberId, mut disk: Disk) {
         self.boots += 1;
         let boot_nonce = self.boots;
         let mut config = MemberConfig::new(raft::Config::new(id, 42 + self.boots, boot_nonce));
@@ -223,9 +262,12 @@ impl Cluster {
             snapshot = meta.snapshot();
             machine = Machine::restore(id, boot_nonce, meta, &stored.chunks).unwrap();
         }
-        let mut log = LogShape::new(disk.floor.0, disk.floor.1);
-        for entry in &disk.log {
-            log.append(entry).unwrap();
+        let mut log = disk.shape();
+        if log.term(snapshot.index) != Some(snapshot.term) {
+            // It stopped between receiving a checkpoint and resetting the log.
+            disk.log.clear();
+            disk.floor = (snapshot.index, snapshot.term);
+            log = disk.shape();
         }
         let restored = MemberRestored {
             raft: raft::Restored {
@@ -243,6 +285,10 @@ impl Cluster {
             machine,
             disk,
             inputs: VecDeque::new(),
+            disk_jobs: VecDeque::new(),
+            apply_jobs: VecDeque::new(),
+            frozen: VecDeque::new(),
+            applied: Vec::new(),
             counter: 0,
             boot_nonce,
             answers: BTreeMap::new(),
@@ -257,6 +303,11 @@ impl Cluster {
     }
 
     fn greet(&mut self) {
+        self.introduce();
+        self.settle();
+    }
+
+    fn introduce(&mut self) {
         let ids: Vec<MemberId> = self.servers.keys().copied().collect();
         for (id, server) in &mut self.servers {
             for other in ids.iter().filter(|other| *other != id) {
@@ -266,7 +317,6 @@ impl Cluster {
                 });
             }
         }
-        self.settle();
     }
 
     pub(super) fn cut(&mut self, one: MemberId, other: MemberId) {
@@ -286,19 +336,34 @@ impl Cluster {
         loop {
             let ids: Vec<MemberId> = self.servers.keys().copied().collect();
             for id in ids {
-                while let Some(input) = self.server(id).inputs.pop_front() {
-                    self.handle(id, input);
-                }
+                while self.think(id) || self.server(id).write() || self.server(id).work() {}
+                self.server(id).finish_checkpoint();
             }
-            if !self.deliver() {
+            let links: Vec<(MemberId, MemberId)> = self.wire.keys().copied().collect();
+            let waiting = |server: &Server| !server.inputs.is_empty();
+            let moved = links
+                .into_iter()
+                .filter(|(from, to)| self.deliver(*from, *to))
+                .count();
+            if moved == 0 && !self.servers.values().any(waiting) {
                 break;
             }
         }
     }
 
+    /// Handles one input of a member, or says that there is none.
+    fn think(&mut self, id: MemberId) -> bool {
+        let input = self.server(id).inputs.pop_front();
+        let there = input.is_some();
+        if let Some(input) = input {
+            self.handle(id, input);
+        }
+        there
+    }
+
     /// Delivers one message, or says that there is none.
-    fn deliver(&mut self) -> bool {
-        let Some((from, to, bytes)) = self.wire.pop_front() else {
+    fn deliver(&mut self, from: MemberId, to: MemberId) -> bool {
+        let Some(bytes) = self.wire.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
             return false;
         };
         if !self.cuts.contains(&(from, to))
@@ -333,24 +398,17 @@ impl Cluster {
     fn carry_out(&mut self, id: MemberId, effect: Effect) {
         let server = self.servers.get_mut(&id).unwrap();
         match effect {
-            Effect::Write(batch) => {
-                server.inputs.push_back(Input::Persisted(batch.number));
-                server.disk.write(batch);
+            Effect::Write(batch) => server.disk_jobs.push_back(DiskJob::Write(batch)),
+            Effect::Send { to, message } => {
+                let link = self.wire.entry((id, to)).or_default();
+                link.push_back(message.encode_to_vec());
             }
-            Effect::Send { to, message } => self.wire.push_back((id, to, message.encode_to_vec())),
-            Effect::Apply(entries) => server.apply(&entries),
-            Effect::InstallCheckpoint(meta) => server.install(&meta),
-            Effect::ReadLog(read) => server.inputs.push_back(Input::LogRead {
-                ticket: read.ticket,
-                entries: Ok(server.disk.read(read.from, read.to)),
-            }),
+            Effect::Apply(entries) => server.apply_jobs.push_back(ApplyJob::Apply(entries)),
+            Effect::InstallCheckpoint(meta) => server.disk_jobs.push_back(DiskJob::Reset(meta)),
+            Effect::ReadLog(read) => server.disk_jobs.push_back(DiskJob::Read(read)),
             Effect::SendCheckpoint { to, term, index } => self.stream(id, to, term, index),
-            Effect::TakeCheckpoint => {
-                let (info, stored) = Stored::of(server.machine.checkpoint());
-                server.disk.checkpoints.insert(info.index, stored);
-                server.inputs.push_back(Input::CheckpointDone(Some(info)));
-            }
-            Effect::DropLog { before } => server.disk.drop_before(before),
+            Effect::TakeCheckpoint => server.apply_jobs.push_back(ApplyJob::Freeze),
+            Effect::DropLog { before } => server.disk_jobs.push_back(DiskJob::Drop(before)),
             Effect::ReadReady { ids, index } => {
                 assert!(server.machine.index() >= index);
                 let view = server.machine.view();
@@ -415,6 +473,10 @@ impl Cluster {
                 return leader;
             }
             self.ticks(1);
+        }
+        for (id, server) in &self.servers {
+            let raft = server.member.status().raft;
+            println!("{id} removed={} {raft:?}", server.removed);
         }
         panic!("no leader within 200 ticks");
     }
@@ -515,6 +577,58 @@ impl Server {
         }
     }
 
+    /// Does one piece of the log's work, or says that there is none.
+    fn write(&mut self) -> bool {
+        match self.disk_jobs.pop_front() {
+            None => return false,
+            Some(DiskJob::Write(batch)) => {
+                self.inputs.push_back(Input::Persisted(batch.number));
+                self.disk.write(batch);
+            }
+            Some(DiskJob::Read(read)) => {
+                let entries = Ok(self.disk.read(read.from, read.to));
+                let ticket = read.ticket;
+                self.inputs.push_back(Input::LogRead { ticket, entries });
+            }
+            Some(DiskJob::Reset(meta)) => {
+                self.disk.log.clear();
+                self.disk.floor = (meta.index, meta.term);
+                self.apply_jobs.push_back(ApplyJob::Restore(meta));
+            }
+            Some(DiskJob::Drop(before)) => self.disk.drop_before(before),
+        }
+        true
+    }
+
+    /// Does one piece of the applier's work, or says that there is none.
+    fn work(&mut self) -> bool {
+        match self.apply_jobs.pop_front() {
+            None => return false,
+            Some(ApplyJob::Apply(entries)) => self.apply(&entries),
+            Some(ApplyJob::Freeze) => {
+                self.frozen.push_back(Stored::of(self.machine.checkpoint()));
+            }
+            Some(ApplyJob::Restore(meta)) => self.install(&meta),
+        }
+        true
+    }
+
+    /// Ends the writing of a checkpoint, or says that there is none.
+    fn finish_checkpoint(&mut self) -> bool {
+        let Some((info, stored)) = self.frozen.pop_front() else {
+            return false;
+        };
+        let durable = self
+            .disk
+            .log
+            .last()
+            .map_or(self.disk.floor.0, |entry| entry.index);
+        assert!(info.index <= durable, "a checkpoint ran ahead of the log");
+        self.disk.checkpoints.insert(info.index, stored);
+        self.inputs.push_back(Input::CheckpointDone(Some(info)));
+        true
+    }
+
     fn apply(&mut self, entries: &[Entry]) {
         for entry in entries {
             let durable = self.disk.log.iter().any(|e| e == entry);
@@ -523,6 +637,7 @@ impl Server {
                 "applied before it is durable"
             );
             let applied = self.machine.apply(entry).unwrap();
+            self.applied.push((entry.index, applied.clone()));
             let own = applied.request.filter(|request| {
                 (request.member, request.boot_nonce) == (self.member.id(), self.boot_nonce)
             });
@@ -545,8 +660,6 @@ impl Server {
         let read = CheckpointMeta::read(&stored.meta).unwrap();
         let id = self.member.id();
         self.machine = Machine::restore(id, self.boot_nonce, read, &stored.chunks).unwrap();
-        self.disk.log.clear();
-        self.disk.floor = (meta.index, meta.term);
         let report = self.machine.take_report();
         self.inputs.push_back(Input::Installed(report));
     }

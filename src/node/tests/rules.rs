@@ -180,24 +180,23 @@ fn a_join_binds_the_disk_once_and_publishes() {
 
 /// A log with a bit of everything, some of it refused.
 fn eventful_log() -> Vec<Entry> {
-    let mut data: Vec<(Option<MembershipCommand>, Option<Command>)> = Vec::new();
-    data.push((None, Some(put("a", "1"))));
-    data.push((
-        None,
-        Some(Operation::LeaseGrant(LeaseGrant { id: 3, ttl: 9 }).into()),
-    ));
-    data.push((None, Some(put_leased("b", "2", 3))));
-    data.push((None, Some(put_leased("c", "3", 77))));
-    for id in 4..9 {
-        data.push((Some(add(id, true)), None));
-    }
-    data.push((Some(promote(4)), None));
-    data.push((Some(remove(4)), None));
-    data.push((Some(add(4, false)), None));
-    data.push((Some(fenced(remove(5), Some(1), None)), None));
     let expire = |term| Operation::LeaseExpire(LeaseExpire { ids: vec![3], term });
-    data.push((None, Some(expire(1).into())));
-    data.push((None, Some(expire(2).into())));
+    let grant = Operation::LeaseGrant(LeaseGrant { id: 3, ttl: 9 });
+    let mut data: Vec<(Option<MembershipCommand>, Option<Command>)> = vec![
+        (None, Some(put("a", "1"))),
+        (None, Some(grant.into())),
+        (None, Some(put_leased("b", "2", 3))),
+        (None, Some(put_leased("c", "3", 77))),
+    ];
+    data.extend((4..9).map(|id| (Some(add(id, true)), None)));
+    data.extend([
+        (Some(promote(4)), None),
+        (Some(remove(4)), None),
+        (Some(add(4, false)), None),
+        (Some(fenced(remove(5), Some(1), None)), None),
+        (None, Some(expire(1).into())),
+        (None, Some(expire(2).into())),
+    ]);
     let mut log = Vec::new();
     for (index, (change, command)) in (2..).zip(data) {
         let entry = match (change, command) {
@@ -275,8 +274,10 @@ fn a_restored_machine_goes_on_like_the_one_it_was_taken_of() {
 #[test]
 fn an_entry_of_the_future_stops_the_machine() {
     let mut machine = founded(1);
-    let mut payload = LogPayload::default();
-    payload.format = FORMAT + 1;
+    let mut payload = LogPayload {
+        format: FORMAT + 1,
+        ..LogPayload::default()
+    };
     let newer = Entry::normal(2, 2, payload.encode_to_vec());
     let refused = machine.apply(&newer).unwrap_err();
     assert!(refused.to_string().contains("format"), "{refused}");
