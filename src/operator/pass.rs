@@ -148,16 +148,7 @@ impl Pass {
             Some(step) if step.action == *action => self.act(seen, plan),
             Some(step) if renders_only(&step.action) => self.act(seen, plan),
             // The live look wants something else: that is the next pass's business.
-            Some(_) => {
-                let overtaken = Failure::Changed(format!("no longer: {action}"));
-                self.report(
-                    &seen,
-                    plan,
-                    None,
-                    Some(overtaken),
-                    Ended::After(OVERTAKEN_MS),
-                )
-            }
+            Some(_) => self.report(&seen, plan, None, None, Ended::After(OVERTAKEN_MS)),
             None => {
                 let ended = Ended::After(plan.requeue_ms);
                 self.report(&seen, plan, None, None, ended)

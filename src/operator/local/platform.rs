@@ -422,9 +422,7 @@ impl Platform for Local {
             };
             self.console.say(&format!("{warning}{}", event.note));
         }
-        if let Some(failure) = &report.failure
-            && !matches!(failure, Failure::Changed(_))
-        {
+        if let Some(failure) = &report.failure {
             self.console.waits(&failure.to_string());
         } else if report.acted.is_none()
             && let Some(waiting) = report

@@ -1,0 +1,280 @@
+//! `quorate local` as a person uses it: a cluster grows, a killed member comes back with its data,
+//! a lost disk is replaced, and the same command goes on after a stop.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use quorate::operator::local::writer::Client;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// Each wait is bounded by this.
+const BOUND: Duration = Duration::from_secs(60);
+
+const RESOURCE: &str = "apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: test}
+spec:
+  replicas: 3
+  storage: {size: 1Gi}
+  healing: {unhealthySeconds: 20, learnerDeadlineSeconds: 60}
+";
+
+/// A running `quorate local`; killed with all its members when dropped.
+struct Local {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Local {
+    fn start(folder: &Path) -> Self {
+        let directory = folder.join("cluster");
+        let base = 20_000 + std::process::id() % 10_000;
+        let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .arg("local")
+            .arg(folder.join("test.yaml"))
+            .arg("--dir")
+            .arg(&directory)
+            .arg(format!("--base-port={base}"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the built program starts");
+        Self { child, directory }
+    }
+
+    fn state(&self) -> Value {
+        let text = std::fs::read_to_string(self.directory.join("state.json")).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    fn until(&mut self, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+        let started = Instant::now();
+        loop {
+            let state = self.state();
+            if so(&state) {
+                return state;
+            }
+            if started.elapsed() > BOUND {
+                let _ = self.child.kill();
+                let mut said = String::new();
+                let out = self.child.stdout.as_mut().expect("it is piped");
+                let _ = out.read_to_string(&mut said);
+                panic!("waited in vain for {what}; it said:\n{said}");
+            }
+            wait();
+        }
+    }
+
+    /// The process of a member.
+    fn pid(&self, member: &str) -> Option<i32> {
+        let name = format!("--name={member}");
+        let directory = self.directory.canonicalize().ok()?.display().to_string();
+        std::fs::read_dir("/proc")
+            .ok()?
+            .flatten()
+            .find_map(|entry| {
+                let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+                let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+                let line = String::from_utf8_lossy(&line).into_owned();
+                (line.contains(&directory) && line.split('\0').any(|word| word == name))
+                    .then_some(pid)
+            })
+    }
+
+    fn client(&self) -> Client {
+        let state = self.state();
+        let ports = state["ports"].as_object().expect("ports").values();
+        let urls = ports
+            .map(|ports| format!("http://127.0.0.1:{}", ports["client"]))
+            .collect();
+        let (keep, endpoints) = watch::channel(urls);
+        std::mem::forget(keep);
+        Client::new(endpoints)
+    }
+
+    /// Ctrl-C, and the exit code.
+    fn stop(mut self) -> Option<i32> {
+        signal(
+            i32::try_from(self.child.id()).expect("a process ID"),
+            libc::SIGINT,
+        );
+        let started = Instant::now();
+        loop {
+            match self.child.try_wait().expect("a child of ours") {
+                Some(status) => return status.code(),
+                None => assert!(started.elapsed() < BOUND, "it does not stop"),
+            }
+            wait();
+        }
+    }
+}
+
+/// Waits a moment for other processes.
+#[allow(clippy::disallowed_methods)]
+fn wait() {
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+#[allow(unsafe_code)]
+fn signal(pid: i32, number: i32) {
+    // SAFETY: kill has no memory effects.
+    assert_eq!(unsafe { libc::kill(pid, number) }, 0);
+}
+
+/// Healthy voters: name and ID.
+fn voters(state: &Value) -> Vec<(String, String)> {
+    let members = state["status"]["members"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let healthy = members
+        .iter()
+        .filter(|m| m["role"] == "Voter" && m["health"] == "Healthy");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    healthy
+        .map(|member| (text(&member["name"]), text(&member["id"])))
+        .collect()
+}
+
+fn names(state: &Value) -> Vec<String> {
+    voters(state).into_iter().map(|(name, _)| name).collect()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+fn put(local: &Local, key: &str, value: &str) {
+    let mut client = local.client();
+    let done = runtime().block_on(async {
+        let mut last = Ok(());
+        for _ in 0..20 {
+            last = client.put(key, value).await;
+            if last.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        last
+    });
+    done.expect("written");
+}
+
+fn list(local: &Local) -> Vec<(String, String)> {
+    let mut client = local.client();
+    let found = runtime().block_on(async {
+        let mut last = Err(String::new());
+        for _ in 0..20 {
+            last = client.list("k/").await;
+            if last.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        last
+    });
+    found.expect("read")
+}
+
+#[test]
+fn a_cluster_lives_on_this_machine() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(folder.path().join("test.yaml"), RESOURCE).expect("written");
+    let mut local = Local::start(folder.path());
+    let state = local.until("three voters", |state| voters(state).len() == 3);
+    assert_eq!(names(&state), ["test-1", "test-2", "test-3"]);
+    put(&local, "k/1", "before");
+
+    // A killed member comes back as the same member, with its data.
+    let first = local.pid("test-2").expect("a process");
+    signal(first, libc::SIGKILL);
+    let started = Instant::now();
+    while local.pid("test-2").is_none_or(|pid| pid == first) {
+        assert!(started.elapsed() < BOUND, "test-2 does not come back");
+        wait();
+    }
+    let before = voters(&state);
+    local.until("the same three voters", |state| voters(state) == before);
+    put(&local, "k/2", "after the kill");
+
+    // A lost disk is a lost member: removed, and replaced under a new name.
+    let claim = state["sets"]["test-3"]["claim"]
+        .as_str()
+        .expect("a claim")
+        .to_owned();
+    std::fs::remove_dir_all(local.directory.join("claims").join(claim)).expect("removed");
+    local.until("a replacement", |state| {
+        names(state) == ["test-1", "test-2", "test-4"]
+    });
+    put(&local, "k/3", "after the loss");
+    let all = list(&local);
+    let keys: Vec<&str> = all.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["k/1", "k/2", "k/3"]);
+
+    // It stops in order, leaves nothing running, and goes on from its data.
+    let member = local.pid("test-1").expect("a process");
+    assert_eq!(local.stop(), Some(0));
+    assert!(
+        !Path::new(&format!("/proc/{member}")).exists(),
+        "a member is left running"
+    );
+    let mut local = Local::start(folder.path());
+    let started = Instant::now();
+    while local.pid("test-4").is_none() {
+        assert!(started.elapsed() < BOUND, "test-4 does not come back");
+        wait();
+    }
+    local.until("the same voters", |state| {
+        names(state) == ["test-1", "test-2", "test-4"]
+    });
+    assert_eq!(list(&local), all);
+    assert_eq!(local.stop(), Some(0));
+}
+
+#[test]
+fn bad_input_is_named_and_nothing_is_made() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("bad.yaml");
+    for (text, expected) in [
+        (
+            RESOURCE.replace("replicas: 3", "replicas: 12"),
+            "spec.replicas",
+        ),
+        (
+            RESOURCE.replace("replicas: 3", "replica: 3"),
+            "spec.replica: unknown field",
+        ),
+        (RESOURCE.replace("EtcdCluster", "EtcdClub"), "EtcdClub"),
+        ("{".to_owned(), "not YAML"),
+    ] {
+        std::fs::write(&file, text).expect("written");
+        let directory = folder.path().join("cluster");
+        let out = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args([
+                "local".as_ref(),
+                file.as_os_str(),
+                "--dir".as_ref(),
+                directory.as_os_str(),
+            ])
+            .output()
+            .expect("it runs");
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(
+            !out.status.success() && error.contains(expected),
+            "{expected}: {error}"
+        );
+        assert!(!directory.exists(), "{expected}: it made a directory");
+    }
+}
