@@ -202,3 +202,65 @@ async fn status_has_every_field_that_clients_read() {
         );
     }
 }
+
+#[tokio::test]
+async fn long_ranges_are_whole_and_from_one_revision() {
+    let server = Server::start(&[]);
+    let mut kv = server.kv().await;
+    for batch in 0..21 {
+        let operation = |number: u32| etcd::RequestOp {
+            request: Some(etcd::request_op::Request::RequestPut(put(
+                &format!("k{number:05}"),
+                "v",
+            ))),
+        };
+        let success = (batch * 120..(batch + 1) * 120).map(operation).collect();
+        kv.txn(etcd::TxnRequest {
+            success,
+            ..Default::default()
+        })
+        .await
+        .expect("txn");
+    }
+    let ask = async |request: etcd::RangeRequest| {
+        let answer = server
+            .kv()
+            .await
+            .range(request)
+            .await
+            .expect("range")
+            .into_inner();
+        let keys: Vec<String> = answer
+            .kvs
+            .iter()
+            .map(|kv| String::from_utf8_lossy(&kv.key).into_owned())
+            .collect();
+        (keys, answer.count, answer.more)
+    };
+    let all: Vec<String> = (0..2520).map(|number| format!("k{number:05}")).collect();
+    assert_eq!(ask(everything()).await, (all.clone(), 2520, false));
+    let limited = etcd::RangeRequest {
+        limit: 1500,
+        ..everything()
+    };
+    assert_eq!(ask(limited).await, (all[..1500].to_vec(), 2520, true));
+    let exact = etcd::RangeRequest {
+        limit: 2520,
+        ..everything()
+    };
+    assert_eq!(ask(exact).await, (all.clone(), 2520, false));
+    // The tenth transaction made revision 11.
+    let past = etcd::RangeRequest {
+        revision: 11,
+        ..everything()
+    };
+    assert_eq!(ask(past).await, (all[..1200].to_vec(), 1200, false));
+    let sort_order = etcd::range_request::SortOrder::Descend.into();
+    let descending = etcd::RangeRequest {
+        sort_order,
+        limit: 3,
+        ..everything()
+    };
+    let last: Vec<String> = all.iter().rev().take(3).cloned().collect();
+    assert_eq!(ask(descending).await, (last, 2520, true));
+}

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::Stream;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
@@ -14,6 +15,8 @@ use crate::server::metrics::Method;
 use crate::store::{self, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
 
+/// Keys that are read before other connections of the thread get their turn.
+const PAGE: i64 = 1000;
 /// Keys in the first piece of a streamed range; later ones follow the size of the last.
 const FIRST_PIECE: i64 = 10;
 
@@ -29,7 +32,7 @@ impl Kv for Services {
             let range = convert::range(request);
             store::check_range(&range).map_err(|error| refused(&error))?;
             let state = self.state(serializable).await?;
-            let response = state.view.range(&range).map_err(|error| refused(&error))?;
+            let response = read(state, range).await?;
             let header = self.header(response.revision);
             Ok(etcd::RangeResponse {
                 header,
@@ -182,6 +185,62 @@ impl Services {
     }
 }
 
+/// Reads a range without keeping the thread for long: page by page where the order is the
+/// tree's own, on a thread of its own where everything must be fetched to be sorted or filtered.
+async fn read(
+    state: Arc<Published>,
+    mut range: store::Range,
+) -> Result<store::RangeResponse, Status> {
+    let short = range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit);
+    let natural = streamable(&range).is_ok();
+    if natural && short {
+        return state.view.range(&range).map_err(|error| refused(&error));
+    }
+    if !natural {
+        return tokio::task::spawn_blocking(move || state.view.range(&range))
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error| refused(&error));
+    }
+    range.sort_target = store::SortTarget::Key.into();
+    let mut left = if range.limit > 0 {
+        range.limit
+    } else {
+        i64::MAX
+    };
+    let mut whole: Option<store::RangeResponse> = None;
+    loop {
+        range.limit = left.min(PAGE);
+        let page = state.view.range(&range).map_err(|error| refused(&error))?;
+        left -= i64::try_from(page.kvs.len()).unwrap_or(i64::MAX);
+        let done = !page.more || left <= 0;
+        if let Some(last) = page.kvs.last() {
+            range.key = after(&last.key);
+        }
+        let whole = match &mut whole {
+            // The first page counts the whole range.
+            None => whole.insert(page),
+            Some(whole) => {
+                whole.kvs.extend(page.kvs);
+                whole.more = page.more;
+                whole
+            }
+        };
+        if done {
+            return Ok(std::mem::take(whole));
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The first key behind this one.
+fn after(key: &[u8]) -> Bytes {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into()
+}
+
 fn learner(serializable: bool) -> Learner {
     if serializable {
         Learner::Answers
@@ -326,9 +385,7 @@ impl Pieces {
     /// Aims the next piece at the size of the largest request, as etcd does.
     fn advance(&mut self, piece: &etcd::RangeResponse, keys: i64) {
         if let Some(last) = piece.kvs.last() {
-            let mut key = last.key.to_vec();
-            key.push(0);
-            self.range.key = key.into();
+            self.range.key = after(&last.key);
         }
         let (size, aim) = (piece.encoded_len(), self.services.max_request_bytes());
         let limit = match size {
