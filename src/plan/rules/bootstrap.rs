@@ -186,6 +186,7 @@ fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
         if let Some(claim) = s.claim(name)
             && lives
             && claim.state == ClaimState::New
+            && !claim.terminating
         {
             let action = Action::MarkClaim {
                 claim: s.claim_name(name),

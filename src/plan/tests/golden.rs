@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::world::{CLUSTER_UID, World};
-use crate::crd::{RetentionPolicy, StepState, claim_name};
+use crate::crd::{EtcdClusterStatus, RetentionPolicy, StepState, claim_name};
 use crate::plan::{
     ClaimFacts, ClaimState, MemberView, ObjectFacts, ObjectKey, ObjectKind, Observed, Owner, Phase,
     Plan, SetFacts, plan,
@@ -711,4 +711,56 @@ fn descriptions_of_another_pod_or_too_old_say_nothing() {
         assert_eq!(plan.status.leader, None);
         assert!(plan.steps.is_empty(), "{plan}");
     }
+}
+
+#[test]
+fn a_seed_that_may_have_formed_the_cluster_is_left_alone() {
+    let mut script = Script::new(
+        "seed-unknown",
+        "The bootstrap call was carried out, but its answer and the status were lost, the seed cannot be dialled, and the spec changes: its pod is not replaced, nothing is formed again.",
+    );
+    let mut world = World::new(1);
+    while world.members.is_empty() {
+        world.pass();
+    }
+    world.status = EtcdClusterStatus::default();
+    world.unseen.insert("demo-1".into());
+    world.inputs = "spec-2".into();
+    script.look(
+        "The set gets the new template, which restarts nothing",
+        &world,
+    );
+    world.pass();
+    script.look("The pod is left alone", &world);
+    world.unseen.clear();
+    script.settle("It answers", &mut world);
+    script.compare();
+}
+
+#[test]
+fn a_learner_whose_claim_is_being_deleted_is_not_promoted() {
+    let mut script = Script::new(
+        "claim-going",
+        "Somebody deletes claims that are in use: they go when their pods go.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 5;
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    wait(&mut world, 2);
+    world
+        .claims
+        .get_mut(&claim_name("demo-4", CLUSTER_UID))
+        .expect("a claim")
+        .terminating = true;
+    script.look("A learner's", &world);
+    script.settle("Until rest", &mut world);
+    world
+        .claims
+        .get_mut(&claim_name("demo-1", CLUSTER_UID))
+        .expect("a claim")
+        .terminating = true;
+    script.look("A voter's: it serves as long as its pod lives", &world);
+    script.compare();
 }
