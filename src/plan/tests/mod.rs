@@ -3,5 +3,6 @@
 #![allow(clippy::panic)]
 
 mod golden;
+mod lints;
 mod random;
 mod world;

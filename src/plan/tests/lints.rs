@@ -1,0 +1,227 @@
+//! The lints alone: each step that would break an invariant is refused, whoever wants it.
+
+use super::world::{CLUSTER_UID, World};
+use crate::crd::claim_name;
+use crate::plan::{Action, Fence, MemberView, Step, lint, plan};
+
+fn rested(replicas: i32) -> World {
+    let mut world = World::new(replicas);
+    world.settle(1000);
+    world
+}
+
+/// What the lints say about these steps in this world.
+fn refused(world: &World, actions: &[Action]) -> String {
+    let observed = world.observe();
+    let mut plan = plan(&observed);
+    let step = |action: &Action| Step {
+        rule: 0,
+        action: action.clone(),
+        reason: String::new(),
+    };
+    plan.steps = actions.iter().map(step).collect();
+    lint(&observed, &plan).join("; ")
+}
+
+const FENCE: Fence = Fence {
+    configuration_index: 0,
+    epoch: 0,
+};
+
+fn id(world: &World, member: &str) -> u64 {
+    world
+        .members
+        .iter()
+        .find(|m| m.name == member)
+        .map_or(0, |m| m.id)
+}
+
+fn remove(world: &World, member: &str) -> Action {
+    Action::Remove {
+        member: member.into(),
+        id: id(world, member),
+        fence: FENCE,
+    }
+}
+
+fn promote(world: &World, member: &str) -> Action {
+    Action::Promote {
+        member: member.into(),
+        id: id(world, member),
+        fence: FENCE,
+    }
+}
+
+fn add(member: &str, disk: &str) -> Action {
+    Action::AddLearner {
+        member: member.into(),
+        disk_uuid: disk.into(),
+        fence: FENCE,
+    }
+}
+
+fn assert_refused(world: &World, action: Action, words: &str) {
+    let said = refused(world, std::slice::from_ref(&action));
+    assert!(
+        said.contains(words),
+        "{action}: {said:?} does not say {words:?}"
+    );
+}
+
+#[test]
+fn voters_are_removed_dead_or_surplus_and_never_below_a_quorum() {
+    let mut world = rested(3);
+    assert_refused(
+        &world,
+        remove(&world, "demo-2"),
+        "I4: the leader reaches it",
+    );
+    assert_refused(
+        &rested(1),
+        remove(&rested(1), "demo-1"),
+        "I3: it is the last voter",
+    );
+    world.cluster.spec.replicas = 1;
+    assert_eq!(
+        refused(&world, &[remove(&world, "demo-2")]),
+        "",
+        "a surplus one may go"
+    );
+    let mut two = rested(2);
+    two.cluster.spec.replicas = 1;
+    two.unseen.insert("demo-1".into());
+    assert_refused(
+        &two,
+        remove(&two, "demo-2"),
+        "no leader with a quorum was seen",
+    );
+    world.unseen.insert("demo-3".into());
+    world.unseen.insert("demo-2".into());
+    assert_refused(
+        &world,
+        remove(&world, "demo-1"),
+        "I3: the rest would have no quorum",
+    );
+}
+
+#[test]
+fn learners_are_added_one_at_a_time_to_a_healthy_cluster() {
+    let mut world = rested(3);
+    assert_eq!(refused(&world, &[add("demo-4", "new")]), "");
+    let disk = world.members[0].disk_uuid.clone();
+    assert_refused(&world, add("demo-4", &disk), "its disk is a member's");
+    assert_refused(&world, add("demo-3", "new"), "it is a member already");
+    let both = [add("demo-4", "new"), add("demo-5", "newer")];
+    assert!(refused(&world, &both).contains("I2: more than one membership change"));
+    world.unseen.insert("demo-2".into());
+    assert_refused(&world, add("demo-4", "new"), "I5: a voter is not healthy");
+    world.unseen.clear();
+    let other = MemberView {
+        id: 9,
+        name: "x".into(),
+        learner: true,
+        ..MemberView::default()
+    };
+    world.members.push(other);
+    assert_refused(
+        &world,
+        add("demo-4", "new"),
+        "I2: there is a learner already",
+    );
+    assert_refused(&world, promote(&world, "x"), "I3: it has not caught up");
+    assert_refused(&world, promote(&world, "demo-1"), "it is no learner");
+}
+
+#[test]
+fn an_identity_is_made_once_and_a_cluster_is_formed_once() {
+    let latch = Action::CreateLatch {
+        seed: "demo-1".into(),
+        nonce: "n".into(),
+    };
+    let bootstrap = |member: &str, disk: &str| Action::Bootstrap {
+        member: member.into(),
+        pod_uid: String::new(),
+        cluster_uid: CLUSTER_UID.into(),
+        incarnation: 1,
+        nonce: "n0".into(),
+        claim_uid: String::new(),
+        disk_uuid: disk.into(),
+    };
+    let mut world = rested(1);
+    assert_refused(&world, latch.clone(), "I7: there is an identity already");
+    assert_refused(
+        &world,
+        bootstrap("demo-1", "x"),
+        "I6: the cluster was formed before",
+    );
+    world.latch = None;
+    assert_refused(&world, latch, "I7: the cluster was formed before");
+
+    let mut world = World::new(1);
+    while world.disks.is_empty() {
+        world.pass();
+    }
+    let disk = world.disks.values().next().expect("a disk").uuid.clone();
+    assert_eq!(refused(&world, &[bootstrap("demo-1", &disk)]), "");
+    assert_refused(
+        &world,
+        bootstrap("demo-1", "another"),
+        "I6: its disk is not the empty one",
+    );
+    assert_refused(&world, bootstrap("demo-2", &disk), "I7: it is not the seed");
+    let mut second = world.claims.values().next().expect("a claim").clone();
+    second.member = Some("demo-2".into());
+    world
+        .claims
+        .insert(claim_name("demo-2", CLUSTER_UID), second);
+    assert_refused(
+        &world,
+        bootstrap("demo-1", &disk),
+        "I6: there are other volumes",
+    );
+}
+
+#[test]
+fn nothing_of_a_member_is_deleted_and_no_healthy_voter_is_restarted() {
+    let world = rested(3);
+    let uid = String::new();
+    let claim = claim_name("demo-2", CLUSTER_UID);
+    let set = Action::DeleteSet {
+        member: "demo-2".into(),
+        uid: uid.clone(),
+    };
+    assert_refused(&world, set, "I4: it is a member");
+    let claim = Action::DeleteClaim {
+        claim,
+        uid: uid.clone(),
+    };
+    assert_refused(&world, claim, "I1: a member lives on it");
+    let pod = Action::DeletePod {
+        member: "demo-2".into(),
+        uid,
+    };
+    assert_refused(&world, pod, "I3: this version restarts no healthy voter");
+    let claim = Action::CreateClaim {
+        member: "demo-2".into(),
+        claim: "c".into(),
+    };
+    assert_refused(&world, claim, "I6: a member has this name");
+    let to_id = id(&world, "demo-2");
+    let from = "demo-3".to_owned();
+    let transfer = Action::Transfer {
+        from,
+        to: "demo-2".into(),
+        to_id,
+        fence: FENCE,
+    };
+    assert_refused(&world, transfer, "it does not lead");
+}
+
+#[test]
+fn a_deleted_resource_gets_no_steps() {
+    let mut world = rested(3);
+    world.deleting = true;
+    assert!(plan(&world.observe()).steps.is_empty());
+    let said = refused(&world, &[add("demo-4", "new")]);
+    assert!(said.contains("gets no steps"), "{said}");
+}
