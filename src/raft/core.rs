@@ -46,6 +46,10 @@ pub struct Raft {
     pub(super) heartbeat_elapsed: u32,
     pub(super) election_timeout: u32,
     pub(super) transfer: Option<Transfer>,
+    /// At a leader that has been removed: the entry whose commit ends its leadership.
+    pub(super) leaving: Option<Index>,
+    /// Where this member applied its own removal.
+    pub(super) removed_at: Option<Index>,
     /// The leader asked for a campaign that waits for a change of membership to be applied.
     pub(super) campaign_when_applied: bool,
     /// The member that a snapshot is being sent to; one at a time.
@@ -103,6 +107,8 @@ impl Raft {
             heartbeat_elapsed: 0,
             election_timeout: 0,
             transfer: None,
+            leaving: None,
+            removed_at: None,
             campaign_when_applied: false,
             snapshot_to: None,
             uncommitted: Uncommitted::default(),

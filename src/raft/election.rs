@@ -183,6 +183,12 @@ impl Raft {
 
     /// A request for a vote in `term`, which is ours or newer. Learners answer too: the
     /// candidate may know of a promotion that has not been applied here yet.
+    ///
+    /// So do members that were removed: the candidate may not know that their removal is
+    /// committed, and may not win without them. They compare logs up to their removal only.
+    /// What comes after it was committed by majorities of voters that they are not among. Any
+    /// majority of the candidate's configuration has, without the removed member, a voter in
+    /// common with each of those, and that one compares whole logs.
     pub(super) fn on_vote_request(
         &mut self,
         from: MemberId,
@@ -196,7 +202,7 @@ impl Raft {
         let granted = free
             && self
                 .log
-                .is_up_to_date(request.last_term, request.last_index);
+                .is_up_to_date_from(self.removed_at, (request.last_term, request.last_index));
         match (pre, granted) {
             (true, true) => {
                 self.send_in_term(from, term, Body::PreVoteReply(VoteReply { granted }));
@@ -226,6 +232,7 @@ impl Raft {
         self.votes.clear();
         self.progress.clear();
         self.transfer = None;
+        self.leaving = None;
         self.campaign_when_applied = false;
         self.snapshot_to = None;
         self.uncommitted = Uncommitted::default();

@@ -65,6 +65,9 @@ impl Raft {
         self.configuration = next.clone();
         self.configuration_index = index;
         self.outbox.poke();
+        if change == ConfigurationChange::Remove(self.config.id) {
+            self.removed_at = Some(index);
+        }
         if self.role == Role::Leader {
             self.lead_configuration(change)?;
         } else if self.role != Role::Follower && !next.voters.contains(&self.config.id) {
@@ -78,10 +81,7 @@ impl Raft {
         let id = change.member();
         match change {
             ConfigurationChange::Remove(_) => {
-                if id == self.config.id {
-                    self.leave_leadership();
-                    return Ok(());
-                }
+                self.confirm_removal(id)?;
                 self.progress.remove(&id);
                 if self.snapshot_to == Some(id) {
                     self.snapshot_to = None;
@@ -115,11 +115,24 @@ impl Raft {
         Ok(())
     }
 
-    /// The leader is no longer a voter. The others hear that the change is committed, and the
-    /// best of them is asked to take over, so that nobody waits for an election timeout.
-    fn leave_leadership(&mut self) {
-        self.progress.remove(&self.config.id);
-        self.send_appends();
+    /// Appends an empty entry behind a removal that has just taken effect. Whoever stores it
+    /// stores a commit index that includes the removal along with it; so once it is committed, a
+    /// majority of those that stay will count without the removed member after any restart. If
+    /// they did not, they might wait for the vote of a member that is gone for good. A leader
+    /// that has removed itself leads until then, and takes no more proposals.
+    fn confirm_removal(&mut self, id: MemberId) -> Result<(), Error> {
+        let index = self.log.last() + 1;
+        self.append_own(vec![Entry::normal(self.term, index, Vec::new())])?;
+        if id == self.config.id {
+            self.transfer = None;
+            self.leaving = Some(index);
+        }
+        Ok(())
+    }
+
+    /// The leader is no longer a voter, and a majority of the others knows. The best of them is
+    /// asked to take over, so that nobody waits for an election timeout.
+    pub(super) fn leave_leadership(&mut self) {
         let heir = self
             .progress
             .iter()

@@ -60,6 +60,9 @@ impl Raft {
                 leader: self.leader,
             });
         }
+        if self.leaving.is_some() {
+            return Err(ProposeError::NotLeader { leader: None });
+        }
         if let Some(transfer) = &self.transfer {
             return Err(ProposeError::Transferring { to: transfer.to });
         }
@@ -123,6 +126,9 @@ impl Raft {
         self.uncommitted.committed(reached);
         self.reads.release_early(self.log.commit());
         self.outbox.poke();
+        if self.leaving.is_some_and(|index| index <= reached) {
+            self.leave_leadership();
+        }
         Ok(())
     }
 
