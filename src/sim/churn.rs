@@ -1,11 +1,13 @@
 //! Membership churn, as an operator would do it: a lost disk's member is removed first, then
 //! replaced; newcomers join as learners with an empty disk and are promoted; the size changes.
 
+use std::collections::BTreeMap;
+
 use rand::RngExt as _;
 
 use crate::disk::double::Keep;
 use crate::node::{Add, ChangeBody, Input, MembershipCommand, Target};
-use crate::raft::MemberId;
+use crate::raft::{Index, MemberId, Role};
 
 use super::clock::MILLISECOND;
 use super::network::HostId;
@@ -19,6 +21,9 @@ pub(super) struct Churn {
     /// The host that was made for the next newcomer and was not seen as a member yet.
     pub(super) newcomer: Option<(MemberId, HostId)>,
     added: u64,
+    /// For each removed member the first index that some leader may have appended after it had
+    /// applied the removal.
+    removed: BTreeMap<MemberId, Index>,
 }
 
 impl Churn {
@@ -27,6 +32,7 @@ impl Churn {
             target,
             newcomer: None,
             added: 0,
+            removed: BTreeMap::new(),
         }
     }
 }
@@ -104,15 +110,17 @@ impl World {
             .note(now, format_args!("host {host} loses its disk for good"));
     }
 
-    /// The server of a removed member is deleted with its disk, some time after the removal was
-    /// seen; so nobody may count on its vote any more.
+    /// The server of a removed member is deleted with its disk, so nobody may count on its vote
+    /// any more. Not before the cluster is seen to work without it: something that a leader
+    /// appended after it had applied the removal is committed.
     fn clear_away(&mut self) {
+        self.note_removals();
         if !self.random.random_bool(0.3) {
             return;
         }
         let gone = self.hosts.iter().find(|host| {
-            let removed = host.member.is_some_and(|id| self.membership.is_removed(id));
-            removed && !host.lost
+            let removed = host.member.and_then(|id| self.churn.removed.get(&id));
+            removed.is_some_and(|index| *index <= self.last_committed()) && !host.lost
         });
         let Some(host) = gone.map(|host| host.id) else {
             return;
@@ -124,6 +132,20 @@ impl World {
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("host {host} was removed and is deleted"));
+    }
+
+    fn note_removals(&mut self) {
+        for process in self.hosts.iter().filter_map(|host| host.process.as_ref()) {
+            let status = process.member.status();
+            if status.raft.role != Role::Leader {
+                continue;
+            }
+            let membership = process.machine.membership();
+            for id in self.home.keys().filter(|id| membership.is_removed(**id)) {
+                let next = status.raft.last_index + 1;
+                self.churn.removed.entry(*id).or_insert(next);
+            }
+        }
     }
 
     /// Asks for another learner, on a new host with an empty disk.

@@ -245,6 +245,11 @@ impl World {
         Ok(())
     }
 
+    /// The last index that was applied anywhere.
+    pub(super) fn last_committed(&self) -> Index {
+        self.commits.last()
+    }
+
     /// Compares the states of all running members where they stand.
     pub(super) fn compare_states(&mut self) -> Step {
         for host in &self.hosts {
