@@ -3,8 +3,10 @@
 //! Counters are atomics without locks; what other threads know is read at scrape time. Only
 //! what is truly measured is written: a dashboard must not be told a made-up zero.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// gRPC's codes, by number.
@@ -271,12 +273,22 @@ const DISK_BUCKETS: &[f64] = &[
 pub struct CoreMetrics {
     /// One write and sync of the log.
     pub log_write: Histogram,
+    peers: Mutex<BTreeMap<u64, PeerTraffic>>,
+}
+
+/// What went over the links with one peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct PeerTraffic {
+    sent_bytes: u64,
+    received_bytes: u64,
+    failures: u64,
 }
 
 impl Default for CoreMetrics {
     fn default() -> CoreMetrics {
         CoreMetrics {
             log_write: Histogram::new(DISK_BUCKETS),
+            peers: Mutex::default(),
         }
     }
 }
@@ -291,6 +303,59 @@ impl CoreMetrics {
             "Seconds that one write and sync of the log took.",
         );
         self.log_write.write(text, name, "");
+        let peers = self
+            .peers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        type Of = fn(&PeerTraffic) -> u64;
+        let metrics: [(&str, &str, &str, Of); 3] = [
+            (
+                "sent_bytes_total",
+                "To",
+                "Bytes of messages sent to a peer.",
+                |peer| peer.sent_bytes,
+            ),
+            (
+                "received_bytes_total",
+                "From",
+                "Bytes of messages received from a peer.",
+                |peer| peer.received_bytes,
+            ),
+            (
+                "sent_failures_total",
+                "To",
+                "Links to a peer that broke or were refused.",
+                |peer| peer.failures,
+            ),
+        ];
+        for (name, label, help, of) in metrics {
+            let name = format!("etcd_network_peer_{name}");
+            text.head(&name, "counter", help);
+            for (id, peer) in &peers {
+                text.sample(&name, &format!("{label}=\"{id:x}\""), of(peer));
+            }
+        }
+    }
+
+    fn peer(&self, id: u64, change: impl FnOnce(&mut PeerTraffic)) {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        change(peers.entry(id).or_default());
+    }
+
+    /// Bytes went to a peer.
+    pub fn peer_sent(&self, id: u64, bytes: usize) {
+        self.peer(id, |peer| peer.sent_bytes += bytes as u64);
+    }
+
+    /// Bytes came from a peer.
+    pub fn peer_received(&self, id: u64, bytes: usize) {
+        self.peer(id, |peer| peer.received_bytes += bytes as u64);
+    }
+
+    /// A link to a peer broke, or could not be made.
+    pub fn peer_failed(&self, id: u64) {
+        self.peer(id, |peer| peer.failures += 1);
     }
 }
 
@@ -535,7 +600,7 @@ pub fn write_process(text: &mut Text) {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClientMetrics, Histogram, METHODS, Method, Text, write_process};
+    use super::{ClientMetrics, CoreMetrics, Histogram, METHODS, Method, Text, write_process};
     use std::time::Duration;
 
     #[test]
@@ -560,6 +625,29 @@ mod tests {
             "grpc_server_handling_seconds_bucket{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\",le=\"0.005\"} 0",
             "grpc_server_handling_seconds_bucket{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\",le=\"0.01\"} 1",
             "etcd_network_client_grpc_sent_bytes_total 0",
+        ] {
+            assert!(
+                text.lines().any(|have| have == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn peers_are_told_apart_by_their_id() {
+        let metrics = CoreMetrics::default();
+        metrics.peer_sent(0xab, 10);
+        metrics.peer_sent(0xab, 5);
+        metrics.peer_received(0xcd, 7);
+        metrics.peer_failed(0xcd);
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let text = text.finish();
+        for line in [
+            "etcd_network_peer_sent_bytes_total{To=\"ab\"} 15",
+            "etcd_network_peer_received_bytes_total{From=\"cd\"} 7",
+            "etcd_network_peer_sent_failures_total{To=\"cd\"} 1",
+            "etcd_disk_wal_fsync_duration_seconds_count 0",
         ] {
             assert!(
                 text.lines().any(|have| have == line),

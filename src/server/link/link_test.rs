@@ -92,6 +92,10 @@ impl Listener for Member {
 
     fn linked(&self, _: u64, _: &str) {}
 
+    fn sent(&self, _: u64, bytes: usize) {
+        assert!(bytes > 0);
+    }
+
     fn unreachable(&self, _: u64) {}
 
     fn removed(&self, reason: &str) {

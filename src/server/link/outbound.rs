@@ -72,6 +72,8 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn known(&self) -> Known;
     /// A hello succeeded: this is the disk that the peer speaks from.
     fn linked(&self, peer: u64, disk_uuid: &str);
+    /// Bytes of messages were handed to the system.
+    fn sent(&self, peer: u64, bytes: usize);
     /// The peer cannot be reached, or no longer.
     fn unreachable(&self, peer: u64);
     /// The peer says that we were removed from the cluster.
@@ -184,7 +186,9 @@ impl<M: Message + Send + 'static> Task<M> {
                 message = self.receiver.recv() => {
                     let Some(message) = message else { return Ok(()) };
                     self.gather(message, &mut buffer);
-                    write_alive(&mut writer, &buffer.split().freeze()).await?;
+                    let bytes = buffer.split().freeze();
+                    write_alive(&mut writer, &bytes).await?;
+                    self.listener.sent(self.peer.id, bytes.len());
                 }
                 _ = pulse.tick() => {
                     if heard.elapsed() > SILENCE {

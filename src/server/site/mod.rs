@@ -256,7 +256,12 @@ impl Listener for Site {
         self.met(peer, disk_uuid);
     }
 
+    fn sent(&self, peer: u64, bytes: usize) {
+        self.shared.metrics.peer_sent(peer, bytes);
+    }
+
     fn unreachable(&self, peer: u64) {
+        self.shared.metrics.peer_failed(peer);
         if self.running.load(Ordering::Relaxed) {
             self.shared.report(Input::Unreachable(peer));
         }

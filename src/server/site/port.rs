@@ -54,7 +54,10 @@ impl Host for Site {
             .push(body.len() + 64, Event::Input(Box::new(input)))
         {
             Err(Refused::Full) => Ok(false),
-            Ok(()) | Err(Refused::Closed) => Ok(true),
+            Ok(()) | Err(Refused::Closed) => {
+                self.shared.metrics.peer_received(from, body.len());
+                Ok(true)
+            }
         }
     }
 
