@@ -63,13 +63,14 @@ impl Local {
             if so(&state) {
                 return state;
             }
-            if started.elapsed() > BOUND {
+            let late = started.elapsed() > BOUND;
+            let mut said = String::new();
+            if late {
                 let _ = self.child.kill();
-                let mut said = String::new();
                 let out = self.child.stdout.as_mut().expect("it is piped");
                 let _ = out.read_to_string(&mut said);
-                panic!("waited in vain for {what}; it said:\n{said}");
             }
+            assert!(!late, "waited in vain for {what}; it said:\n{said}");
             wait();
         }
     }
@@ -240,7 +241,25 @@ fn a_cluster_lives_on_this_machine() {
         names(state) == ["test-1", "test-2", "test-4"]
     });
     assert_eq!(list(&local), all);
-    assert_eq!(local.stop(), Some(0));
+
+    // Even its sudden death leaves no member behind.
+    let member = local.pid("test-1").expect("a process");
+    drop(local);
+    let started = Instant::now();
+    while is_running(member) {
+        assert!(started.elapsed() < BOUND, "a member outlives the program");
+        wait();
+    }
+}
+
+/// Whether a process runs; one that only waits to be collected does not.
+fn is_running(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z')
 }
 
 #[test]

@@ -96,19 +96,45 @@ impl Members {
         addresses: &BTreeMap<String, String>,
         urls: impl Fn(&str) -> (String, String),
     ) -> Option<Result<(), Failure>> {
-        let dial = |member: Option<&str>| {
-            let Some(member) = member else {
-                return Err(Failure::Changed("no member leads".into()));
-            };
-            let address = addresses.get(member);
-            let address = address
-                .ok_or_else(|| Failure::Retry(format!("{member} has no address to dial")))?;
-            self.at(address)
+        let whom = match &act.action {
+            Action::Bootstrap { member, .. } | Action::Retire { member, .. } => {
+                Some(member.as_str())
+            }
+            Action::Transfer { from, .. } => Some(from.as_str()),
+            Action::AddLearner { .. } | Action::Promote { .. } | Action::Remove { .. } => {
+                act.leader.as_deref()
+            }
+            Action::ApplyObject(_)
+            | Action::CreateLatch { .. }
+            | Action::CreateClaim { .. }
+            | Action::GrowClaim { .. }
+            | Action::MarkClaim { .. }
+            | Action::OwnClaim { .. }
+            | Action::ApplySet { .. }
+            | Action::DeletePod { .. }
+            | Action::DeleteSet { .. }
+            | Action::DeleteClaim { .. } => return None,
         };
-        let leader = act.leader.as_deref();
-        let (what, member, result) = match &act.action {
+        let Some(whom) = whom else {
+            return Some(Err(Failure::Changed("no member leads".into())));
+        };
+        let Some(address) = addresses.get(whom) else {
+            return Some(Err(Failure::Retry(format!(
+                "{whom} has no address to dial"
+            ))));
+        };
+        Some(self.call(&act.action, address, urls).await)
+    }
+
+    async fn call(
+        &self,
+        action: &Action,
+        address: &str,
+        urls: impl Fn(&str) -> (String, String),
+    ) -> Result<(), Failure> {
+        let mut client = self.at(address)?;
+        let answer = match action {
             Action::Bootstrap {
-                member,
                 cluster_uid,
                 incarnation,
                 nonce,
@@ -123,11 +149,7 @@ impl Members {
                     claim_uid: claim_uid.clone(),
                     disk_uuid: disk_uuid.clone(),
                 };
-                let result = match dial(Some(member)) {
-                    Ok(mut client) => client.bootstrap(request).await.map(|_| ()),
-                    Err(failure) => return Some(Err(failure)),
-                };
-                ("bootstrap", member, result)
+                client.bootstrap(request).await.map(drop)
             }
             Action::AddLearner {
                 member,
@@ -142,52 +164,19 @@ impl Members {
                     disk_uuid: disk_uuid.clone(),
                     client_urls: vec![client_url],
                 };
-                let result = match dial(leader) {
-                    Ok(mut client) => client.add_learner(request).await.map(|_| ()),
-                    Err(failure) => return Some(Err(failure)),
-                };
-                ("add learner", member, result)
+                client.add_learner(request).await.map(drop)
             }
-            Action::Promote { member, id, fence } => {
-                let result = match dial(leader) {
-                    Ok(mut client) => client.promote(wire(*fence), *id).await.map(|_| ()),
-                    Err(failure) => return Some(Err(failure)),
-                };
-                ("promote", member, result)
+            Action::Promote { id, fence, .. } => client.promote(wire(*fence), *id).await.map(drop),
+            Action::Remove { id, fence, .. } => client.remove(wire(*fence), *id).await.map(drop),
+            Action::Transfer { to_id, .. } => client.transfer(*to_id).await.map(drop),
+            Action::Retire { .. } => client.retire().await.map(drop),
+            other => {
+                return Err(Failure::Refused(format!(
+                    "{other}: no member can be asked that"
+                )));
             }
-            Action::Remove { member, id, fence } => {
-                let result = match dial(leader) {
-                    Ok(mut client) => client.remove(wire(*fence), *id).await.map(|_| ()),
-                    Err(failure) => return Some(Err(failure)),
-                };
-                ("remove", member, result)
-            }
-            Action::Transfer { from, to_id, .. } => {
-                let result = match dial(Some(from)) {
-                    Ok(mut client) => client.transfer(*to_id).await.map(|_| ()),
-                    Err(failure) => return Some(Err(failure)),
-                };
-                ("transfer leadership from", from, result)
-            }
-            Action::Retire { member, .. } => {
-                let result = match dial(Some(member)) {
-                    Ok(mut client) => client.retire().await.map(|_| ()),
-                    Err(failure) => return Some(Err(failure)),
-                };
-                ("retire", member, result)
-            }
-            Action::ApplyObject(_)
-            | Action::CreateLatch { .. }
-            | Action::CreateClaim { .. }
-            | Action::GrowClaim { .. }
-            | Action::MarkClaim { .. }
-            | Action::OwnClaim { .. }
-            | Action::ApplySet { .. }
-            | Action::DeletePod { .. }
-            | Action::DeleteSet { .. }
-            | Action::DeleteClaim { .. } => return None,
         };
-        Some(result.map_err(|status| failure(what, member, &status)))
+        answer.map_err(|status| failure(&action.to_string(), &status))
     }
 
     /// What one member says; a leader's word about the members is confirmed by its quorum.
@@ -236,8 +225,8 @@ fn wire(fence: Fence) -> proto::Fence {
 }
 
 /// What a refused or failed call means for the step.
-pub fn failure(act: &str, member: &str, status: &Status) -> Failure {
-    let text = format!("{act} {member}: {}", reason(status));
+pub fn failure(act: &str, status: &Status) -> Failure {
+    let text = format!("{act}: {}", reason(status));
     match status.code() {
         // The configuration moved on, the epoch is old, it leads no longer: look again.
         Code::FailedPrecondition | Code::Aborted | Code::AlreadyExists | Code::NotFound => {
@@ -301,7 +290,7 @@ mod tests {
 
     #[test]
     fn refusals_are_told_apart() {
-        let told = |code| failure("promote", "demo-2", &Status::new(code, "why"));
+        let told = |code| failure("promote demo-2", &Status::new(code, "why"));
         assert_eq!(
             told(Code::FailedPrecondition),
             Failure::Changed("promote demo-2: why".into())

@@ -250,8 +250,8 @@ impl World {
             .collect();
         o.pods = self
             .pods
-            .iter()
-            .map(|(name, _)| (name.clone(), self.pod_facts(name)))
+            .keys()
+            .map(|name| (name.clone(), self.pod_facts(name)))
             .collect();
         o.claims = self
             .claims
