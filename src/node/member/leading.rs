@@ -16,11 +16,13 @@ impl Member {
         let election = self.spans().election;
         self.transfers.tick(self.now, out);
         self.return_guests(out);
+        if self.voting {
+            // A removed member's time goes on, too: it may still be leading until the others
+            // know, and a leader it once heard must not keep it from voting for ever.
+            self.tolerate(out, crate::raft::Raft::tick)?;
+        }
         if self.removed {
             return Ok(());
-        }
-        if self.voting {
-            self.tolerate(out, crate::raft::Raft::tick)?;
         }
         self.reads.tick(self.now, election / 2);
         self.retry_lease_calls(out);

@@ -187,6 +187,9 @@ impl Member {
         };
         member.learn(&restored.machine);
         member.removed = member.membership.is_removed(id);
+        if member.removed {
+            member.raft.never_campaign();
+        }
         Ok(member)
     }
 
@@ -495,6 +498,7 @@ impl Member {
             return;
         }
         self.removed = true;
+        self.raft.never_campaign();
         let error = ProposalError::NotAMember;
         for request in self.proposals.give_up() {
             let error = error.clone();
