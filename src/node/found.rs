@@ -102,6 +102,7 @@ impl Membership {
             incarnation,
             format: FORMAT,
             configuration_index: FOUNDING_INDEX,
+            settled_index: FOUNDING_INDEX,
             ..Self::default()
         };
         for mut member in sorted {

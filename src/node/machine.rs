@@ -28,6 +28,9 @@ pub struct Machine {
     index: Index,
     term: Term,
     report: Report,
+    /// Who waits for a change of the configuration that is not settled yet. Not replicated: one
+    /// that is lost by a restart or a checkpoint is of unknown fate to who waits.
+    unsettled: Option<RequestId>,
 }
 
 /// Whose proposals are reported back.
@@ -44,7 +47,8 @@ pub struct Applied {
     pub index: Index,
     /// The entry's term.
     pub term: Term,
-    /// Who waits for it, if anyone.
+    /// Who has an answer by it, if anyone: whoever proposed it, or the change of the
+    /// configuration that it settles.
     pub request: Option<RequestId>,
     /// What it gave.
     pub outcome: Outcome,
@@ -197,6 +201,7 @@ impl Machine {
             index: meta.index,
             term: meta.term,
             report: Report::default(),
+            unsettled: None,
         };
         machine.report_all();
         Ok(machine)
@@ -229,12 +234,21 @@ impl Machine {
             });
         }
         let payload = LogPayload::of(entry)?;
-        let request = payload.as_ref().and_then(|payload| payload.request);
+        let mut request = payload.as_ref().and_then(|payload| payload.request);
         let outcome = match payload.and_then(|payload| payload.body) {
             None => Outcome::Started,
             Some(PayloadBody::Command(command)) => Outcome::Store(self.command(entry, &command)?),
             Some(PayloadBody::Membership(command)) => {
-                Outcome::Membership(self.change_membership(entry, &command))
+                let outcome = self.change_membership(entry, &command);
+                let configures = Membership::configuration_change(&command).is_some();
+                if configures && outcome.is_ok() && !self.membership.is_removed(self.own.member) {
+                    self.unsettled = request.take();
+                }
+                Outcome::Membership(outcome)
+            }
+            Some(PayloadBody::Settle(settle)) => {
+                request = self.settle(settle.configuration_index);
+                Outcome::Membership(Ok(Arc::clone(&self.membership)))
             }
         };
         self.index = entry.index;
@@ -299,6 +313,16 @@ impl Machine {
             self.report.membership = Some(Arc::clone(membership));
         }
         outcome
+    }
+
+    /// A configuration is settled: whoever waits for it has its answer.
+    fn settle(&mut self, index: Index) -> Option<RequestId> {
+        if index > self.membership.settled_index {
+            let membership = Arc::make_mut(&mut self.membership);
+            membership.settled_index = index;
+            self.report.membership = Some(Arc::clone(&self.membership));
+        }
+        self.unsettled.take()
     }
 
     /// What happened since the last report, for [`Input::Applied`](super::Input::Applied) or

@@ -137,6 +137,11 @@ pub struct Membership {
     /// The format that every member is able to apply; gates new meanings of entries.
     #[prost(uint32, tag = "9")]
     pub format: u32,
+    /// The last configuration index that a quorum of its own configuration is known to have
+    /// applied or to apply whatever happens; see [`Settle`](super::Settle). The next change of
+    /// the configuration waits for it.
+    #[prost(uint64, tag = "10")]
+    pub settled_index: Index,
 }
 
 impl Membership {
@@ -186,6 +191,11 @@ impl Membership {
             ChangeBody::Remove(target) => Some(ConfigurationChange::Remove(target.id)),
             ChangeBody::Update(_) | ChangeBody::Join(_) | ChangeBody::Bind(_) => None,
         }
+    }
+
+    /// Whether the configuration is settled; see [`Membership::settled_index`].
+    pub fn is_settled(&self) -> bool {
+        self.settled_index >= self.configuration_index
     }
 
     /// The membership after the entry at `index`, or why the entry changes nothing. Depends on

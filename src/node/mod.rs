@@ -29,6 +29,8 @@
 //!    nothing at all.
 //! 7. Links deliver a message at most once. Say [`Input::PeerDisk`] when a hello succeeded, also
 //!    after each reconnection, and [`Input::Unreachable`] when a message was dropped.
+//!    The answer to a change of the configuration comes with a later entry than the change's own,
+//!    once a quorum of the new configuration knows of it for good; see [`Settle`].
 //! 8. A time-out is the owner's: say [`Input::Cancel`] and answer that the fate is unknown.
 //!    [`RequestId`]s must never repeat: a new boot nonce at each start, a counter that grows.
 
@@ -56,7 +58,7 @@ pub use member::{
 pub use membership::{
     ChangeKind, ChangeRecord, FORMAT, MemberRecord, Membership, REMEMBERED_CHANGES, Tombstone,
 };
-pub use payload::{LogPayload, PayloadBody, RequestId, UnknownEntry};
+pub use payload::{LogPayload, PayloadBody, RequestId, Settle, UnknownEntry};
 pub use peer::{
     Fate, FateKind, Fates, Forward, ForwardChange, LeaseAnswerRecord, LeaseAnswers, LeaseCall,
     LeaseCalls, LeaseTimes, PeerBody, PeerMessage, Place, Proposal, RefusalRecord, RemovedNotice,

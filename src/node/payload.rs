@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::Message as _;
 
-use crate::raft::{Entry, EntryKind, MemberId};
+use crate::raft::{Entry, EntryKind, Index, MemberId};
 use crate::store::Command;
 
 use super::change::MembershipCommand;
@@ -35,7 +35,7 @@ pub struct LogPayload {
     #[prost(message, optional, tag = "2")]
     pub request: Option<RequestId>,
     /// What to do.
-    #[prost(oneof = "PayloadBody", tags = "3, 4")]
+    #[prost(oneof = "PayloadBody", tags = "3, 4, 5")]
     pub body: Option<PayloadBody>,
 }
 
@@ -49,6 +49,21 @@ pub enum PayloadBody {
     /// beside what the core needs to know.
     #[prost(message, tag = "4")]
     Membership(MembershipCommand),
+    /// The leader has applied a change of the configuration.
+    #[prost(message, tag = "5")]
+    Settle(Settle),
+}
+
+/// Says that the configuration at an index was applied by a leader before it appended this. A
+/// member that has this entry on its disk has the commit index of the change beside it, so once
+/// this entry is committed, a quorum of the new configuration knows of the new configuration for
+/// good. Only then is a change answered: whoever then deletes the disk of a removed member
+/// strands nobody who would need its vote under the old configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct Settle {
+    /// The configuration index.
+    #[prost(uint64, tag = "1")]
+    pub configuration_index: Index,
 }
 
 /// An entry that this version cannot carry out. The server must stop: a newer one may go on.
@@ -70,6 +85,14 @@ impl LogPayload {
     /// The encoded data of an entry for the membership.
     pub fn membership(request: Option<RequestId>, command: MembershipCommand) -> Bytes {
         Self::encoded(request, PayloadBody::Membership(command))
+    }
+
+    /// The encoded data of a leader's entry that settles a configuration.
+    pub fn settle(configuration_index: Index) -> Bytes {
+        let settle = Settle {
+            configuration_index,
+        };
+        Self::encoded(None, PayloadBody::Settle(settle))
     }
 
     fn encoded(request: Option<RequestId>, body: PayloadBody) -> Bytes {
@@ -114,6 +137,7 @@ impl LogPayload {
     fn check_kind(&self, entry: &Entry, kind: EntryKind) -> Result<(), String> {
         let body = self.body.as_ref().ok_or("it is of an unknown kind")?;
         let inner = match body {
+            PayloadBody::Settle(_) => None,
             PayloadBody::Command(command) => {
                 if command.operation.is_none() {
                     return Err("its command is of an unknown kind".to_owned());

@@ -48,8 +48,6 @@ pub struct Raft {
     pub(super) transfer: Option<Transfer>,
     /// At a leader that has been removed: the entry whose commit ends its leadership.
     pub(super) leaving: Option<Index>,
-    /// This member was told to leave campaigns to others.
-    pub(super) passive: bool,
     /// Where this member applied its own removal.
     pub(super) removed_at: Option<Index>,
     /// The leader asked for a campaign that waits for a change of membership to be applied.
@@ -110,7 +108,6 @@ impl Raft {
             election_timeout: 0,
             transfer: None,
             leaving: None,
-            passive: false,
             removed_at: None,
             campaign_when_applied: false,
             snapshot_to: None,

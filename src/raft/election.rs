@@ -81,15 +81,7 @@ impl Raft {
     /// Only a voter whose log and state are in place campaigns; learners and members that
     /// were removed never do.
     fn may_campaign(&self) -> bool {
-        !self.passive
-            && self.configuration.voters.contains(&self.config.id)
-            && self.install.is_none()
-    }
-
-    /// This member never campaigns from now on: its caller has heard from others that it was
-    /// removed, which its own log may not say yet. It goes on to answer.
-    pub fn never_campaign(&mut self) {
-        self.passive = true;
+        self.configuration.voters.contains(&self.config.id) && self.install.is_none()
     }
 
     pub(super) fn start_campaign(&mut self, kind: Campaign) -> Result<Stepped, Error> {

@@ -5,7 +5,6 @@
 //! it was skipped; with `QUORATE_REQUIRE_PEERS=1` it fails instead.
 
 mod cluster;
-mod dice;
 mod hashes;
 mod keys;
 mod leases;
@@ -13,7 +12,5 @@ mod maintenance;
 mod members;
 mod process;
 mod random;
-mod random_watch;
-mod server;
 mod story;
 mod watches;

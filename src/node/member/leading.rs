@@ -16,9 +16,9 @@ impl Member {
         let election = self.spans().election;
         self.transfers.tick(self.now, out);
         self.return_guests(out);
+        // A removed one goes on as well: the others may need its vote until they know of the
+        // removal, and it must forget the leader that it does not hear any more.
         if self.voting {
-            // A removed member's time goes on, too: it may still be leading until the others
-            // know, and a leader it once heard must not keep it from voting for ever.
             self.tolerate(out, crate::raft::Raft::tick)?;
         }
         if self.removed {
@@ -33,6 +33,7 @@ impl Member {
             self.contacts.observe(self.now, spans, &status, bound);
             self.end_leases();
             self.bind_disks();
+            self.settle();
         }
         if self.retention.due(self.now, self.applied_index())
             || (self.send_later.is_some() && self.retention.take(self.now))
@@ -57,6 +58,17 @@ impl Member {
         let command = Operation::LeaseExpire(expire).into();
         // Refused during a transfer or an overload: tried again after an election timeout.
         let _ = self.raft.propose(vec![LogPayload::command(None, command)]);
+    }
+
+    /// Proposes to settle the applied configuration, once a term.
+    pub(super) fn settle(&mut self) {
+        let index = self.membership.configuration_index;
+        if !self.leads() || self.membership.is_settled() || self.settling >= index {
+            return;
+        }
+        if self.raft.propose(vec![LogPayload::settle(index)]).is_ok() {
+            self.settling = index;
+        }
     }
 
     /// Proposes to bind the disks that members without a bound one were heard to speak from.

@@ -137,6 +137,8 @@ pub struct Member {
     /// A checkpoint is wanted by this member, and the one on disk is too old for it.
     send_later: Option<raft::SnapshotSend>,
     transfers: Transfers,
+    /// The configuration index that this leader has proposed to settle in its term.
+    settling: Index,
     /// Members whose disk this leader has proposed to bind in its term.
     binding: BTreeSet<MemberId>,
     /// Removed members that were told so since the last tick.
@@ -178,6 +180,7 @@ impl Member {
             received: None,
             send_later: None,
             transfers: Transfers::default(),
+            settling: 0,
             binding: BTreeSet::new(),
             told_removed: BTreeSet::new(),
             voting: config.voting,
@@ -187,9 +190,6 @@ impl Member {
         };
         member.learn(&restored.machine);
         member.removed = member.membership.is_removed(id);
-        if member.removed {
-            member.raft.never_campaign();
-        }
         Ok(member)
     }
 
@@ -391,6 +391,7 @@ impl Member {
             self.contacts.lead(self.now);
             self.lessor.lead(self.now, election);
             self.binding.clear();
+            self.settling = 0;
         } else if led && !self.leads() {
             self.contacts.follow();
             self.lessor.follow();
@@ -405,6 +406,7 @@ impl Member {
         }
         self.transfers.leader_is(self.id(), change, effects);
         effects.push(Effect::Role(change));
+        self.check_removed(effects);
     }
 
     fn leads(&self) -> bool {
@@ -459,6 +461,7 @@ impl Member {
         }
         self.learn(report);
         self.tolerate(effects, |raft| raft.applied(report.index))?;
+        self.settle();
         if self.retention.due(self.now, report.index) {
             effects.push(Effect::TakeCheckpoint);
         }
@@ -486,8 +489,9 @@ impl Member {
         }
     }
 
+    /// A leader that removed itself leads until the others know of it for good.
     fn check_removed(&mut self, effects: &mut Vec<Effect>) {
-        if !self.removed && self.membership.is_removed(self.id()) {
+        if !self.removed && !self.leads() && self.membership.is_removed(self.id()) {
             self.become_removed(effects);
         }
     }
@@ -498,7 +502,6 @@ impl Member {
             return;
         }
         self.removed = true;
-        self.raft.never_campaign();
         let error = ProposalError::NotAMember;
         for request in self.proposals.give_up() {
             let error = error.clone();

@@ -172,7 +172,7 @@ impl Member {
             }
             for (offset, waiting) in (0_u64..).zip(chunk) {
                 let (origin, request) = (waiting.request.member, waiting.request);
-                let kind = self.settle(&waiting, &moved, offset, out);
+                let kind = self.conclude(&waiting, &moved, offset, out);
                 if let Some(kind) = kind.filter(|_| origin != self.id()) {
                     fates.entry(origin).or_default().push((request, kind));
                 }
@@ -186,7 +186,7 @@ impl Member {
     }
 
     /// Notes what became of one of a chunk.
-    fn settle(
+    fn conclude(
         &mut self,
         waiting: &Waiting,
         moved: &Moved,
@@ -240,6 +240,9 @@ impl Member {
             return Moved::Refused(error.into());
         }
         let change = Membership::configuration_change(&command);
+        if change.is_some() && !self.membership.is_settled() {
+            return Moved::Stays;
+        }
         let data = LogPayload::membership(Some(request), command);
         let outcome = match change {
             Some(change) => self.raft.propose_configuration(change, data),

@@ -169,8 +169,7 @@ impl Chaos {
 
     fn crash(&mut self, id: MemberId) {
         self.collect(id);
-        let removed = self.cluster.server(id).removed;
-        if removed {
+        if self.gone().contains(&id) {
             self.cluster.stop(id);
         } else {
             self.cluster.restart_quietly(id);
@@ -182,7 +181,10 @@ impl Chaos {
         let seed = self.seed;
         let server = self.cluster.servers.get_mut(&id).unwrap();
         for (index, applied) in server.applied.drain(..) {
-            if let Some(request) = applied.request {
+            let write = applied
+                .request
+                .filter(|request| self.asked.contains_key(request));
+            if let Some(request) = write {
                 let before = self.applied.insert(request, index);
                 assert!(
                     before.is_none_or(|at| at == index),
@@ -263,13 +265,22 @@ impl Chaos {
         }
     }
 
-    /// Servers that no member counts on: removed, or never added after all.
+    /// Servers that nobody needs any more: removed, and that is settled; or never added after all.
     fn gone(&self) -> Vec<MemberId> {
         let servers = &self.cluster.servers;
-        let newest = servers.values().max_by_key(|server| server.machine.index());
-        let members = newest.map(|server| Arc::clone(server.machine.membership()));
-        let known = |id: &MemberId| members.as_ref().is_some_and(|m| m.member(*id).is_some());
-        servers.keys().copied().filter(|id| !known(id)).collect()
+        let settled = |server: &&Server| server.machine.membership().is_settled();
+        let newest = servers
+            .values()
+            .filter(settled)
+            .max_by_key(|server| server.machine.index());
+        let Some(members) = newest.map(|server| Arc::clone(server.machine.membership())) else {
+            return Vec::new();
+        };
+        servers
+            .keys()
+            .copied()
+            .filter(|id| members.is_removed(*id))
+            .collect()
     }
 }
 

@@ -151,6 +151,37 @@ fn two_changes_at_once_are_carried_out_one_after_the_other() {
     cluster.ticks(2);
 }
 
+/// A removal is answered once the others know of it for good, whoever deletes what then.
+#[test]
+fn a_change_is_answered_when_it_is_settled() {
+    let mut cluster = three();
+    let leader = cluster.leader();
+    let [gone, stays] = cluster.followers()[..] else {
+        panic!("two followers");
+    };
+    let request = cluster.server(stays).request();
+    let command = remove(gone);
+    cluster.give(stays, Input::ChangeMembership { request, command });
+    while cluster.server(stays).answers.is_empty() {
+        cluster.think(stays);
+        cluster.server(stays).write();
+        cluster.server(stays).work();
+        for (from, to) in [(stays, leader), (leader, stays)] {
+            cluster.think(leader);
+            cluster.server(leader).write();
+            cluster.server(leader).work();
+            cluster.deliver(from, to);
+        }
+    }
+    let membership = cluster.server(stays).machine.membership();
+    assert!(membership.is_removed(gone) && membership.is_settled());
+    // Both restart, and the removed one is deleted at once.
+    cluster.stop(gone);
+    cluster.restart_quietly(leader);
+    cluster.restart_quietly(stays);
+    cluster.leader();
+}
+
 #[test]
 fn a_join_binds_the_disk_once_and_publishes() {
     let mut cluster = three();
