@@ -80,6 +80,9 @@ async fn unhealthy(
     if status.phase != Phase::Member || member.published().membership.cluster_id == 0 {
         return Some("NOT A MEMBER YET".to_owned());
     }
+    if !services.is_settled() {
+        return Some("STARTING".to_owned());
+    }
     let size = member.published().view.db_size();
     let alarms = services.alarms(size);
     let active = alarms.iter().map(|alarm| alarm.alarm().as_str_name());

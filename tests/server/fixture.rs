@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use quorate::wire::etcd::cluster_client::ClusterClient;
 use quorate::wire::etcd::kv_client::KvClient;
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
 use quorate::wire::etcd::{self, watch_client::WatchClient};
@@ -139,6 +140,11 @@ impl Server {
     /// Changes.
     pub(crate) async fn watch(&self) -> WatchClient<Channel> {
         WatchClient::new(self.channel().await)
+    }
+
+    /// Who belongs to the cluster.
+    pub(crate) async fn cluster(&self) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel().await)
     }
 
     /// The member itself.

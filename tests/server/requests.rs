@@ -264,3 +264,42 @@ async fn long_ranges_are_whole_and_from_one_revision() {
     let last: Vec<String> = all.iter().rev().take(3).cloned().collect();
     assert_eq!(ask(descending).await, (last, 2520, true));
 }
+
+#[tokio::test]
+async fn a_member_that_answers_is_in_its_own_list() {
+    let server = Server::start(&[]);
+    let mut cluster = server.cluster().await;
+    let list = etcd::MemberListRequest {
+        linearizable: false,
+    };
+    let members = cluster
+        .member_list(list)
+        .await
+        .expect("list")
+        .into_inner()
+        .members;
+    assert_eq!(members.len(), 1);
+    assert_eq!(members[0].name, "one");
+    assert_eq!(
+        members[0].client_ur_ls,
+        [format!("http://{}:2379", server.host)]
+    );
+}
+
+#[tokio::test]
+async fn a_target_alone_sorts() {
+    let server = Server::start(&[]);
+    let mut kv = server.kv().await;
+    for (key, value) in [("a", "3"), ("b", "1"), ("c", "2")] {
+        kv.put(put(key, value)).await.expect("put");
+    }
+    let sort_target = etcd::range_request::SortTarget::Value.into();
+    let request = etcd::RangeRequest {
+        sort_target,
+        keys_only: true,
+        ..everything()
+    };
+    let answer = kv.range(request).await.expect("range").into_inner();
+    let keys: Vec<&[u8]> = answer.kvs.iter().map(|kv| &kv.key[..]).collect();
+    assert_eq!(keys, [b"b", b"c", b"a"]);
+}

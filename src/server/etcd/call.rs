@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ use crate::wire::etcd::ResponseHeader;
 
 /// The etcd level that this server speaks: what `Status.version` and `/version` say.
 pub(crate) const VERSION: &str = "3.7.3";
+
+/// How long clients wait for a member that starts to be known to its cluster (etcd's time).
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// All services of the client port; cheap to clone.
 #[derive(Clone)]
@@ -41,6 +45,11 @@ pub(super) struct Shared {
     pub(super) least_ttl: i64,
     /// A stream that asked for a leader ends after this long without one.
     pub(super) leaderless: Duration,
+    /// What the cluster is to know of this member before clients are served.
+    advertised: Vec<String>,
+    /// It knows, or has had [`SETTLE`] to learn it.
+    settled: AtomicBool,
+    started: Instant,
     /// Raised when streams are to end: the client finds another member.
     pub(super) stopping: watch::Receiver<bool>,
 }
@@ -70,6 +79,9 @@ impl Services {
                 timeout: config.request_timeout(),
                 least_ttl,
                 leaderless: 3 * config.election,
+                advertised: config.advertise_client_urls.clone(),
+                settled: AtomicBool::new(false),
+                started: Instant::now(),
                 stopping,
             }),
         }
@@ -115,7 +127,7 @@ impl Services {
         shared.metrics.started(method);
         let began = Instant::now();
         let (metadata, _, message) = request.into_parts();
-        let result = match self.admit(learner, &metadata) {
+        let result = match self.admit(learner, &metadata).await {
             Err(refused) => Err(refused),
             Ok(()) => {
                 let (limit, late) = match client_timeout(&metadata) {
@@ -139,7 +151,12 @@ impl Services {
     }
 
     /// Refuses what this member may not answer now.
-    pub(super) fn admit(&self, learner: Learner, metadata: &MetadataMap) -> Result<(), Status> {
+    pub(super) async fn admit(
+        &self,
+        learner: Learner,
+        metadata: &MetadataMap,
+    ) -> Result<(), Status> {
+        self.settle().await;
         let status = self.shared.member.status();
         // A member that has just started holds nothing until its checkpoint is read: an empty
         // store must not pass for the cluster's.
@@ -154,6 +171,36 @@ impl Services {
             return Err(EtcdError::NoLeader.into());
         }
         Ok(())
+    }
+
+    /// Whether the cluster knows this member's URLs, or has had time to learn them. As in etcd,
+    /// clients are served from then on: a member list then names whoever answered it.
+    pub(crate) fn is_settled(&self) -> bool {
+        let shared = &self.shared;
+        if shared.settled.load(Relaxed) {
+            return true;
+        }
+        let status = shared.member.status();
+        let state = shared.member.published();
+        let known = state
+            .membership
+            .member(status.member_id)
+            .is_some_and(|own| own.started && own.client_urls == shared.advertised);
+        let settled = known || shared.started.elapsed() > SETTLE;
+        shared.settled.fetch_or(settled, Relaxed);
+        settled
+    }
+
+    /// Waits until that is so; not where this server is no member anyway.
+    async fn settle(&self) {
+        if self.is_settled() {
+            return;
+        }
+        let mut published = self.shared.member.subscribe();
+        while self.shared.member.status().phase == Phase::Member && !self.is_settled() {
+            // Time settles it as well as news does.
+            let _ = tokio::time::timeout(SETTLE / 20, published.changed()).await;
+        }
     }
 
     /// The header of an answer from this revision.

@@ -46,6 +46,7 @@ impl Health for Services {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let call = self.stream(Method::HealthWatch);
         self.admit(Learner::Refused, request.metadata())
+            .await
             .map_err(|error| call.refuse(error))?;
         let service = request.into_inner().service;
         let state = (self.clone(), service, None, call);

@@ -192,7 +192,8 @@ async fn read(
     mut range: store::Range,
 ) -> Result<store::RangeResponse, Status> {
     let short = range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit);
-    let natural = streamable(&range).is_ok();
+    // Without an order, a target other than the key still sorts by it.
+    let natural = range.sort_target() == store::SortTarget::Key && streamable(&range).is_ok();
     if natural && short {
         return state.view.range(&range).map_err(|error| refused(&error));
     }
@@ -202,7 +203,6 @@ async fn read(
             .map_err(|error| Status::internal(error.to_string()))?
             .map_err(|error| refused(&error));
     }
-    range.sort_target = store::SortTarget::Key.into();
     let mut left = if range.limit > 0 {
         range.limit
     } else {

@@ -76,6 +76,7 @@ impl Lease for Services {
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let call = self.stream(Method::LeaseKeepAlive);
         self.admit(Learner::Refused, request.metadata())
+            .await
             .map_err(|error| call.refuse(error))?;
         let leaderless =
             wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));

@@ -40,6 +40,7 @@ impl Watch for Services {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let call = self.stream(Method::Watch);
         self.admit(Learner::Refused, request.metadata())
+            .await
             .map_err(|error| call.refuse(error))?;
         let leaderless =
             wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));
