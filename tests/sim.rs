@@ -3,6 +3,8 @@
 //! `SEEDS` (20), `SEED_BASE` (1), `FAILURES` (3) after which to stop; `SEED=x` replays one; `TRACE=1` prints every step of it.
 //! `make sim SEEDS=n` runs it at release speed with every assertion on.
 
+#![expect(clippy::panic, reason = "a failing seed is told in full")]
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

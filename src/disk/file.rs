@@ -158,6 +158,10 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     unsafe_code,
     reason = "statvfs has no safe wrapper in the standard library"
 )]
+#[expect(
+    clippy::useless_conversion,
+    reason = "the fields are narrower on 32-bit machines"
+)]
 fn free_bytes(path: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;

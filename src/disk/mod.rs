@@ -40,4 +40,4 @@ pub use error::{Class, Error, Result};
 pub use file::FileDisk;
 pub use identity::{Identity, Phase};
 pub use log::{Log, LogOptions, LogReader, Position, Preparer};
-pub use open::{MemberFiles, create_member, open_member};
+pub use open::{FirstCheckpoint, MemberFiles, create_member, open_member};

@@ -8,6 +8,9 @@ use super::identity::Phase;
 use super::log::{Log, LogOptions, Position};
 use crate::raft::HardState;
 
+/// The checkpoint that a new member starts from: its place, its description and its chunks.
+pub type FirstCheckpoint<'a> = (Position, &'a [u8], Vec<Vec<u8>>);
+
 /// The files of a member, ready for use.
 #[derive(Debug)]
 pub struct MemberFiles {
@@ -27,7 +30,7 @@ pub struct MemberFiles {
 /// [`Error::Misuse`] if the disk has been a member; any other of this room's.
 pub fn create_member(
     directory: &DataDirectory,
-    first: Option<(Position, &[u8], Vec<Vec<u8>>)>,
+    first: Option<FirstCheckpoint<'_>>,
     hard_state: HardState,
     options: LogOptions,
 ) -> Result<MemberFiles> {

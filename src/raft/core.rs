@@ -146,10 +146,10 @@ impl Raft {
         if term < self.term {
             return Ok(self.step_old(from, body));
         }
-        if term > self.term {
-            if let Some(reason) = self.meet_newer_term(from, term, &body) {
-                return Ok(Stepped::Ignored(reason));
-            }
+        if term > self.term
+            && let Some(reason) = self.meet_newer_term(from, term, &body)
+        {
+            return Ok(Stepped::Ignored(reason));
         }
         match body {
             Body::PreVote(request) => Ok(self.on_vote_request(from, term, request, true)),

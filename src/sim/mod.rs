@@ -6,6 +6,7 @@
 //! Never replaces shipped logic by a model: what is simulated is only what lies outside of the
 //! pure rooms (time, network, disk, the threads' scheduling).
 
+mod answers;
 mod churn;
 mod client;
 mod clients;
@@ -17,6 +18,7 @@ mod network;
 mod options;
 mod oracles;
 mod run;
+mod streams;
 mod trace;
 mod world;
 

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -16,13 +15,13 @@ use crate::node::{
 use crate::raft::{self, Configuration, Entry, Index, LogRead, MemberId, Role, SnapshotMeta, Term};
 
 use super::churn::Churn;
-use super::client::{Client, Kind, Operation, effective_revision};
+use super::client::Client;
 use super::clock::{Agenda, MILLISECOND, Micros};
 use super::counters::Counters;
 use super::host::Host;
 use super::network::{HostId, Network, Weather};
 use super::options::Options;
-use super::oracles::{Commits, Elections, Linear, Logs, Read, States, Violation, Write};
+use super::oracles::{Commits, Elections, Linear, Logs, States, Violation};
 use super::trace::Trace;
 
 /// A tick of every member. The election timeout is ten of them.
@@ -531,7 +530,7 @@ impl World {
             .machine
             .apply(entry)
             .map_err(|error| broken("apply", error))?;
-        if entry.index % COMPARED_EVERY == 0 {
+        if entry.index.is_multiple_of(COMPARED_EVERY) {
             self.states
                 .stands(host, entry.index, process.machine.hash())?;
         }
@@ -592,96 +591,6 @@ impl World {
         self.feed(host, Input::CheckpointDone(info))
     }
 
-    fn stream(&mut self, host: HostId, to: MemberId, term: Term, index: Index) {
-        let from = (host, self.hosts[host].boot);
-        let after = self.random.random_range(5 * MILLISECOND..200 * MILLISECOND);
-        let event = match self.home.get(&to) {
-            None => Event::Sent {
-                host,
-                boot: from.1,
-                to,
-                ok: false,
-            },
-            Some(receiver) => {
-                let to_host = (*receiver, self.hosts[*receiver].boot);
-                Event::Streamed {
-                    from,
-                    to: to_host,
-                    member: to,
-                    term,
-                    index,
-                }
-            }
-        };
-        self.agenda.after(after, event);
-    }
-
-    /// A stream ends well only if both ends lived through it and the link is whole.
-    fn streamed(
-        &mut self,
-        from: (HostId, u64),
-        to: (HostId, u64),
-        member: MemberId,
-        term: Term,
-        index: Index,
-    ) -> Step {
-        if !self.runs(from.0, from.1) {
-            return Ok(());
-        }
-        let whole = self.runs(to.0, to.1)
-            && self.network.passes(from.0, to.0)
-            && self.network.passes(to.0, from.0);
-        let after = self.random.random_range(50..5 * MILLISECOND);
-        let sent = |ok| Event::Sent {
-            host: from.0,
-            boot: from.1,
-            to: member,
-            ok,
-        };
-        if !whole {
-            self.agenda.after(after, sent(false));
-            return Ok(());
-        }
-        let read = self.hosts[from.0]
-            .process
-            .as_ref()
-            .map(|p| p.read_checkpoint(index));
-        let Some(Ok((position, meta, chunks))) = read else {
-            self.agenda.after(after, sent(false));
-            return Ok(());
-        };
-        self.receive(to.0, from.0, term, position, &meta, &chunks)?;
-        self.agenda.after(after, sent(true));
-        Ok(())
-    }
-
-    fn receive(
-        &mut self,
-        host: HostId,
-        sender: HostId,
-        term: Term,
-        position: crate::disk::Position,
-        meta: &[u8],
-        chunks: &[Bytes],
-    ) -> Step {
-        let Some(process) = &self.hosts[host].process else {
-            return Ok(());
-        };
-        let received = process.receive_checkpoint(position, meta, chunks);
-        let received = self.unless_disk_failed(host, "receiving a checkpoint", received)?;
-        let Some((checkpoint, meta)) = received else {
-            return Ok(());
-        };
-        let from = self.hosts[sender].member.unwrap_or_default();
-        let input = Input::SnapshotReceived {
-            from,
-            term,
-            checkpoint,
-            meta,
-        };
-        self.feed(host, input)
-    }
-
     fn install(&mut self, host: HostId, meta: &SnapshotMeta) -> Step {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
@@ -702,98 +611,6 @@ impl World {
             format_args!("host {host} installs the checkpoint at {}", meta.index),
         );
         self.feed(host, Input::Installed(report))
-    }
-
-    /// Whoever waits for this entry has its answer.
-    fn answer_write(&mut self, applied: &Applied) -> Step {
-        let Some(request) = applied.request else {
-            return Ok(());
-        };
-        let asks = |client: &Client| {
-            matches!(&client.under_way, Some(operation)
-                if matches!(operation.kind, Kind::Write { request: r, .. } if r == request))
-        };
-        let Some(client) = self.clients.iter_mut().find(|client| asks(client)) else {
-            return Ok(()); // nobody, or nobody any more
-        };
-        let Some(Operation {
-            kind: Kind::Write { key, value, .. },
-            seen,
-            ..
-        }) = client.under_way.take()
-        else {
-            return Ok(());
-        };
-        let Outcome::Store(Ok(response)) = &applied.outcome else {
-            self.counters.refused += 1;
-            return Ok(());
-        };
-        self.counters.acknowledged += 1;
-        match effective_revision(response) {
-            None => Ok(()),
-            Some(revision) => self.linear.wrote(&Write {
-                key,
-                value,
-                revision,
-                began: seen,
-            }),
-        }
-    }
-
-    fn answer_reads(&mut self, host: HostId, ids: &[u64]) -> Step {
-        let Some(process) = &self.hosts[host].process else {
-            return Ok(());
-        };
-        let view = process.machine.view();
-        for client in &mut self.clients {
-            let Some(operation) = &client.under_way else {
-                continue;
-            };
-            let Kind::Read { id, key } = &operation.kind else {
-                continue;
-            };
-            if operation.host != host || !ids.contains(id) {
-                continue;
-            }
-            let range = crate::store::Range {
-                key: key.clone(),
-                ..crate::store::Range::default()
-            };
-            let found = view
-                .range(&range)
-                .map_err(|error| broken("a read", error))?;
-            let read = Read {
-                key: key.clone(),
-                value: found.kvs.first().map(|kv| kv.value.clone()),
-                revision: found.revision,
-                began: operation.seen,
-            };
-            client.under_way = None;
-            self.counters.reads += 1;
-            self.linear.read(&read)?;
-        }
-        Ok(())
-    }
-
-    fn give_up_reads(&mut self, ids: &[u64]) {
-        for client in &mut self.clients {
-            let gone = matches!(&client.under_way, Some(operation)
-                if matches!(&operation.kind, Kind::Read { id, .. } if ids.contains(id)));
-            if gone {
-                client.under_way = None;
-            }
-        }
-    }
-
-    fn refuse(&mut self, request: crate::node::RequestId) {
-        for client in &mut self.clients {
-            let refused = matches!(&client.under_way, Some(operation)
-                if matches!(operation.kind, Kind::Write { request: r, .. } if r == request));
-            if refused {
-                client.under_way = None;
-                self.counters.refused += 1;
-            }
-        }
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"QUORSEGM";
 /// Bytes of a head that its checksum covers, after magic, format and checksum.
 const FIELDS: usize = 8 + 16 + 8 * 7;
-const ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
 /// The first sector of a segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
