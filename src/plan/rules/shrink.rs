@@ -9,6 +9,8 @@ use crate::plan::victims;
 
 /// A hand-over that takes longer than this is not waited for: the removal elects anew.
 const HAND_OVER_MS: u64 = 30_000;
+/// After this long no Service sends clients to a member that became unready.
+const ENDPOINTS_MS: u64 = 5_000;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     // What is on its way in may be one more: the successor of a member that is replaced.
@@ -108,6 +110,16 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
         );
         return;
     }
+    // Until its Services have forgotten it, the retired member serves whoever still comes.
+    if !s.o.wanted_objects.is_empty() && asked(s, "Retire", victim, |ago| ago < ENDPOINTS_MS) {
+        draft.wait(
+            "Retire",
+            victim,
+            "HandOver",
+            format!("clients to leave {victim}"),
+        );
+        return;
+    }
     let action = Action::Remove {
         member: victim.to_owned(),
         id: seat.view.id,
@@ -117,12 +129,13 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
 }
 
 fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
-    s.o.hints
-        .step
-        .as_ref()
-        .is_some_and(|(action, whom, since)| {
-            action == word
-                && whom.as_deref() == Some(member)
-                && s.o.now_ms.saturating_sub(*since) > HAND_OVER_MS
-        })
+    asked(s, word, member, |ago| ago > HAND_OVER_MS)
+}
+
+/// Whether this was asked of the member last, so many milliseconds ago; not without a record.
+fn asked(s: &Situation<'_>, word: &str, member: &str, when: impl Fn(u64) -> bool) -> bool {
+    let last = s.o.hints.step.as_ref();
+    last.is_some_and(|(action, whom, since)| {
+        action == word && whom.as_deref() == Some(member) && when(s.o.now_ms.saturating_sub(*since))
+    })
 }
