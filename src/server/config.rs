@@ -34,6 +34,8 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Time without a leader after which a member campaigns.
     pub election: Duration,
+    /// A cluster of one elects itself at once when it starts.
+    pub hurry_first_election: bool,
     /// Ask before campaigning, so that a returning member disturbs no leader.
     pub pre_vote: bool,
     /// Refuse membership changes that would endanger the quorum.

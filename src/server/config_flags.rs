@@ -70,6 +70,7 @@ impl Config {
             data_dir: data_dir(flags),
             advertise_client_urls: advertised_to_clients(flags)?,
             operated: operated(flags, awaits)?,
+            hurry_first_election: flags.bool("initial-election-tick-advance"),
             pre_vote: flags.bool("pre-vote"),
             strict_reconfig_check: flags.bool("strict-reconfig-check"),
             snapshot_count: flags.number("snapshot-count").max(1),

@@ -56,6 +56,8 @@ pub(crate) struct Parts {
     pub checkpoints: Checkpoints,
     /// Milliseconds a tick.
     pub tick_ms: u64,
+    /// Ticks to hand over at once.
+    pub first_ticks: u32,
 }
 
 /// The running threads.
@@ -109,6 +111,7 @@ impl Core {
             log_reader,
             reader: reader.clone(),
             tick_ms: parts.tick_ms,
+            first_ticks: parts.first_ticks,
         };
         let threads = vec![
             (

@@ -6,7 +6,8 @@ use prost::Message as _;
 use super::{Parts, disk_stop};
 use crate::disk::{self, CheckpointReader, Checkpoints, MemberFiles, Position};
 use crate::node::{
-    CheckpointInfo, CheckpointMeta, CheckpointPolicy, Machine, Member, MemberConfig, MemberRestored,
+    CheckpointInfo, CheckpointMeta, CheckpointPolicy, Machine, Member, MemberConfig,
+    MemberRestored, Membership,
 };
 use crate::raft::{self, Restored, SnapshotMeta};
 use crate::server::config::Config;
@@ -61,6 +62,7 @@ pub(crate) fn open(
     };
     let settings = settings(config, disk_uuid, member_id, shared);
     let tick_ms = settings.tick_ms;
+    let first_ticks = first_ticks(config, machine.membership(), member_id);
     let member = Member::new(settings, restored).map_err(|reason| super::raft::stop(&reason))?;
     Ok(Parts {
         member,
@@ -68,7 +70,19 @@ pub(crate) fn open(
         log,
         checkpoints,
         tick_ms,
+        first_ticks,
     })
+}
+
+/// Ticks to hand over at once: a sole voter has no leader to wait for. More than the longest
+/// election timeout; where the log adds a voter after all, an early campaign does no harm.
+fn first_ticks(config: &Config, membership: &Membership, id: u64) -> u32 {
+    let sole =
+        membership.voters().all(|voter| voter.id == id) && membership.voters().next().is_some();
+    match sole && config.hurry_first_election {
+        true => 2 * config.election_ticks(),
+        false => 0,
+    }
 }
 
 fn settings(config: &Config, disk_uuid: String, id: u64, shared: &Shared) -> MemberConfig {

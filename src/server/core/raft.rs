@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{ApplyJob, LogJob, Outside, Worker};
 use crate::disk::{Class, LogReader};
 use crate::node::{Effect, Input, Member, StopReason};
-use crate::raft::{Entry, LogRead, RoleChange};
+use crate::raft::{Entry, LogRead, Role, RoleChange};
 use crate::server::exit::Stop;
 use crate::server::handle::RequestError;
 use crate::server::queue::Queue;
@@ -29,6 +29,7 @@ pub(super) struct Stepper {
     pub(super) log_reader: LogReader,
     pub(super) reader: Worker,
     pub(super) tick_ms: u64,
+    pub(super) first_ticks: u32,
 }
 
 /// What gathered in the inbox, sorted into few inputs.
@@ -44,6 +45,17 @@ impl Stepper {
         let mut next_tick = Instant::now() + tick;
         let mut effects = Vec::new();
         self.publish();
+        for _ in 0..self.first_ticks {
+            if self.member.status().raft.role != Role::Follower {
+                break;
+            }
+            self.member
+                .handle(self.shared.now_ms(), Input::Tick, &mut effects);
+        }
+        if self.first_ticks > 0 {
+            // What came of it is carried out by the first round, without a wait.
+            next_tick = Instant::now();
+        }
         loop {
             let wait = next_tick.saturating_duration_since(Instant::now());
             let Some(events) = self.shared.inbox.take(wait) else {
