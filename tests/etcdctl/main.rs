@@ -5,6 +5,7 @@
 //! it was skipped; with `QUORATE_REQUIRE_PEERS=1` it fails instead.
 
 mod cluster;
+mod dice;
 mod hashes;
 mod keys;
 mod leases;
@@ -12,5 +13,7 @@ mod maintenance;
 mod members;
 mod process;
 mod random;
+mod random_watch;
+mod server;
 mod story;
 mod watches;

@@ -1,0 +1,255 @@
+//! Random requests from a seed, over few keys so that they meet.
+
+use bytes::Bytes;
+use quorate::wire::etcd::compare::TargetUnion;
+use quorate::wire::etcd::request_op::Request;
+use quorate::wire::etcd::{
+    CompactionRequest, Compare, DeleteRangeRequest, HashKvRequest, LeaseGrantRequest,
+    LeaseRevokeRequest, LeaseTimeToLiveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// Random choices from a seed.
+pub(crate) struct Dice(Xoshiro256PlusPlus);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    pub(crate) fn below(&mut self, sides: u64) -> u64 {
+        self.0.next_u64() % sides
+    }
+
+    pub(crate) fn one_in(&mut self, sides: u64) -> bool {
+        self.below(sides) == 0
+    }
+
+    pub(crate) fn between(&mut self, low: i64, high: i64) -> i64 {
+        low + self.below((high - low + 1).cast_unsigned()) as i64
+    }
+
+    /// Few enough keys that etcd's sort, which is not stable beyond 12, is.
+    pub(crate) fn key(&mut self) -> Bytes {
+        let first = b'a' + self.below(3) as u8;
+        match self.below(4) {
+            0 => Bytes::from(vec![first]),
+            second => Bytes::from(vec![first, b'0' + second as u8]),
+        }
+    }
+
+    pub(crate) fn span(&mut self) -> (Bytes, Bytes) {
+        let key = self.key();
+        let end = match self.below(5) {
+            0 => Bytes::new(),
+            1 => Bytes::from_static(&[0]),
+            2 => Bytes::from(vec![key[0] + 1]),
+            _ => self.key(),
+        };
+        (key, end)
+    }
+
+    pub(crate) fn put(&mut self) -> PutRequest {
+        let kept = self.one_in(8);
+        PutRequest {
+            key: if self.one_in(60) {
+                Bytes::new()
+            } else {
+                self.key()
+            },
+            value: if kept {
+                Bytes::new()
+            } else {
+                Bytes::from(self.below(30).to_string())
+            },
+            lease: if self.one_in(3) {
+                self.between(1, 4)
+            } else {
+                0
+            },
+            prev_kv: self.one_in(2),
+            ignore_value: kept || self.one_in(60),
+            ignore_lease: self.one_in(12),
+        }
+    }
+
+    pub(crate) fn delete(&mut self) -> DeleteRangeRequest {
+        let (key, mut range_end) = self.span();
+        // Within a transaction an open end would meet etcd's gap in the check for duplicates.
+        if !self.one_in(4) || range_end[..] == [0] {
+            range_end = Bytes::new();
+        }
+        DeleteRangeRequest {
+            key,
+            range_end,
+            prev_kv: self.one_in(2),
+        }
+    }
+
+    pub(crate) fn range(&mut self, revision: i64) -> RangeRequest {
+        let (key, range_end) = self.span();
+        let bound = |dice: &mut Self| {
+            if dice.one_in(8) {
+                dice.between(1, revision)
+            } else {
+                0
+            }
+        };
+        RangeRequest {
+            key: if self.one_in(60) { Bytes::new() } else { key },
+            range_end,
+            limit: if self.one_in(2) {
+                self.between(-1, 5)
+            } else {
+                0
+            },
+            revision: if self.one_in(2) {
+                self.between(-1, revision + 1)
+            } else {
+                0
+            },
+            sort_order: self.sort(2),
+            sort_target: self.sort(4),
+            serializable: self.one_in(4),
+            keys_only: self.one_in(4),
+            count_only: self.one_in(6),
+            min_mod_revision: bound(self),
+            max_mod_revision: bound(self),
+            min_create_revision: bound(self),
+            max_create_revision: bound(self),
+        }
+    }
+
+    /// A sort order or target, rarely one that does not exist.
+    pub(crate) fn sort(&mut self, highest: i64) -> i32 {
+        let highest = highest + i64::from(self.one_in(40));
+        self.between(0, highest) as i32
+    }
+
+    pub(crate) fn compare(&mut self, revision: i64) -> Compare {
+        let (key, range_end) = self.span();
+        let high = if self.one_in(2) { 3 } else { revision };
+        let number = self.between(0, high);
+        let union = match self.below(7) {
+            0 => Some(TargetUnion::Version(number)),
+            1 => Some(TargetUnion::CreateRevision(number)),
+            2 => Some(TargetUnion::ModRevision(number)),
+            3 => Some(TargetUnion::Value(Bytes::from(self.below(30).to_string()))),
+            4 => Some(TargetUnion::Lease(number)),
+            _ => None,
+        };
+        let target = match &union {
+            Some(TargetUnion::Version(_)) => 0,
+            Some(TargetUnion::CreateRevision(_)) => 1,
+            Some(TargetUnion::ModRevision(_)) => 2,
+            Some(TargetUnion::Value(_)) => 3,
+            Some(TargetUnion::Lease(_)) => 4,
+            None => self.below(5) as i32,
+        };
+        // Now and then a property of another kind than the target.
+        let target = if self.one_in(20) {
+            self.below(5) as i32
+        } else {
+            target
+        };
+        Compare {
+            result: self.below(4) as i32,
+            target,
+            key,
+            range_end: if self.one_in(3) {
+                range_end
+            } else {
+                Bytes::new()
+            },
+            target_union: union,
+        }
+    }
+
+    pub(crate) fn txn(&mut self, depth: u32, revision: i64) -> TxnRequest {
+        TxnRequest {
+            compare: (0..self.below(3)).map(|_| self.compare(revision)).collect(),
+            success: self.ops(depth, revision),
+            failure: self.ops(depth, revision),
+        }
+    }
+
+    pub(crate) fn ops(&mut self, depth: u32, revision: i64) -> Vec<RequestOp> {
+        let count = self.below(4);
+        let op = |dice: &mut Self| match dice.below(if depth > 0 { 8 } else { 6 }) {
+            0 | 1 => Request::RequestRange(dice.range(revision)),
+            2..=4 => Request::RequestPut(dice.put()),
+            5 => Request::RequestDeleteRange(dice.delete()),
+            _ => Request::RequestTxn(dice.txn(depth - 1, revision)),
+        };
+        let empty = self.one_in(100);
+        (0..count)
+            .map(|_| RequestOp {
+                request: if empty { None } else { Some(op(self)) },
+            })
+            .collect()
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    Put(PutRequest),
+    Delete(DeleteRangeRequest),
+    Range(RangeRequest),
+    Txn(TxnRequest),
+    Compact(CompactionRequest),
+    Grant(LeaseGrantRequest),
+    Revoke(LeaseRevokeRequest),
+    TimeToLive(LeaseTimeToLiveRequest),
+    Hash(HashKvRequest),
+}
+
+impl Question {
+    /// Lets no range be answered from what one member happens to have.
+    pub(crate) fn be_linearizable(&mut self) {
+        if let Question::Range(range) = self {
+            range.serializable = false;
+        }
+    }
+}
+
+pub(crate) fn question(dice: &mut Dice, revision: i64, compactions: &[i64]) -> Question {
+    match dice.below(40) {
+        0..=9 => Question::Put(dice.put()),
+        10..=12 => Question::Delete(dice.delete()),
+        13..=19 => Question::Range(dice.range(revision)),
+        20..=30 => Question::Txn(dice.txn(2, revision)),
+        31 | 32 => {
+            let id = dice.between(1, 4);
+            let ttl = if dice.one_in(10) {
+                9_000_000_001
+            } else {
+                10_000
+            };
+            Question::Grant(LeaseGrantRequest { id, ttl })
+        }
+        33 => Question::Revoke(LeaseRevokeRequest {
+            id: dice.between(1, 5),
+        }),
+        34 => Question::TimeToLive(LeaseTimeToLiveRequest {
+            id: dice.between(1, 5),
+            keys: true,
+        }),
+        35 => {
+            let last = compactions.last().copied().unwrap_or(0);
+            let revision = dice.between((last - 1).max(-1), revision + 1);
+            // Done when answered, or etcd's hash could still see what it forgets.
+            Question::Compact(CompactionRequest {
+                revision,
+                physical: true,
+            })
+        }
+        _ => {
+            let at = dice.between(0, revision + 1);
+            // For a compacted revision etcd answers with the hash from before the compaction.
+            let at = if compactions.contains(&at) { 0 } else { at };
+            Question::Hash(HashKvRequest { revision: at })
+        }
+    }
+}
