@@ -3,6 +3,8 @@
 //! `tests/data/disk-format-1` was written by `write_format_1` below, which stays as the record of
 //! what is in it. When a format changes, add a directory and a test; never rewrite an old one.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
