@@ -83,6 +83,13 @@ pub(super) struct Node {
     pub(super) lazy_apply: bool,
 }
 
+impl Node {
+    /// The last index that is in the state.
+    pub(super) fn state_index(&self) -> Index {
+        self.state.last().map_or(1, |entry| entry.index)
+    }
+}
+
 /// What is on its way.
 #[derive(Clone, Debug)]
 pub(super) enum Parcel {
@@ -340,11 +347,21 @@ impl Cluster {
         node.raft.compact(through)
     }
 
+    /// The sender's end of a snapshot stream that breaks.
+    pub(super) fn stream_failed(&mut self, parcel: &Parcel) {
+        if let Parcel::Snapshot { from, to, .. } = parcel
+            && let Some(sender) = self.nodes.get_mut(from).filter(|node| !node.crashed)
+        {
+            sender.raft.report_snapshot(*to, None);
+        }
+    }
+
     /// Hands a parcel to its receiver. A trace line says what came of it.
     pub(super) fn receive(&mut self, parcel: Parcel) -> Result<(), Error> {
         let (line, to) = (parcel.describe(), parcel.to());
         if self.nodes.get(&to).is_none_or(|node| node.crashed) {
             self.say(format!("lost     {line}"));
+            self.stream_failed(&parcel);
             return Ok(());
         }
         let message = match parcel {
@@ -414,9 +431,7 @@ impl Cluster {
                 moved = true;
                 if cut.contains(&parcel.from()) != cut.contains(&parcel.to()) {
                     self.say(format!("lost     {}", parcel.describe()));
-                    if let Parcel::Snapshot { from, to, .. } = parcel {
-                        self.raft(from).report_snapshot(to, None);
-                    }
+                    self.stream_failed(&parcel);
                 } else {
                     self.receive(parcel)?;
                 }

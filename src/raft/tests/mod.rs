@@ -1,4 +1,5 @@
 //! Tests of the core as a whole. The parts have theirs beside them.
 
 mod harness;
+mod random;
 mod script;

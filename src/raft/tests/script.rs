@@ -245,7 +245,10 @@ impl Script {
                     self.cluster.say(format!("held     {}", parcel.describe()));
                     self.held.push(parcel);
                 }
-                _ => self.cluster.say(format!("lost     {}", parcel.describe())),
+                _ => {
+                    self.cluster.say(format!("lost     {}", parcel.describe()));
+                    self.cluster.stream_failed(&parcel);
+                }
             }
         }
         Ok(())
