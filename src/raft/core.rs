@@ -48,8 +48,9 @@ pub struct Raft {
     pub(super) transfer: Option<Transfer>,
     /// At a leader that has been removed: the entry whose commit ends its leadership.
     pub(super) leaving: Option<Index>,
-    /// Where this member applied its own removal.
-    pub(super) removed_at: Option<Index>,
+    /// At a leader that applied its own removal: up to where its copy of the log may have been
+    /// counted for a commit. `None`: all of it.
+    pub(super) vouched: Option<Index>,
     /// The leader asked for a campaign that waits for a change of membership to be applied.
     pub(super) campaign_when_applied: bool,
     /// The member that a snapshot is being sent to; one at a time.
@@ -108,7 +109,7 @@ impl Raft {
             election_timeout: 0,
             transfer: None,
             leaving: None,
-            removed_at: None,
+            vouched: None,
             campaign_when_applied: false,
             snapshot_to: None,
             uncommitted: Uncommitted::default(),

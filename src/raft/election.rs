@@ -185,10 +185,14 @@ impl Raft {
     /// candidate may know of a promotion that has not been applied here yet.
     ///
     /// So do members that were removed: the candidate may not know that their removal is
-    /// committed, and may not win without them. They compare logs up to their removal only.
-    /// What comes after it was committed by majorities of voters that they are not among. Any
-    /// majority of the candidate's configuration has, without the removed member, a voter in
-    /// common with each of those, and that one compares whole logs.
+    /// committed, and may not win without them. One that led when it applied its removal
+    /// compares logs up to its commit index of that moment only, or to what it has acknowledged
+    /// to another leader since. What comes after was never counted as stored by it: if it is
+    /// committed, then by majorities of voters that it is not among. Any majority of the
+    /// candidate's configuration has, without the removed member, a voter in common with each
+    /// of those, and that one compares whole logs. The removal itself would be the wrong place
+    /// to cut at: a configuration is in force once applied, so what was appended behind a
+    /// removal before it was applied may be committed by the old majority.
     pub(super) fn on_vote_request(
         &mut self,
         from: MemberId,
@@ -202,7 +206,7 @@ impl Raft {
         let granted = free
             && self
                 .log
-                .is_up_to_date_from(self.removed_at, (request.last_term, request.last_index));
+                .is_up_to_date_from(self.vouched, (request.last_term, request.last_index));
         match (pre, granted) {
             (true, true) => {
                 self.send_in_term(from, term, Body::PreVoteReply(VoteReply { granted }));

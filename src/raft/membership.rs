@@ -66,7 +66,10 @@ impl Raft {
         self.configuration_index = index;
         self.outbox.poke();
         if change == ConfigurationChange::Remove(self.config.id) {
-            self.removed_at = Some(index);
+            // What is not committed yet will be, if ever, without this leader's own vote. A
+            // follower cannot tell what its leader counted it for.
+            let leads = self.role == Role::Leader;
+            self.vouched = leads.then(|| self.log.commit());
         }
         if self.role == Role::Leader {
             self.lead_configuration(change)?;
