@@ -75,7 +75,8 @@ pub enum Input {
     LogRead {
         /// Its ticket.
         ticket: Ticket,
-        /// The entries, or what went wrong in words (which stops the member).
+        /// The entries; none if they were dropped meanwhile; or what went wrong, in words, which
+        /// stops the member.
         entries: Result<Vec<Entry>, String>,
     },
     /// The checkpoint of [`Effect::TakeCheckpoint`] is durable, or could not be written for a

@@ -236,8 +236,11 @@ impl Process {
     }
 
     pub(super) fn read_log(&self, read: LogRead) -> Result<Vec<Entry>, String> {
-        let entries = self.log.read(read.from, read.to, read.max_bytes);
-        entries.map_err(|e| e.to_string())
+        match self.log.read(read.from, read.to, read.max_bytes) {
+            // They were dropped meanwhile, as in the server.
+            Err(crate::disk::Error::NotInLog { .. }) => Ok(Vec::new()),
+            other => other.map_err(|e| e.to_string()),
+        }
     }
 }
 
