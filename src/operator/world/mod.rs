@@ -2,17 +2,19 @@
 //! controllers that make pods of sets, and servers that form, join and leave a cluster. It checks
 //! on every act what must never be done.
 
+mod act;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::hints;
-use super::pass::{Answer, Need, Pass, Rules};
-use super::platform::{Act, Failure, Seen};
-use super::queue::Ended;
-use super::testing::seen_at;
 use crate::crd::{EtcdClusterStatus, ValidatedCluster};
+use crate::operator::hints;
+use crate::operator::pass::{Answer, Need, Pass, Rules};
+use crate::operator::platform::{Failure, Look, Seen};
+use crate::operator::queue::Ended;
+use crate::operator::testing::seen_at;
 use crate::plan::{
-    Action, ClaimFacts, ClaimState, Description, Fence, Latch, MemberView, ObjectFacts, ObjectKey,
-    ObjectKind, Owner, Phase, PodFacts, PodPhase, SetFacts,
+    ClaimFacts, ClaimState, Description, Latch, MemberView, ObjectFacts, ObjectKey, ObjectKind,
+    Owner, Phase, PodFacts, PodPhase, SetFacts,
 };
 
 pub(crate) struct Set {
@@ -76,6 +78,9 @@ pub(crate) struct World {
     /// Members whose server does not run although their pod does.
     pub(crate) down: BTreeSet<String>,
     uids: u64,
+    /// How many seconds the operator's caches are behind, and what they show.
+    pub(crate) behind: usize,
+    past: Vec<Seen>,
     pub(crate) bootstraps: u32,
     /// Words of every act that changed something.
     pub(crate) acts: Vec<String>,
@@ -111,6 +116,8 @@ impl World {
             raft: None,
             down: BTreeSet::new(),
             uids: 0,
+            behind: 0,
+            past: vec![],
             bootstraps: 0,
             acts: vec![],
         }
@@ -156,6 +163,9 @@ impl World {
 
     /// A second passes: controllers and servers do what they do by themselves.
     pub(crate) fn tick(&mut self) {
+        if self.behind > 0 {
+            self.past.push(self.look(""));
+        }
         self.now_ms += 1000;
         let sets: Vec<String> = self.sets.keys().cloned().collect();
         self.pods
@@ -266,6 +276,29 @@ impl World {
         seen
     }
 
+    /// Through caches that are behind: sets, pods and objects are old; what every look reads live
+    /// (claims, the latch, the members' own words) is not.
+    fn look_cached(&self, entropy: &str) -> Seen {
+        let mut seen = self.look(entropy);
+        let old = self
+            .past
+            .len()
+            .checked_sub(self.behind)
+            .and_then(|at| self.past.get(at));
+        if let Some(old) = old {
+            seen.observed.sets = old.observed.sets.clone();
+            seen.observed.pods = old.observed.pods.clone();
+            seen.observed.objects = old.observed.objects.clone();
+            // A description by another pod than the cached one is left out.
+            let pods = &old.observed.pods;
+            let same = |name: &String, said: &mut Description| {
+                pods.get(name).is_some_and(|pod| pod.uid == said.pod_uid)
+            };
+            seen.observed.descriptions.retain(same);
+        }
+        seen
+    }
+
     fn pod_facts(&self, name: &str) -> PodFacts {
         let pod = &self.pods[name];
         let starts = self.claim_of(name).is_some();
@@ -355,223 +388,6 @@ impl World {
         }
     }
 
-    /// Carries out an act as the API server and the servers would.
-    fn act(&mut self, act: &Act) -> Result<(), Failure> {
-        let changed = || Failure::Changed("a precondition does not hold".into());
-        self.never(&act.action);
-        match &act.action {
-            Action::ApplyObject(_) => self.service = Some("service".into()),
-            Action::CreateLatch { seed, nonce } => {
-                let latch = Latch {
-                    owner: Owner::Ours,
-                    terminating: false,
-                    cluster_uid: self.cluster.uid.clone(),
-                    incarnation: 1,
-                    seed: seed.clone(),
-                    nonce: nonce.clone(),
-                };
-                self.latch.get_or_insert(latch);
-            }
-            Action::CreateClaim { member, claim } => self.create_claim(member, claim),
-            Action::GrowClaim { claim, uid, bytes } => {
-                self.change_claim(claim, uid, |claim| claim.bytes = *bytes)?;
-            }
-            Action::MarkClaim { claim, uid, state } => {
-                self.change_claim(claim, uid, |claim| claim.state = *state)?;
-            }
-            Action::OwnClaim { claim, uid, owned } => {
-                self.change_claim(claim, uid, |claim| claim.owned = *owned)?;
-            }
-            Action::DeleteClaim { claim, uid } => {
-                self.change_claim(claim, uid, |claim| claim.terminating = true)?;
-            }
-            Action::ApplySet { member, .. } => {
-                let (uid, created_ms) = (self.uid(), self.now_ms);
-                let inputs = self.wanted_inputs.clone();
-                let set = self.sets.entry(member.clone());
-                set.or_insert(Set {
-                    uid,
-                    created_ms,
-                    inputs: String::new(),
-                })
-                .inputs = inputs;
-            }
-            Action::DeletePod { member, uid } => {
-                let pod = self.pods.get_mut(member).filter(|pod| pod.uid == *uid);
-                pod.ok_or_else(changed)?.deleting = true;
-            }
-            Action::DeleteSet { member, uid } => {
-                if self.sets.get(member).is_some_and(|set| set.uid == *uid) {
-                    self.sets.remove(member);
-                }
-            }
-            Action::Bootstrap {
-                member, disk_uuid, ..
-            } => self.bootstrap(member, disk_uuid)?,
-            Action::Retire { .. } => {}
-            Action::Transfer { to_id, fence, .. } => {
-                self.fenced(*fence)?.leader = *to_id;
-            }
-            Action::AddLearner {
-                member,
-                disk_uuid,
-                fence,
-            } => {
-                let since_ms = self.now_ms;
-                let raft = self.fenced(*fence)?;
-                let id = raft.configuration_index + 1;
-                let (name, disk) = (member.clone(), disk_uuid.clone());
-                raft.members.insert(
-                    id,
-                    Member {
-                        name,
-                        learner: true,
-                        disk,
-                        since_ms,
-                    },
-                );
-                raft.configuration_index += 1;
-            }
-            Action::Promote { id, fence, .. } => {
-                let raft = self.fenced(*fence)?;
-                raft.members.get_mut(id).ok_or_else(changed)?.learner = false;
-                raft.configuration_index += 1;
-            }
-            Action::Remove { id, fence, .. } => {
-                let raft = self.fenced(*fence)?;
-                let gone = raft.members.remove(id).ok_or_else(changed)?;
-                raft.tombstones.push((*id, gone.name));
-                raft.configuration_index += 1;
-            }
-        }
-        self.acts.push(act.action.word().to_owned());
-        Ok(())
-    }
-
-    /// What no operator may ever do, whatever its rules say.
-    fn never(&self, action: &Action) {
-        let lives = |id: &u64| {
-            let raft = self.raft.as_ref().expect("a cluster");
-            raft.members
-                .get(id)
-                .is_some_and(|member| self.lives(*id, member))
-        };
-        let living = |without: Option<u64>| {
-            let members = self.raft.iter().flat_map(|raft| &raft.members);
-            let voters = members.filter(|(id, member)| {
-                !member.learner && Some(**id) != without && self.lives(**id, member)
-            });
-            voters.count()
-        };
-        match action {
-            Action::Bootstrap { .. } => assert!(
-                self.bootstraps == 0 || self.raft.is_some(),
-                "a second cluster of one resource"
-            ),
-            Action::Remove { id, .. } => {
-                let voter = self
-                    .raft
-                    .as_ref()
-                    .is_some_and(|raft| raft.members.get(id).is_some_and(|member| !member.learner));
-                let rest = self.voters().len().saturating_sub(1);
-                assert!(
-                    !voter || living(Some(*id)) > rest / 2,
-                    "the removal of {id} (lives: {}) leaves no quorum",
-                    lives(id)
-                );
-            }
-            Action::DeleteClaim { claim, .. } => {
-                let Some(claim) = self.claims.get(claim) else {
-                    return;
-                };
-                let member = self
-                    .raft
-                    .as_ref()
-                    .is_some_and(|r| r.members.contains_key(&claim.id));
-                assert!(claim.id == 0 || !member, "a member's disk is deleted");
-            }
-            Action::DeletePod { member, .. } => {
-                let voter = self.voters().iter().any(|voter| voter.name == *member);
-                let id = self.claim_of(member).map(|claim| claim.id);
-                assert!(
-                    !voter || living(id) > self.voters().len() / 2,
-                    "the restart of {member} leaves no quorum"
-                );
-            }
-            _ => {}
-        }
-    }
-
-    fn create_claim(&mut self, member: &str, claim: &str) {
-        let (uid, disk) = (self.uid(), self.uid());
-        let bytes = self.cluster.storage_bytes;
-        self.claims.entry(claim.to_owned()).or_insert(Claim {
-            uid,
-            member: member.to_owned(),
-            state: ClaimState::New,
-            terminating: false,
-            bytes,
-            owned: false,
-            disk,
-            id: 0,
-        });
-    }
-
-    fn change_claim(
-        &mut self,
-        claim: &str,
-        uid: &str,
-        change: impl FnOnce(&mut Claim),
-    ) -> Result<(), Failure> {
-        let found = self.claims.get_mut(claim).filter(|claim| claim.uid == uid);
-        change(found.ok_or_else(|| Failure::Changed("another claim".into()))?);
-        Ok(())
-    }
-
-    fn bootstrap(&mut self, member: &str, disk: &str) -> Result<(), Failure> {
-        let name = crate::crd::claim_name(member, &self.cluster.uid);
-        let claim = self
-            .claims
-            .get_mut(&name)
-            .filter(|claim| claim.disk == disk);
-        let claim = claim.ok_or_else(|| Failure::Changed("another disk".into()))?;
-        if claim.id != 0 {
-            return Ok(());
-        }
-        claim.id = 1;
-        self.bootstraps += 1;
-        let seed = Member {
-            name: member.into(),
-            learner: false,
-            disk: disk.into(),
-            since_ms: self.now_ms,
-        };
-        let raft = Cluster {
-            members: [(1, seed)].into(),
-            configuration_index: 1,
-            ..Cluster::default()
-        };
-        self.raft = Some(raft);
-        self.elect();
-        Ok(())
-    }
-
-    fn fenced(&mut self, fence: Fence) -> Result<&mut Cluster, Failure> {
-        let quorate = self.quorate();
-        let raft = self
-            .raft
-            .as_mut()
-            .ok_or_else(|| Failure::Retry("no cluster".into()))?;
-        if !quorate {
-            return Err(Failure::Retry("no quorum".into()));
-        }
-        if fence.configuration_index != raft.configuration_index || fence.epoch < raft.epoch {
-            return Err(Failure::Changed("the fence does not hold".into()));
-        }
-        raft.epoch = fence.epoch;
-        Ok(raft)
-    }
-
     /// A pass; with a crash, the operator dies and another one, with a newer epoch, follows.
     pub(crate) fn pass(&mut self, crash: Option<Crash>) -> (Ended, bool) {
         let entropy = format!("entropy-{}", self.now_ms);
@@ -579,7 +395,13 @@ impl World {
         let mut acted = false;
         loop {
             let answer = match need {
-                Need::Observe(_) => Answer::Seen(Ok(Some(Box::new(self.look(&entropy))))),
+                Need::Observe(look) => {
+                    let seen = match look {
+                        Look::Cached => self.look_cached(&entropy),
+                        Look::Live => self.look(&entropy),
+                    };
+                    Answer::Seen(Ok(Some(Box::new(seen))))
+                }
                 Need::Act(act) => {
                     acted = true;
                     if crash == Some(Crash::Before) {
@@ -679,5 +501,4 @@ fn set_facts(set: &Set) -> SetFacts {
     }
 }
 
-#[path = "world_test.rs"]
 mod tests;

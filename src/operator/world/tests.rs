@@ -196,6 +196,30 @@ fn a_replaced_member_leaves_after_its_successor_serves() {
 }
 
 #[test]
+fn stale_caches_change_nothing_about_the_end() {
+    for (name, replicas, parts) in LIVES {
+        let (calm, _) = live(*replicas, parts, None);
+        for behind in [1, 4, 15] {
+            let mut world = World::new(*replicas);
+            world.behind = behind;
+            for part in *parts {
+                part(&mut world);
+                world.settle(None);
+            }
+            assert_eq!(world.bootstraps, 1, "{name}, {behind} s behind");
+            assert_eq!(world.names(), calm.names(), "{name}, {behind} s behind");
+            let (acts, calm) = (world.acts.clone(), calm.acts.clone());
+            let changes = |acts: Vec<String>| {
+                acts.into_iter()
+                    .filter(|word| word == "AddLearner" || word == "Remove")
+                    .count()
+            };
+            assert_eq!(changes(acts), changes(calm), "{name}, {behind} s behind");
+        }
+    }
+}
+
+#[test]
 fn a_new_member_has_a_new_name() {
     let (world, _) = live(3, LIVES[3].2, None);
     assert_eq!(world.names().last().map(String::as_str), Some("demo-4"));
