@@ -160,11 +160,11 @@ impl Watchers {
         } else {
             spec.key
         };
-        if !matches!(spec.range_end[..], [] | [0]) && key >= spec.range_end {
-            return Err(WatchError::EmptyRange);
-        }
         if spec.start_revision < 0 {
             return Err(WatchError::NegativeStart);
+        }
+        if !matches!(spec.range_end[..], [] | [0]) && key >= spec.range_end {
+            return Err(WatchError::EmptyRange);
         }
         if self.watchers.contains_key(&id) {
             return Err(WatchError::DuplicateId);

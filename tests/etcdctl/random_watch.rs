@@ -68,7 +68,7 @@ impl Audience {
     async fn read_until(&mut self, what: &str, done: impl Fn(&Audience) -> bool) {
         while !done(self) {
             let next = tokio::time::timeout(PATIENCE, self.responses.message()).await;
-            let next = next.unwrap_or_else(|_| panic!("waited for {what}"));
+            let next = next.unwrap_or_else(|_| panic!("waited for {what}: {:?}", self.seen.keys()));
             let response = next.expect("a response").expect("an open stream");
             self.take(response);
         }
@@ -98,23 +98,24 @@ impl Audience {
     }
 
     async fn create(&mut self, request: WatchCreateRequest, answers: usize) {
+        let what = format!("{request:?}");
         self.send(RequestUnion::CreateRequest(request)).await;
         let created = |audience: &Audience| {
             let all = audience.seen.values().flatten();
             all.filter(|text| *text == "created").count() >= answers
         };
-        self.read_until("a creation", created).await;
+        self.read_until(&what, created).await;
     }
 
     /// Waits until every watcher has been shown everything up to a revision.
     async fn finish(&mut self, revision: i64) {
         let start = tokio::time::Instant::now();
-        // In etcd a watcher that was compacted holds up progress until it is cancelled again.
-        for watch_id in self.compacted.clone() {
-            let cancel = WatchCancelRequest { watch_id };
-            self.send(RequestUnion::CancelRequest(cancel)).await;
-        }
         while self.progress < revision {
+            // In etcd a watcher that was compacted holds up progress until it is cancelled again.
+            for watch_id in self.compacted.clone() {
+                let cancel = WatchCancelRequest { watch_id };
+                self.send(RequestUnion::CancelRequest(cancel)).await;
+            }
             let waited = start.elapsed() < PATIENCE;
             assert!(waited, "no progress to {revision}: {self:?}");
             // It is answered only when all are in step, so ask again.
@@ -129,7 +130,8 @@ impl Audience {
     }
 }
 
-fn watcher(dice: &mut Dice, compacted: i64, revision: i64) -> WatchCreateRequest {
+/// `own_id` is new to both: etcd keeps the ID of a compacted watcher, Quorate does not.
+fn watcher(dice: &mut Dice, own_id: i64, compacted: i64, revision: i64) -> WatchCreateRequest {
     let (key, range_end) = dice.span();
     let start_revision = match dice.below(4) {
         0 => 0,
@@ -144,11 +146,7 @@ fn watcher(dice: &mut Dice, compacted: i64, revision: i64) -> WatchCreateRequest
         start_revision: if dice.one_in(30) { -1 } else { start_revision },
         filters,
         prev_kv: dice.one_in(2),
-        watch_id: if dice.one_in(10) {
-            dice.between(1, 30)
-        } else {
-            0
-        },
+        watch_id: if dice.one_in(10) { own_id } else { 0 },
         ..WatchCreateRequest::default()
     }
 }
@@ -197,7 +195,8 @@ fn converse(test: &str, size: usize) {
         let mut revision = revision;
         for _ in 0..5 {
             for _ in 0..8 {
-                let request = watcher(&mut dice, compacted, revision);
+                let own_id = 1000 + created as i64;
+                let request = watcher(&mut dice, own_id, compacted, revision);
                 created += 1;
                 for audience in &mut both {
                     audience.create(request.clone(), created).await;
