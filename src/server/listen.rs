@@ -22,8 +22,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::client_metrics::ClientMetrics;
 use super::config::{ClientPort, Config};
-use super::metrics::ClientMetrics;
 use super::tls::{self, Reloaded};
 use super::url::Endpoint;
 

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 use super::{Bound, ClientRuntimes, ListenError, Serve, accept, bind_one};
+use crate::server::client_metrics::ClientMetrics;
 use crate::server::config::{ClientPort, TlsPolicy};
-use crate::server::metrics::ClientMetrics;
 use crate::server::tls::{self, CLIENT_ALPN};
 use crate::server::tls_fixture::Certificates;
 use crate::server::url::Endpoint;

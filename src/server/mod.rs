@@ -1,5 +1,6 @@
 //! The shell that carries out the node's effects: listeners, services, peer links, threads.
 
+pub mod client_metrics;
 pub mod config;
 mod config_flags;
 mod core;

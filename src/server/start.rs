@@ -18,13 +18,13 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::client_metrics::ClientMetrics;
 use super::config::{Config, Log};
 use super::etcd::{Services, VERSION};
 use super::exit::Stop;
 use super::flags::Flags;
 use super::handle::MemberHandle;
 use super::listen::{self, Bound, ClientRuntimes, Serve};
-use super::metrics::ClientMetrics;
 use super::{etcd, flag_table, http, machine};
 
 /// How long connections may take to finish what is in flight.

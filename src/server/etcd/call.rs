@@ -13,9 +13,9 @@ use tonic::{Code, Request, Response, Status};
 
 use super::convert;
 use crate::node::MembershipError;
+use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::config::{ClientPort, Config, Limits};
 use crate::server::handle::{MemberHandle, Phase, RequestError, Role};
-use crate::server::metrics::{ClientMetrics, Method};
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;

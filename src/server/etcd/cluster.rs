@@ -5,8 +5,8 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, failed};
 use crate::node::Membership;
+use crate::server::client_metrics::Method;
 use crate::server::handle::{Fence, MembershipRequest};
-use crate::server::metrics::Method;
 use crate::server::url::Endpoint;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::{self, cluster_server::Cluster};

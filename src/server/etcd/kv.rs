@@ -10,8 +10,8 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, failed, refused};
 use super::convert;
+use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
-use crate::server::metrics::Method;
 use crate::store::{self, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
 

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::call::{Learner, Services, failed, wants_leader};
 use super::kv::mismatched;
 use super::watch::Leaderless;
-use crate::server::metrics::Method;
+use crate::server::client_metrics::Method;
 use crate::store::{self, Operation};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::{self, lease_server::Lease};

@@ -6,8 +6,8 @@ use futures::Stream;
 use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, VERSION, failed, refused};
+use crate::server::client_metrics::Method;
 use crate::server::handle::Role;
-use crate::server::metrics::Method;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::downgrade_request::DowngradeAction;
 use crate::wire::etcd::maintenance_server::Maintenance;

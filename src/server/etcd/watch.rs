@@ -16,8 +16,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::call::{Learner, Services, wants_leader};
 use super::{OVERHEAD, convert};
+use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::handle::{MemberHandle, Published};
-use crate::server::metrics::{ClientMetrics, Method};
 use crate::store::{CatchUp, Event, Slice, WatchError, WatchSpec, Watchers};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::watch_create_request::FilterType;
