@@ -105,3 +105,37 @@ fn leadership_moves_as_in_etcd() {
         }
     });
 }
+
+#[test]
+fn what_was_acknowledged_is_there_after_every_member_was_killed() {
+    let test = "what_was_acknowledged_is_there_after_every_member_was_killed";
+    let Some(peers) = peers(test) else { return };
+    let mut cluster = Cluster::start(Kind::Quorate, &peers, 3);
+    for number in 0..30 {
+        let (key, value) = (format!("k{}", number % 7), number.to_string());
+        cluster.must(number % 3, &["put", &key, &value]);
+    }
+    cluster.must(1, &["compaction", "15"]);
+    cluster.must(2, &["del", "k3"]);
+    let everything = ["get", "--prefix", "k"];
+    let before = cluster.must(0, &everything);
+    for at in 0..3 {
+        cluster.stop(at);
+    }
+    for at in 0..3 {
+        cluster.run(at, "new");
+    }
+    let mut hashes = Vec::new();
+    for at in 0..3 {
+        cluster.wait_healthy(at);
+        assert_eq!(cluster.must(at, &everything), before, "member {at}");
+        let compacted = cluster.ctl(at, &["get", "k1", "--rev=14"], "");
+        assert!(compacted.stderr.contains("compacted"), "{compacted:?}");
+        let said = &cluster.json(at, &["endpoint", "hashkv"])[0]["HashKV"];
+        hashes.push((said["hash"].clone(), said["compact_revision"].clone()));
+    }
+    assert!(
+        hashes.windows(2).all(|pair| pair[0] == pair[1]),
+        "{hashes:?}"
+    );
+}
