@@ -152,3 +152,125 @@ fn age_ms(progress: &ProgressStatus, ticks: u64, tick_ms: u64) -> Option<u64> {
     let at = progress.last_ack_tick?;
     Some(ticks.saturating_sub(at).saturating_mul(tick_ms))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raft::{Configuration, ProgressState, Role};
+
+    const SPANS: Spans = Spans {
+        tick: 100,
+        heartbeat: 100,
+        election: 1000,
+        health: 5000,
+    };
+
+    /// Leader 1 at a tick and a commit index; the others by ID, index held and tick of the last
+    /// answer.
+    fn status(ticks: u64, commit: Index, others: &[(MemberId, Index, Option<u64>)]) -> Status {
+        let progress = |matched, last_ack_tick| ProgressStatus {
+            matched,
+            next: matched + 1,
+            state: ProgressState::Replicate,
+            learner: false,
+            recent_active: true,
+            last_ack_tick,
+            applied: matched,
+            pending_snapshot: None,
+            inflight_messages: 0,
+            inflight_bytes: 0,
+        };
+        let all = others
+            .iter()
+            .map(|(id, matched, ack)| (*id, progress(*matched, *ack)));
+        Status {
+            id: 1,
+            role: Role::Leader,
+            term: 2,
+            vote: Some(1),
+            leader: Some(1),
+            transferring: None,
+            commit,
+            applied: commit,
+            last_index: commit,
+            durable_index: commit,
+            floor_index: 0,
+            configuration: Configuration::new([1, 2, 3], []),
+            ticks,
+            reads_ready: true,
+            progress: all.collect(),
+        }
+    }
+
+    fn observe(contacts: &mut Contacts, status: &Status) {
+        contacts.observe(status.ticks * SPANS.tick, SPANS, status, |_| true);
+    }
+
+    #[test]
+    fn in_sync_is_measured_by_what_was_committed_an_election_timeout_ago() {
+        let mut contacts = Contacts::default();
+        contacts.lead(0);
+        for tick in 1..=20 {
+            // 100 entries a tick; one follower is five ticks behind, the other fifteen.
+            let held = |lag: u64| 10_000 + 100 * tick.max(lag) - 100 * lag;
+            let at = status(
+                tick,
+                10_000 + 100 * tick,
+                &[(2, held(5), Some(tick)), (3, held(15), Some(tick))],
+            );
+            observe(&mut contacts, &at);
+            if tick < 10 {
+                let behind = contacts.behind();
+                assert!(behind[&2].is_some(), "a new leader asks for all there is");
+            }
+        }
+        let behind = contacts.behind();
+        assert_eq!(behind[&2], None);
+        assert!(behind[&3].is_some());
+    }
+
+    #[test]
+    fn contact_counts_from_its_last_gap() {
+        let mut contacts = Contacts::default();
+        contacts.lead(0);
+        for tick in 1..=100 {
+            // 3 says nothing from tick 40 to tick 60.
+            let ack = if (40..60).contains(&tick) { 39 } else { tick };
+            observe(
+                &mut contacts,
+                &status(tick, 5, &[(2, 5, Some(tick)), (3, 5, Some(ack))]),
+            );
+            if tick == 30 {
+                let steady = contacts.steady(3000, SPANS);
+                assert_eq!(steady, [2, 3].into(), "both since this leader began");
+            }
+            if tick == 55 {
+                assert_eq!(contacts.in_contact(), [2].into());
+            }
+        }
+        assert_eq!(contacts.steady(10_000, SPANS), [2].into());
+        assert_eq!(contacts.steady(11_000, SPANS), [2, 3].into());
+    }
+
+    #[test]
+    fn leadership_goes_to_the_voter_in_contact_for_longest() {
+        let voters: BTreeSet<MemberId> = [1, 2, 3].into();
+        let mut contacts = Contacts::default();
+        contacts.lead(0);
+        assert_eq!(contacts.best_target(&voters), None);
+        for tick in 1..=30 {
+            let early = (tick > 5).then_some(tick);
+            observe(
+                &mut contacts,
+                &status(tick, 5, &[(2, 5, early), (3, 5, Some(tick))]),
+            );
+        }
+        assert_eq!(contacts.best_target(&voters), Some(3));
+        assert_eq!(contacts.best_target(&[1, 2].into()), Some(2));
+        observe(
+            &mut contacts,
+            &status(31, 5, &[(2, 5, Some(31)), (3, 5, Some(20))]),
+        );
+        assert_eq!(contacts.best_target(&voters), Some(2), "3 fell silent");
+    }
+}
