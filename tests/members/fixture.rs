@@ -99,11 +99,17 @@ impl Server {
         }
     }
 
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("started").id();
+        let done = Command::new("kill")
+            .args(["-s", name, &id.to_string()])
+            .status();
+        assert!(done.expect("kill runs").success());
+    }
+
     /// SIGTERM, and the status it ends with.
     pub(crate) async fn terminate(&mut self) -> ExitStatus {
-        let id = self.child.as_ref().expect("started").id();
-        let done = Command::new("kill").arg(id.to_string()).status();
-        assert!(done.expect("kill runs").success());
+        self.signal("TERM");
         self.ended().await
     }
 

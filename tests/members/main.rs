@@ -6,6 +6,7 @@
 mod fixture;
 mod operated;
 mod refused;
+mod tls;
 
 use fixture::{Server, by_hand, initial_cluster, leader, until};
 use quorate::wire::etcd::{MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest};
@@ -45,6 +46,71 @@ async fn three_members_replicate_through_any_of_them_and_survive_a_kill() {
     servers[led].start();
     servers[led].holds("without-the-leader", "1").await;
     servers[led].serves("back-again").await;
+}
+
+#[tokio::test]
+async fn a_leader_that_was_paused_serves_nothing_stale() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        server.start();
+    }
+    for server in &servers {
+        server.serves("key").await;
+    }
+    let led = leader(&servers).await;
+    servers[led].signal("STOP");
+    let other = &servers[(led + 1) % 3];
+    until("the others go on", other, async || {
+        other.put("key", "new").await.ok()
+    })
+    .await;
+    servers[led].signal("CONT");
+    let found = until("it answers again", &servers[led], async || {
+        servers[led].get("key", false).await.ok()
+    })
+    .await;
+    assert_eq!(found.unwrap(), "new");
+}
+
+#[tokio::test]
+async fn members_link_over_tls_and_refuse_strangers() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    let addresses: Vec<String> = servers
+        .iter()
+        .map(|server| server.address.clone())
+        .collect();
+    let [one, stranger] = ["one", "stranger"].map(|name| tls::authority(home.path(), name));
+    for server in &mut servers {
+        for argument in &mut server.arguments {
+            for address in &addresses {
+                let plain = format!("http://{address}:2380");
+                *argument = argument.replace(&plain, &format!("https://{address}:2380"));
+            }
+        }
+        let files = one.certificate(home.path(), &server.name, &server.address);
+        server.arguments.extend(files);
+        server.start();
+    }
+    servers[0].serves("key").await;
+    servers[1].holds("key", "1").await;
+    // A certificate of another authority: the peers refuse it, and it them.
+    servers[1].kill();
+    let wrong = stranger.certificate(home.path(), "b", &servers[1].address);
+    servers[1]
+        .arguments
+        .retain(|argument| !argument.starts_with("--peer-"));
+    servers[1].arguments.extend(wrong);
+    servers[1].start();
+    until("the stranger is refused", &servers[0], async || {
+        servers[0]
+            .log()
+            .contains("invalid peer certificate")
+            .then_some(())
+    })
+    .await;
+    assert!(servers[1].get("key", false).await.is_err());
 }
 
 #[tokio::test]
