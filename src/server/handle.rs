@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{oneshot, watch};
 
@@ -430,12 +429,8 @@ fn change_body(request: MembershipRequest) -> (u64, ChangeBody) {
             learner,
             disk_uuid,
         } => {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            let id = member_id(
-                &peer_urls,
-                "",
-                Some(since.map_or(0, |since| since.as_secs())),
-            );
+            let seconds = super::clock::since_1970().as_secs();
+            let id = member_id(&peer_urls, "", Some(seconds));
             let add = Add {
                 id,
                 name,

@@ -1,6 +1,7 @@
 //! The shell that carries out the node's effects: listeners, services, peer links, threads.
 
 pub mod client_metrics;
+mod clock;
 pub mod config;
 mod config_flags;
 mod core;

@@ -9,7 +9,6 @@ use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -17,6 +16,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tonic::body::Body;
 use tower::Service;
+
+use super::clock;
 
 /// A proof is fresh for this long, in milliseconds, in both directions of clock skew.
 pub const FRESH_MS: u64 = 60_000;
@@ -205,7 +206,7 @@ where
             let (parts, body) = request.into_parts();
             let checked = match gather(body).await {
                 Ok(body) => verifier
-                    .check(now_ms(), parts.uri.path(), &parts.headers, &body)
+                    .check(clock::unix_ms(), parts.uri.path(), &parts.headers, &body)
                     .map(|()| body)
                     .map_err(tonic::Status::unauthenticated),
                 Err(status) => Err(status),
@@ -256,7 +257,7 @@ where
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             let body = gather(body).await?;
-            let time = now_ms().to_string();
+            let time = clock::unix_ms().to_string();
             let nonce = uuid::Uuid::new_v4().simple().to_string();
             let proof = key.sign(parts.uri.path(), &time, &nonce, &body);
             for (name, value) in [(TIME, time), (NONCE, nonce), (PROOF, proof)] {
@@ -275,19 +276,12 @@ async fn gather(body: Body) -> Result<Bytes, tonic::Status> {
         .map_err(|error| tonic::Status::invalid_argument(format!("cannot read the call: {error}")))
 }
 
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.len() % 2 != 0 || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     (0..text.len())

@@ -3,10 +3,13 @@
 //!
 //! Never blocks a core thread: locks guard plain maps for the length of an insertion.
 
+// Nobody sees the order of those who wait.
+#![allow(clippy::disallowed_types)]
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -486,7 +489,6 @@ pub(crate) fn random() -> u64 {
 
 /// Where numbers for leases begin: random above, the time in the middle, room to count below.
 fn first_unique() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let ms = since.map_or(0, |since| since.as_millis() as u64);
+    let ms = super::clock::unix_ms();
     (random() << 56) | ((ms & 0xffff_ffff) << 24) | 1
 }

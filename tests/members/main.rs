@@ -49,6 +49,72 @@ async fn three_members_replicate_through_any_of_them_and_survive_a_kill() {
 }
 
 #[tokio::test]
+async fn a_member_that_was_down_while_all_others_were_replaced_catches_up() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        server
+            .arguments
+            .push("--strict-reconfig-check=false".to_owned());
+        server.start();
+    }
+    for server in &servers {
+        server.serves("key").await;
+    }
+    let mut absent = servers.pop().unwrap();
+    absent.kill();
+    let mut known = format!("{},c={}", initial_cluster(&servers), absent.peer_url());
+    for name in ["d", "e"] {
+        let mut joiner = Server::new(home.path(), name);
+        known = format!("{known},{name}={}", joiner.peer_url());
+        let id = until("it is added", &servers[0], async || {
+            let add = MemberAddRequest {
+                peer_ur_ls: vec![joiner.peer_url()],
+                is_learner: true,
+            };
+            let added = servers[0].cluster().member_add(add).await.ok()?;
+            Some(added.into_inner().member?.id)
+        })
+        .await;
+        joiner.arguments.extend([
+            format!("--initial-cluster={known}"),
+            "--initial-cluster-state=existing".to_owned(),
+            "--strict-reconfig-check=false".to_owned(),
+        ]);
+        joiner.start();
+        until("it is promoted", &servers[0], async || {
+            let promote = MemberPromoteRequest { id };
+            servers[0].cluster().member_promote(promote).await.ok()
+        })
+        .await;
+        servers.push(joiner);
+    }
+    for name in ["a", "b"] {
+        until("it is removed", &servers[3], async || {
+            let members = servers[3].members().await.ok()?;
+            let Some((id, _, _)) = members.into_iter().find(|member| member.1 == name) else {
+                return Some(());
+            };
+            let remove = MemberRemoveRequest { id };
+            servers[3]
+                .cluster()
+                .member_remove(remove)
+                .await
+                .ok()
+                .map(|_| ())
+        })
+        .await;
+    }
+    for server in &mut servers[..2] {
+        server.kill();
+    }
+    servers[3].serves("without-the-first-ones").await;
+    absent.start();
+    absent.holds("without-the-first-ones", "1").await;
+    absent.serves("through-the-one-that-was-down").await;
+}
+
+#[tokio::test]
 async fn a_leader_that_was_paused_serves_nothing_stale() {
     let home = tempfile::tempdir().unwrap();
     let mut servers = by_hand(home.path(), &["a", "b", "c"]);

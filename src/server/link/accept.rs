@@ -127,9 +127,7 @@ impl Connection {
                     writer.write_all(&[0]).await?;
                     writer.flush().await
                 };
-                if let Err(error) = within("a sign of life", beat).await {
-                    return Err::<(), Error>(error);
-                }
+                within("a sign of life", beat).await?;
             }
         };
         let read = async {

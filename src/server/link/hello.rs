@@ -48,6 +48,9 @@ pub(crate) struct Hello {
     /// What for.
     #[prost(enumeration = "Purpose", tag = "7")]
     pub purpose: i32,
+    /// Where it can be dialled: the other side's list of members may be older than it.
+    #[prost(string, repeated, tag = "8")]
+    pub peer_urls: Vec<String>,
 }
 
 /// The answering side's words.
@@ -341,6 +344,7 @@ mod tests {
             name: "peer".to_owned(),
             to: 1,
             purpose: Purpose::Messages.into(),
+            peer_urls: Vec::new(),
         }
     }
 

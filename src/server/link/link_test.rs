@@ -83,6 +83,7 @@ impl Listener for Member {
             name: format!("m{}", self.id),
             to,
             purpose: purpose.into(),
+            peer_urls: Vec::new(),
         }
     }
 

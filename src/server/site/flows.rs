@@ -304,7 +304,7 @@ impl Site {
                         let _ = answer.send(said);
                         return result;
                     }
-                    Some(Happening::Removed(_)) => {}
+                    Some(Happening::Removed(_) | Happening::Met) => {}
                     None => std::future::pending().await,
                 },
                 found = asked => {

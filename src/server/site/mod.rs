@@ -35,6 +35,8 @@ use crate::node::{Fate, FateKind, Fates, Input, PeerBody, PeerMessage, RequestId
 pub(crate) enum Happening {
     /// Removed from the cluster for good, and how it learned of it.
     Removed(String),
+    /// A member that the applied membership does not hold yet said hello.
+    Met,
     /// The operator asks to found a cluster.
     Bootstrap(Box<flows::Founding>),
 }
@@ -52,6 +54,8 @@ pub(crate) struct Site {
     pub(crate) disk_uuid: String,
     dialler: Arc<Dialler>,
     links: RwLock<Links>,
+    /// Where members are that the applied membership does not hold yet, by their own hellos.
+    strangers: Mutex<BTreeMap<u64, Vec<String>>>,
     happenings: mpsc::UnboundedSender<Happening>,
     /// Whether messages have someone to step them.
     running: AtomicBool,
@@ -178,6 +182,20 @@ impl Site {
             .unwrap_or_default()
     }
 
+    /// A member said where it is. One that was down while the others were replaced knows none of
+    /// today's members: its answers need a link to whoever speaks to it.
+    fn hear_of(&self, id: u64, urls: Vec<String>) {
+        let published = self.shared.published.borrow().clone();
+        if urls.is_empty() || published.membership.members.contains_key(&id) {
+            return;
+        }
+        let before = lock(&self.strangers).insert(id, urls.clone());
+        if before.as_ref() != Some(&urls) {
+            // The supervisor is gone when the server ends already.
+            let _ = self.happenings.send(Happening::Met);
+        }
+    }
+
     /// Links to every other member of the membership that was applied last. One that does not know
     /// this member yet is older than its joining: the leader of today may not be in it, and without
     /// a link no answer reaches that leader, so nothing is dropped until the log has caught up.
@@ -196,6 +214,16 @@ impl Site {
             let told: Vec<Peer> = told.filter(unknown).collect();
             peers.extend(told);
         }
+        let mut strangers = lock(&self.strangers);
+        let membership = &published.membership;
+        strangers.retain(|id, _| {
+            !membership.members.contains_key(id) && !membership.is_removed(*id) && *id != own
+        });
+        for (id, urls) in strangers.iter() {
+            peers.retain(|told| told.id != *id);
+            peers.push(peer(*id, urls));
+        }
+        drop(strangers);
         self.link(peers);
     }
 }
@@ -226,6 +254,7 @@ impl Listener for Site {
             name: self.shared.name.clone(),
             to,
             purpose: purpose.into(),
+            peer_urls: self.config.advertise_peer_urls.clone(),
         }
     }
 

@@ -28,6 +28,9 @@ impl Host for Site {
         };
         if refusal == Refusal::Welcome && hello.purpose() != Purpose::Questions {
             self.met(hello.member_id, &hello.disk_uuid);
+            if hello.purpose() == Purpose::Messages {
+                self.hear_of(hello.member_id, hello.peer_urls);
+            }
         }
         let who = self.who();
         let reply = Reply {

@@ -74,6 +74,7 @@ pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
         disk_uuid: disk_uuid.to_string(),
         dialler: Arc::new(Dialler::new(security)),
         links: RwLock::default(),
+        strangers: Mutex::default(),
         happenings,
         running: AtomicBool::new(false),
         core: Mutex::new(None),
@@ -365,6 +366,7 @@ async fn follow(
             biased;
             happening = happened.recv() => match happening {
                 Some(Happening::Removed(reason)) => return removed(site, &reason, happened).await,
+                Some(Happening::Met) => site.link_members(),
                 // Answered by the service: this server is a member already.
                 Some(Happening::Bootstrap(_)) => {}
                 None => std::future::pending().await,

@@ -1,0 +1,16 @@
+//! Wall time, where the outside world asks for it: freshness of proofs, etcd's member IDs. Nothing
+//! that members agree on, and no time-out, is measured with it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The time since 1970; zero on a clock that stands before that.
+pub(crate) fn since_1970() -> Duration {
+    #[allow(clippy::disallowed_methods)]
+    let now = SystemTime::now();
+    now.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The same in milliseconds.
+pub(crate) fn unix_ms() -> u64 {
+    u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
+}
