@@ -10,7 +10,7 @@ use super::config::{Config, Restored};
 use super::error::Error;
 use super::log::Log;
 use super::membership::Install;
-use super::message::{AppendReply, Body, Message, VoteReply};
+use super::message::{AppendReply, Body, Message};
 use super::output::Outbox;
 use super::progress::Progress;
 use super::reads::Reads;
@@ -48,9 +48,6 @@ pub struct Raft {
     pub(super) transfer: Option<Transfer>,
     /// At a leader that has been removed: the entry whose commit ends its leadership.
     pub(super) leaving: Option<Index>,
-    /// At a leader that applied its own removal: up to where its copy of the log may have been
-    /// counted for a commit. `None`: all of it.
-    pub(super) vouched: Option<Index>,
     /// The leader asked for a campaign that waits for a change of membership to be applied.
     pub(super) campaign_when_applied: bool,
     /// The member that a snapshot is being sent to; one at a time.
@@ -109,7 +106,6 @@ impl Raft {
             election_timeout: 0,
             transfer: None,
             leaving: None,
-            vouched: None,
             campaign_when_applied: false,
             snapshot_to: None,
             uncommitted: Uncommitted::default(),
@@ -244,8 +240,9 @@ impl Raft {
                 self.send(from, Body::AppendReply(AppendReply::default()));
                 Stepped::Ignored("old term, told the sender")
             }
-            Body::PreVote(_) => {
-                self.send(from, Body::PreVoteReply(VoteReply { granted: false }));
+            Body::PreVote(request) => {
+                let reply = self.vote_reply(false, request);
+                self.send(from, Body::PreVoteReply(reply));
                 Stepped::Ignored("old term, told the sender")
             }
             // What a snapshot holds is committed, whoever leads now.

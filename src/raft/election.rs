@@ -155,6 +155,7 @@ impl Raft {
         reply: VoteReply,
         pre: bool,
     ) -> Result<Stepped, Error> {
+        self.learn_commit(reply)?;
         let asking = if pre {
             Role::PreCandidate
         } else {
@@ -185,14 +186,10 @@ impl Raft {
     /// candidate may know of a promotion that has not been applied here yet.
     ///
     /// So do members that were removed: the candidate may not know that their removal is
-    /// committed, and may not win without them. One that led when it applied its removal
-    /// compares logs up to its commit index of that moment only, or to what it has acknowledged
-    /// to another leader since. What comes after was never counted as stored by it: if it is
-    /// committed, then by majorities of voters that it is not among. Any majority of the
-    /// candidate's configuration has, without the removed member, a voter in common with each
-    /// of those, and that one compares whole logs. The removal itself would be the wrong place
-    /// to cut at: a configuration is in force once applied, so what was appended behind a
-    /// removal before it was applied may be committed by the old majority.
+    /// committed, and may not win without them. They must not vote for a log that ends before
+    /// theirs, since a configuration is in force once applied, and what follows the removal may
+    /// have been committed with their help. But the refusal tells the candidate that the removal
+    /// is committed, and then it needs the vote no more.
     pub(super) fn on_vote_request(
         &mut self,
         from: MemberId,
@@ -206,22 +203,49 @@ impl Raft {
         let granted = free
             && self
                 .log
-                .is_up_to_date_from(self.vouched, (request.last_term, request.last_index));
+                .is_up_to_date(request.last_term, request.last_index);
+        let reply = self.vote_reply(granted, request);
         match (pre, granted) {
             (true, true) => {
-                self.send_in_term(from, term, Body::PreVoteReply(VoteReply { granted }));
+                self.send_in_term(from, term, Body::PreVoteReply(reply));
             }
-            (true, false) => self.send(from, Body::PreVoteReply(VoteReply { granted })),
+            (true, false) => self.send(from, Body::PreVoteReply(reply)),
             (false, _) => {
                 if granted {
                     self.vote = Some(from);
                     self.election_elapsed = 0;
                 }
                 // Held until the vote is durable (paper figure 2).
-                self.send_when_durable(from, Body::VoteReply(VoteReply { granted }));
+                self.send_when_durable(from, Body::VoteReply(reply));
             }
         }
         Stepped::Taken
+    }
+
+    /// The answer to a vote request; a refusal tells what is known to be committed.
+    pub(super) fn vote_reply(&self, granted: bool, request: VoteRequest) -> VoteReply {
+        let commit = self.log.commit().min(request.last_index);
+        match self.log.term(commit) {
+            Some(commit_term) if !granted => VoteReply {
+                granted,
+                commit,
+                commit_term,
+            },
+            _ => VoteReply {
+                granted,
+                ..VoteReply::default()
+            },
+        }
+    }
+
+    /// What one member knows to be committed is committed for all who hold the same entry.
+    fn learn_commit(&mut self, reply: VoteReply) -> Result<(), Error> {
+        let known = self.log.term(reply.commit) == Some(reply.commit_term);
+        if self.role != Role::Leader && reply.commit > self.log.commit() && known {
+            self.log.commit_to(reply.commit)?;
+            self.outbox.poke();
+        }
+        Ok(())
     }
 
     fn reset(&mut self, term: Term) {

@@ -156,11 +156,9 @@ impl Log {
         self.applying_bytes
     }
 
-    /// Whether a candidate's log, which ends in `last`, is at least as up to date as this one
-    /// (paper §5.4.1), or as this one up to `cut`.
-    pub(super) fn is_up_to_date_from(&self, cut: Option<Index>, last: (Term, Index)) -> bool {
-        let cut = cut.and_then(|index| Some((self.term(index)?, index)));
-        last >= cut.unwrap_or((self.last_term(), self.last()))
+    /// Whether a candidate's log is at least as up to date as this one (paper §5.4.1).
+    pub(super) fn is_up_to_date(&self, last_term: Term, last_index: Index) -> bool {
+        (last_term, last_index) >= (self.last_term(), self.last())
     }
 
     /// The first change of membership that is in the log and not applied.

@@ -65,12 +65,6 @@ impl Raft {
         self.configuration = next.clone();
         self.configuration_index = index;
         self.outbox.poke();
-        if change == ConfigurationChange::Remove(self.config.id) {
-            // What is not committed yet will be, if ever, without this leader's own vote. A
-            // follower cannot tell what its leader counted it for.
-            let leads = self.role == Role::Leader;
-            self.vouched = leads.then(|| self.log.commit());
-        }
         if self.role == Role::Leader {
             self.lead_configuration(change)?;
         } else if self.role != Role::Follower && !next.voters.contains(&self.config.id) {

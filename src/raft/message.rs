@@ -122,6 +122,14 @@ pub struct VoteReply {
     /// Whether the vote is given.
     #[prost(bool, tag = "1")]
     pub granted: bool,
+    /// With a refusal: an index that is committed, at most the candidate's last one. A candidate
+    /// with the same entry there knows then that it is committed, too; that may be what it must
+    /// know to do without the vote. Zero for none.
+    #[prost(uint64, tag = "2")]
+    pub commit: Index,
+    /// The term of the entry at `commit`.
+    #[prost(uint64, tag = "3")]
+    pub commit_term: Term,
 }
 
 /// Entries to append after a known position.

@@ -166,7 +166,6 @@ impl Raft {
 
     /// Tells a leader up to where the log matches, once that is durable.
     pub(super) fn acknowledge(&mut self, to: MemberId, index: Index) {
-        self.vouched = self.vouched.map(|vouched| vouched.max(index));
         let reply = AppendReply {
             index,
             ..AppendReply::default()

@@ -149,7 +149,7 @@ fn figure_2_no_grant_and_no_acknowledgement_leaves_before_it_is_durable() {
     assert!(matches!(
         ready.messages.as_slice(),
         [Message {
-            body: Some(Body::VoteReply(VoteReply { granted: true })),
+            body: Some(Body::VoteReply(VoteReply { granted: true, .. })),
             ..
         }]
     ));
@@ -225,7 +225,15 @@ fn section_5_4_2_only_entries_of_the_own_term_are_committed_by_counting() {
     let mut raft = core(&[2], term(3));
     raft.campaign().expect("a campaign");
     replies(&mut raft);
-    let vote = Message::new(2, 1, 4, Body::VoteReply(VoteReply { granted: true }));
+    let vote = Message::new(
+        2,
+        1,
+        4,
+        Body::VoteReply(VoteReply {
+            granted: true,
+            ..VoteReply::default()
+        }),
+    );
     raft.step(vote).expect("a valid message");
     replies(&mut raft);
     assert_eq!((raft.role(), raft.last_index()), (Role::Leader, 3));
