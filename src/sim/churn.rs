@@ -9,7 +9,7 @@ use crate::disk::double::Keep;
 use crate::node::{Add, ChangeBody, Input, MembershipCommand, Target};
 use crate::raft::{Index, MemberId, Role};
 
-use super::clock::MILLISECOND;
+use super::clock::{MILLISECOND, Micros, SECOND};
 use super::network::HostId;
 use super::world::{Event, Step, World, broken};
 
@@ -21,6 +21,8 @@ pub(super) struct Churn {
     /// The host that was made for the next newcomer and was not seen as a member yet.
     pub(super) newcomer: Option<(MemberId, HostId)>,
     added: u64,
+    /// When it was last asked to remove a member whose disk is sound.
+    shrunk: Micros,
     /// For each removed member the first index that some leader may have appended after it had
     /// applied the removal.
     removed: BTreeMap<MemberId, Index>,
@@ -32,6 +34,7 @@ impl Churn {
             target,
             newcomer: None,
             added: 0,
+            shrunk: 0,
             removed: BTreeMap::new(),
         }
     }
@@ -68,6 +71,7 @@ impl World {
         }
         if voters.len() > self.churn.target {
             let id = voters[self.random.random_range(0..voters.len())];
+            self.churn.shrunk = self.agenda.now();
             return self.change(ChangeBody::Remove(Target { id }));
         }
         if self.stormy && voters.len() >= 3 && self.random.random_bool(0.1) {
@@ -87,13 +91,18 @@ impl World {
     /// theirs. It may be that the configuration is just about to change, so that a smaller
     /// quorum counts: then the loss must wait.
     fn lose_disk(&mut self, member: MemberId) {
-        let settled = self.hosts.iter().all(|host| {
-            let applied = host
-                .process
-                .as_ref()
-                .map(|process| process.machine.membership());
-            applied.is_none_or(|m| m.configuration_index == self.membership.configuration_index)
+        let known = self.membership.configuration_index;
+        let settled = self.hosts.iter().all(|host| match &host.process {
+            // A change may lie in the log of a server that is down.
+            None => host.lost || host.retired || host.member.is_none(),
+            Some(process) => {
+                let applied = process.machine.membership().configuration_index;
+                let ahead = process.log.shape();
+                host.retired
+                    || (applied == known && ahead.configurations_after(known).next().is_none())
+            }
         });
+        let settled = settled && self.agenda.now() > self.churn.shrunk + 2 * SECOND;
         let Some(host) = self.home.get(&member).copied() else {
             return;
         };
