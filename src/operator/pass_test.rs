@@ -1,3 +1,5 @@
+//! One pass as a value: what it asks for, in which order, and what it reports.
+
 use super::*;
 use crate::operator::testing::{plan_of, seen_at};
 use crate::plan::{Latch, ObjectKey, ObjectKind, Owner, Step};

@@ -1,3 +1,5 @@
+//! Status, conditions and events from one view.
+
 use super::*;
 use crate::crd::{StepState, StepStatus};
 use crate::operator::testing::{plan_of, seen_at};

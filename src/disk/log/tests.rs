@@ -245,7 +245,7 @@ fn a_stop_at_every_sync_and_every_write_loses_nothing_acknowledged() {
             let more = entry(last + 1, term.max(log.shape().last_term()), 600);
             log.append(
                 Some(&state(term, log.hard_state().vote, 0)),
-                &[more.clone()],
+                std::slice::from_ref(&more),
             )
             .unwrap_or_else(|error| panic!("{case}: {error}"));
             fork.crash(Keep::Nothing);

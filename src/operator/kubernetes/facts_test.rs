@@ -1,3 +1,5 @@
+//! What objects of the API server become as facts.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! A cluster's life in memory: every step, a crash at each, stale caches.
+
 use super::*;
 use crate::crd::RetentionPolicy;
 
