@@ -98,16 +98,16 @@ async fn members_of_different_clusters_refuse_each_other() {
     for server in &mut servers {
         server.start();
     }
-    // Whoever is told first ends; the other one is told so, or waits for a member that is gone.
-    until("one of them is told", &servers[0], async || {
-        let told = |server: &Server| server.log().contains("cluster ID mismatch");
-        servers.iter().any(told).then_some(())
+    // Whoever is told first ends; the other one is told so too, or waits for one that is gone.
+    let ended = |server: &Server| server.log().contains("\"class\":\"identity\"");
+    let at = until("one of them is told and ends", &servers[0], async || {
+        servers.iter().position(ended)
     })
     .await;
-    let at = usize::from(!servers[0].log().contains("\"class\":\"identity\""));
-    assert_eq!(
-        servers[at].ended().await.code(),
-        Some(24),
+    let status = servers[at].ended().await;
+    assert_eq!(status.code(), Some(24), "{}", servers[at].log());
+    assert!(
+        servers[at].log().contains("cluster ID mismatch"),
         "{}",
         servers[at].log()
     );
