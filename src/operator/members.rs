@@ -156,13 +156,12 @@ impl Members {
                 disk_uuid,
                 fence,
             } => {
-                let (peer_url, client_url) = urls(member);
+                let (peer_url, _) = urls(member);
                 let request = proto::AddLearnerRequest {
                     fence: Some(wire(*fence)),
                     name: member.clone(),
                     peer_urls: vec![peer_url],
                     disk_uuid: disk_uuid.clone(),
-                    client_urls: vec![client_url],
                 };
                 client.add_learner(request).await.map(drop)
             }

@@ -58,7 +58,6 @@ fn add(
         name: server.name.clone(),
         peer_urls: vec![server.peer_url()],
         disk_uuid: standby.disk_uuid.clone(),
-        client_urls: Vec::new(),
     }
 }
 
