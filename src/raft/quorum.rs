@@ -80,6 +80,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::raft::tests::same_cases(2_000))]
+
         /// The definition, by counting: the largest index that more than half have reached.
         #[test]
         fn reached_is_the_largest_index_a_majority_has(

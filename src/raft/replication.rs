@@ -232,10 +232,6 @@ impl Raft {
                     self.snapshot_to = None;
                 }
             }
-            ProgressState::Replicate => {
-                progress.inflights.free_through(reply.index);
-                progress.paused = progress.inflights.full() && progress.paused;
-            }
             _ => {}
         }
         if news {

@@ -4,3 +4,19 @@ mod harness;
 mod paper;
 mod random;
 mod script;
+
+use proptest::test_runner::{Config, RngSeed};
+
+/// The same cases on every run, so that a failure is one of the change under test. Other cases:
+/// `PROPTEST_RNG_SEED=n`.
+pub(super) fn same_cases(count: u32) -> Config {
+    let mut config = Config {
+        cases: count,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(1);
+    }
+    config
+}
