@@ -7,7 +7,7 @@ use crate::raft::{
     self, ConfigurationChange, Entry, Index, LogRead, MemberId, Persist, PersistMark, RoleChange,
     SnapshotMeta, Term, Ticket, TransferError,
 };
-use crate::store::LeaseId;
+use crate::store::{LeaseId, LeaseInfo};
 
 use super::change::{MembershipCommand, MembershipError};
 use super::membership::Membership;
@@ -294,10 +294,12 @@ pub struct Report {
 /// What happened to leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// The state was restored: these are all leases there are, with their TTL in seconds.
-    Reset(Vec<(LeaseId, i64)>),
+    /// The state was restored: these are all leases there are.
+    Reset(Vec<LeaseInfo>),
     /// Granted for so many seconds.
     Granted(LeaseId, i64),
     /// Revoked or expired.
     Ended(LeaseId),
+    /// Its remaining seconds were noted; 0: it has its whole time to live again.
+    Noted(LeaseId, i64),
 }

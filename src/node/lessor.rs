@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::store::LeaseId;
+use crate::store::{LeaseId, LeaseInfo};
 
 use super::api::LeaseEvent;
 use super::peer::LeaseTimes;
@@ -18,9 +18,28 @@ const ENDS_A_SECOND: u64 = 1000;
 /// The leases and, at a leader, their deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Lessor {
-    granted: BTreeMap<LeaseId, i64>,
+    granted: BTreeMap<LeaseId, Granted>,
     /// Present at a leader only.
     clock: Option<Clock>,
+}
+
+/// What is replicated of a lease, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    ttl: i64,
+    /// As last noted; 0: the whole time to live.
+    remaining: i64,
+}
+
+impl Granted {
+    /// What a new leader gives it.
+    fn left(self) -> i64 {
+        if self.remaining > 0 {
+            self.remaining
+        } else {
+            self.ttl
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -40,15 +59,26 @@ impl Lessor {
     pub(super) fn note(&mut self, now: u64, event: &LeaseEvent) {
         match event {
             LeaseEvent::Reset(all) => {
-                self.granted = all.iter().copied().collect();
+                let granted = |lease: &LeaseInfo| Granted {
+                    ttl: lease.ttl,
+                    remaining: lease.remaining,
+                };
+                let leases = all.iter().map(|lease| (lease.id, granted(lease)));
+                self.granted = leases.collect();
                 if self.clock.is_some() {
                     self.lead(now, 0);
                 }
             }
             LeaseEvent::Granted(id, ttl) => {
-                self.granted.insert(*id, *ttl);
+                let (ttl, remaining) = (*ttl, 0);
+                self.granted.insert(*id, Granted { ttl, remaining });
                 if let Some(clock) = &mut self.clock {
-                    clock.arm(*id, deadline(now, *ttl));
+                    clock.arm(*id, deadline(now, ttl));
+                }
+            }
+            LeaseEvent::Noted(id, remaining) => {
+                if let Some(granted) = self.granted.get_mut(id) {
+                    granted.remaining = *remaining;
                 }
             }
             LeaseEvent::Ended(id) => {
@@ -69,8 +99,8 @@ impl Lessor {
             budget: 0,
             filled_at: now,
         };
-        for (id, ttl) in &self.granted {
-            clock.arm(*id, deadline(now, *ttl).saturating_add(extra));
+        for (id, granted) in &self.granted {
+            clock.arm(*id, deadline(now, granted.left()).saturating_add(extra));
         }
         self.clock = Some(clock);
     }
@@ -83,7 +113,7 @@ impl Lessor {
     /// Renews a lease: it lasts its whole time to live from now. `None` when there is no such
     /// lease, it is ending already, or this member does not lead.
     pub(super) fn renew(&mut self, now: u64, id: LeaseId) -> Option<LeaseTimes> {
-        let granted = *self.granted.get(&id)?;
+        let granted = self.granted.get(&id)?.ttl;
         let clock = self.clock.as_mut()?;
         if clock.ending.contains_key(&id) {
             return None;
@@ -97,7 +127,7 @@ impl Lessor {
 
     /// What remains of a lease; `None` when there is no such lease or this member does not lead.
     pub(super) fn times(&self, now: u64, id: LeaseId) -> Option<LeaseTimes> {
-        let granted = *self.granted.get(&id)?;
+        let granted = self.granted.get(&id)?.ttl;
         let deadline = *self.clock.as_ref()?.deadlines.get(&id)?;
         let remaining = deadline.saturating_sub(now) / 1000;
         Some(LeaseTimes {
@@ -176,7 +206,12 @@ mod tests {
 
     fn lessor(leases: &[(LeaseId, i64)]) -> Lessor {
         let mut lessor = Lessor::default();
-        lessor.note(0, &LeaseEvent::Reset(leases.to_vec()));
+        let all = leases.iter().map(|(id, ttl)| LeaseInfo {
+            id: *id,
+            ttl: *ttl,
+            remaining: 0,
+        });
+        lessor.note(0, &LeaseEvent::Reset(all.collect()));
         lessor
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::raft::{Configuration, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term};
-use crate::store::{self, Export, LeaseId, Position, Response, Store, View};
+use crate::store::{self, Export, Position, Response, Store, View};
 
 use super::api::{CheckpointInfo, LeaseEvent, Report};
 use super::change::{MembershipCommand, MembershipError};
@@ -292,6 +292,11 @@ impl Machine {
                 let ended = expire.expired.iter().map(|id| LeaseEvent::Ended(*id));
                 self.report.leases.extend(ended);
             }
+            (Ok(Response::LeaseCheckpoint(note)), _) => {
+                let noted = note.leases.iter();
+                let noted = noted.map(|lease| LeaseEvent::Noted(lease.id, lease.remaining));
+                self.report.leases.extend(noted);
+            }
             _ => {}
         }
         Ok(outcome)
@@ -336,7 +341,6 @@ impl Machine {
 
     fn report_all(&mut self) {
         let leases = self.store.publish().leases();
-        let leases: Vec<(LeaseId, i64)> = leases.iter().map(|info| (info.id, info.ttl)).collect();
         self.report = Report {
             membership: Some(Arc::clone(&self.membership)),
             leases: vec![LeaseEvent::Reset(leases)],

@@ -42,7 +42,8 @@ impl Default for Limits {
 /// # Errors
 /// What is wrong with the command.
 pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Error> {
-    match command.operation.as_ref().ok_or(Error::UnknownCommand)? {
+    let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
+    match operation {
         Operation::Put(put) => check_put(put)?,
         Operation::DeleteRange(delete) => check_delete(delete)?,
         Operation::Txn(txn) => check_txn(txn, limits)?,
@@ -52,9 +53,11 @@ pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Erro
         Operation::LeaseGrant(_)
         | Operation::Compact(_)
         | Operation::LeaseRevoke(_)
-        | Operation::LeaseExpire(_) => {}
+        | Operation::LeaseExpire(_)
+        | Operation::SetAlarm(_)
+        | Operation::LeaseCheckpoint(_) => {}
     }
-    let cost = cost(command);
+    let cost = cost(operation);
     if limits.quota_bytes > 0 && cost > 0 && view.db_size() + cost >= limits.quota_bytes {
         return Err(Error::NoSpace);
     }
@@ -182,11 +185,11 @@ fn written(ops: &[RequestOp]) -> Result<Written<'_>, Error> {
 
 /// What a command is predicted to add to the logical size, as etcd predicts it; 0 for what is
 /// allowed without space.
-fn cost(command: &Command) -> u64 {
-    match &command.operation {
-        Some(Operation::Put(put)) => put_cost(put),
-        Some(Operation::Txn(txn)) => txn_cost(txn),
-        Some(Operation::LeaseGrant(_)) => LEASE_COST,
+pub(super) fn cost(operation: &Operation) -> u64 {
+    match operation {
+        Operation::Put(put) => put_cost(put),
+        Operation::Txn(txn) => txn_cost(txn),
+        Operation::LeaseGrant(_) => LEASE_COST,
         _ => 0,
     }
 }

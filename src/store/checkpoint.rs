@@ -22,7 +22,7 @@ use super::span::{End, Span};
 use super::state::State;
 use super::tree::Item as _;
 use super::view::View;
-use super::{Error, LeaseId, Revision};
+use super::{Alarm, Error, LeaseId, Revision, SetAlarm};
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ const FORMAT: u32 = 1;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 40")]
     kind: Option<Kind>,
 }
 
@@ -45,6 +45,8 @@ enum Kind {
     Row(Row),
     #[prost(message, tag = "4")]
     Tail(Tail),
+    #[prost(message, tag = "40")]
+    Alarm(SetAlarm),
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -63,6 +65,8 @@ struct Lease {
     id: LeaseId,
     #[prost(int64, tag = "2")]
     ttl: i64,
+    #[prost(int64, tag = "3")]
+    remaining: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -94,6 +98,8 @@ struct Tail {
     leases: u64,
     #[prost(uint64, tag = "3")]
     db_size: u64,
+    #[prost(uint64, tag = "40")]
+    alarms: u64,
 }
 
 /// The chunks of a view's state, made as they are asked for.
@@ -161,9 +167,20 @@ impl Export {
             revision,
             compacted,
         }));
-        for LeaseInfo { id, ttl } in self.view.leases() {
+        for lease in self.view.leases() {
             self.leases += 1;
-            self.write(Kind::Lease(Lease { id, ttl }));
+            self.write(Kind::Lease(Lease {
+                id: lease.id,
+                ttl: lease.ttl,
+                remaining: lease.remaining,
+            }));
+        }
+        for Alarm { kind, member } in self.view.alarms() {
+            self.write(Kind::Alarm(SetAlarm {
+                kind: kind.into(),
+                member,
+                on: true,
+            }));
         }
         self.stage = Stage::Rows(None);
     }
@@ -207,6 +224,7 @@ impl Export {
                 records,
                 leases,
                 db_size: view.db_size(),
+                alarms: view.alarms().len() as u64,
             }));
             self.stage = Stage::Done;
         }
@@ -285,6 +303,9 @@ impl Import {
         if (tail.records, tail.leases) != (self.records, self.leases) {
             return Err(damaged("the number of its records or leases is wrong"));
         }
+        if tail.alarms != self.state.alarms.all().len() as u64 {
+            return Err(damaged("the number of its alarms is wrong"));
+        }
         self.finish_log()?;
         self.state.floor = self.state.compacted;
         if self.state.db_size() != tail.db_size {
@@ -323,11 +344,19 @@ impl Import {
             Kind::Head(head) if !self.started => self.take_head(head),
             _ if !self.started => Err(damaged("it does not start with its head")),
             Kind::Head(_) => Err(damaged("it has two heads")),
-            Kind::Lease(Lease { id, ttl }) => {
+            Kind::Lease(lease) => {
                 self.leases += 1;
-                self.state.leases.grant(LeaseInfo { id, ttl });
+                self.state.leases.grant(LeaseInfo {
+                    id: lease.id,
+                    ttl: lease.ttl,
+                    remaining: lease.remaining,
+                });
                 Ok(())
             }
+            Kind::Alarm(alarm) => match self.state.alarms.set(&alarm) {
+                Ok(Some(_)) if alarm.on => Ok(()),
+                _ => Err(damaged("it holds an alarm of an unknown kind")),
+            },
             Kind::Row(row) => self.take_row(row),
             Kind::Tail(tail) => {
                 self.end_key();

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::{LeaseId, Revision};
+use super::{LeaseId, Revision, SetAlarm, SetAlarmResponse};
 
 /// A key with its value and history, numbered on the wire as etcd's `mvccpb.KeyValue` (whose
 /// encoding goes into the hash of the key space).
@@ -55,7 +55,7 @@ pub enum EventKind {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Command {
     /// What to do. `None` means a kind that this version does not know.
-    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 40, 41")]
     pub operation: Option<Operation>,
 }
 
@@ -91,6 +91,12 @@ pub enum Operation {
     /// Ends leases whose time is over, at the leader's wish.
     #[prost(message, tag = "7")]
     LeaseExpire(LeaseExpire),
+    /// Raises an alarm or switches it off.
+    #[prost(message, tag = "40")]
+    SetAlarm(SetAlarm),
+    /// Notes how long leases still last, at the leader's wish.
+    #[prost(message, tag = "41")]
+    LeaseCheckpoint(LeaseCheckpoint),
 }
 
 /// Writes one key.
@@ -337,6 +343,29 @@ pub struct LeaseExpire {
     pub term: u64,
 }
 
+/// Notes what remains of leases, so that a new leader does not give them their whole time again.
+/// Applied under another term than the one it names it does nothing; unknown IDs are passed over.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct LeaseCheckpoint {
+    /// The leases.
+    #[prost(message, repeated, tag = "1")]
+    pub leases: Vec<LeaseRemains>,
+    /// The term of the leader that proposed.
+    #[prost(uint64, tag = "2")]
+    pub term: u64,
+}
+
+/// What remains of one lease.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct LeaseRemains {
+    /// Its ID.
+    #[prost(int64, tag = "1")]
+    pub id: LeaseId,
+    /// Seconds that it still lasts; 0: its whole time to live again.
+    #[prost(int64, tag = "2")]
+    pub remaining: i64,
+}
+
 /// Where in the log a command stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
@@ -363,6 +392,10 @@ pub enum Response {
     LeaseRevoke(LeaseRevokeResponse),
     /// To an expiry.
     LeaseExpire(LeaseExpireResponse),
+    /// To a change of an alarm.
+    SetAlarm(SetAlarmResponse),
+    /// To a checkpoint of leases.
+    LeaseCheckpoint(LeaseCheckpointResponse),
 }
 
 impl Response {
@@ -377,6 +410,8 @@ impl Response {
             Response::LeaseGrant(response) => response.revision,
             Response::LeaseRevoke(response) => response.revision,
             Response::LeaseExpire(response) => response.revision,
+            Response::SetAlarm(response) => response.revision,
+            Response::LeaseCheckpoint(response) => response.revision,
         }
     }
 }
@@ -470,4 +505,13 @@ pub struct LeaseExpireResponse {
     pub revision: Revision,
     /// The leases that were ended; none when the term did not match.
     pub expired: Vec<LeaseId>,
+}
+
+/// Answer to a checkpoint of leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseCheckpointResponse {
+    /// The current revision.
+    pub revision: Revision,
+    /// The leases that it concerned; none when the term did not match.
+    pub leases: Vec<LeaseRemains>,
 }

@@ -39,9 +39,12 @@ pub enum Error {
         /// The current revision.
         current: Revision,
     },
-    /// The quota would be exceeded.
+    /// The quota would be exceeded, or the alarm about it is on.
     #[error("the space of the store is used up")]
     NoSpace,
+    /// The alarm about corruption is on.
+    #[error("a member's data differs from the others': nothing may be changed")]
+    Corrupt,
     /// No lease of this ID, or ID 0.
     #[error("lease not found")]
     LeaseNotFound,

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::span::Span;
 use super::tree::{Item, Tree};
-use super::{LeaseId, Revision};
+use super::{LeaseId, LeaseRemains, Revision};
 
 /// Bytes that a lease is taken to need in the logical size of the store.
 const LEASE_SIZE: u64 = 64;
@@ -19,6 +19,8 @@ pub struct LeaseInfo {
     pub id: LeaseId,
     /// Seconds granted.
     pub ttl: i64,
+    /// Seconds that were left when the leader last noted it; 0: not noted since the last renewal.
+    pub remaining: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -88,6 +90,16 @@ impl Leases {
             key: Bytes::copy_from_slice(&id_bytes(info.id)),
             info,
         });
+    }
+
+    /// Notes what remains of a lease; false if there is no such lease.
+    pub(super) fn note(&mut self, remains: &LeaseRemains) -> bool {
+        let Some(mut info) = self.get(remains.id) else {
+            return false;
+        };
+        info.remaining = remains.remaining.clamp(0, info.ttl);
+        self.grant(info);
+        true
     }
 
     /// Forgets a lease whose keys have been detached.

@@ -8,9 +8,9 @@ use super::state::State;
 use super::txn::Change;
 use super::view::View;
 use super::{
-    Command, CompactResponse, Error, LeaseExpire, LeaseExpireResponse, LeaseGrant,
-    LeaseGrantResponse, LeaseId, LeaseRevokeResponse, MAX_LEASE_TTL, Operation, Position, Response,
-    Revision,
+    AlarmKind, Command, CompactResponse, Error, LeaseCheckpoint, LeaseCheckpointResponse,
+    LeaseExpire, LeaseExpireResponse, LeaseGrant, LeaseGrantResponse, LeaseId, LeaseRevokeResponse,
+    MAX_LEASE_TTL, Operation, Position, Response, Revision, SetAlarmResponse,
 };
 
 /// The store of a member.
@@ -48,6 +48,7 @@ impl Store {
     pub fn apply(&mut self, command: &Command, position: Position) -> Result<Response, Error> {
         let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
         let state = &mut self.state;
+        state.alarms.check(operation)?;
         match operation {
             Operation::Put(put) => {
                 state.check_put(put)?;
@@ -81,6 +82,13 @@ impl Store {
             Operation::LeaseExpire(expire) => {
                 Ok(Response::LeaseExpire(self.expire(expire, position)))
             }
+            Operation::SetAlarm(change) => Ok(Response::SetAlarm(SetAlarmResponse {
+                alarm: state.alarms.set(change)?,
+                revision: state.revision,
+            })),
+            Operation::LeaseCheckpoint(note) => {
+                Ok(Response::LeaseCheckpoint(self.note_leases(note, position)))
+            }
         }
     }
 
@@ -102,7 +110,8 @@ impl Store {
         if self.state.leases.get(id).is_some() {
             return Err(Error::LeaseExists);
         }
-        self.state.leases.grant(LeaseInfo { id, ttl });
+        let remaining = 0;
+        self.state.leases.grant(LeaseInfo { id, ttl, remaining });
         Ok(LeaseGrantResponse {
             revision: self.state.revision,
             id,
@@ -112,7 +121,8 @@ impl Store {
 
     fn expire(&mut self, expire: &LeaseExpire, position: Position) -> LeaseExpireResponse {
         let mut expired = Vec::new();
-        if expire.term == position.term {
+        // Under the alarm about corruption no key is deleted: the leases wait.
+        if expire.term == position.term && !self.state.alarms.any(AlarmKind::Corrupt) {
             for id in &expire.ids {
                 if self.end_lease(*id) {
                     expired.push(*id);
@@ -122,6 +132,25 @@ impl Store {
         LeaseExpireResponse {
             revision: self.state.revision,
             expired,
+        }
+    }
+
+    fn note_leases(
+        &mut self,
+        note: &LeaseCheckpoint,
+        position: Position,
+    ) -> LeaseCheckpointResponse {
+        let mut leases = Vec::new();
+        if note.term == position.term {
+            for remains in &note.leases {
+                if self.state.leases.note(remains) {
+                    leases.push(*remains);
+                }
+            }
+        }
+        LeaseCheckpointResponse {
+            revision: self.state.revision,
+            leases,
         }
     }
 

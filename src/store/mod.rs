@@ -6,6 +6,7 @@
 //! random number, a configuration or a file, and never blocks. Views never change once
 //! published.
 
+mod alarm;
 mod check;
 mod checkpoint;
 mod command;
@@ -24,6 +25,7 @@ mod view;
 mod watch;
 mod watch_index;
 
+pub use alarm::{Alarm, AlarmKind, SetAlarm, SetAlarmResponse};
 pub use check::{Limits, check, check_range, check_txn};
 pub use checkpoint::{CHUNK_BYTES, Export, Import};
 pub use command::*;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::alarm::Alarms;
 use super::lease::Leases;
 use super::log::{LogEntry, RevisionLog};
 use super::record::{KeyEntry, Record};
@@ -24,6 +25,7 @@ const RECENT_BYTES: u64 = 16 << 20;
 pub(super) struct State {
     pub(super) keys: Tree<KeyEntry>,
     pub(super) leases: Leases,
+    pub(super) alarms: Alarms,
     /// Every record from the last compaction on, and those before it that wait for reclaim.
     pub(super) log: RevisionLog,
     pub(super) revision: Revision,
@@ -45,6 +47,7 @@ impl Default for State {
         State {
             keys: Tree::default(),
             leases: Leases::default(),
+            alarms: Alarms::default(),
             log: RevisionLog::default(),
             revision: 1,
             compacted: -1,

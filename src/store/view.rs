@@ -7,7 +7,8 @@ use super::lease::LeaseInfo;
 use super::span::Span;
 use super::state::State;
 use super::{
-    Error, Event, KeyHash, LeaseId, Range, RangeResponse, Revision, Txn, TxnResponse, hash,
+    Alarm, AlarmKind, Error, Event, KeyHash, LeaseId, Range, RangeResponse, Revision, Txn,
+    TxnResponse, hash,
 };
 
 /// A published state. Keep an `Arc` of it only while it is read: it pins its part of memory.
@@ -106,6 +107,18 @@ impl View {
     #[must_use]
     pub fn leases(&self) -> Vec<LeaseInfo> {
         self.state.leases.all()
+    }
+
+    /// The alarms that are on, by kind and then by member.
+    #[must_use]
+    pub fn alarms(&self) -> Vec<Alarm> {
+        self.state.alarms.all()
+    }
+
+    /// Whether an alarm of this kind is on, of whatever member.
+    #[must_use]
+    pub fn alarmed(&self, kind: AlarmKind) -> bool {
+        self.state.alarms.any(kind)
     }
 
     /// The keys attached to a lease, in key order.

@@ -199,6 +199,7 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
         store::Error::Compacted { .. } => EtcdError::Compacted,
         store::Error::FutureRevision { .. } => EtcdError::FutureRevision,
         store::Error::NoSpace => EtcdError::NoSpace,
+        store::Error::Corrupt => EtcdError::Corrupt,
         store::Error::LeaseNotFound => EtcdError::LeaseNotFound,
         store::Error::LeaseExists => EtcdError::LeaseExists,
         store::Error::LeaseTtlTooLarge => EtcdError::LeaseTtlTooLarge,

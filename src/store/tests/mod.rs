@@ -1,6 +1,7 @@
 //! Tests of the store: a naive model that it is compared with, and one test for each rule that
 //! a random test would not name.
 
+mod alarms;
 mod dice;
 mod forms;
 mod helpers;
