@@ -1,5 +1,6 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
+mod bench;
 mod demo;
 pub mod describe;
 pub mod generate;
@@ -41,6 +42,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         "describe",
         "what a server says of itself and of its cluster",
         describe::run,
+    ),
+    (
+        "bench",
+        "load for any etcd v3 endpoint, and what it measured",
+        bench::run,
     ),
     (
         "generate",
