@@ -45,6 +45,7 @@ const IMPURE: &[&str] = &[
 /// Each pure room and the rooms of this crate that it may use.
 const PURE: &[(&str, &[&str])] = &[
     ("raft", &[]),
+    ("bolt", &[]),
     ("store", &["raft"]),
     ("node", &["raft", "store"]),
     ("plan", &["crd"]),
