@@ -2,6 +2,8 @@
 
 SEEDS ?= 200
 SEED_BASE ?= 1
+# the profile of the simulator's build: `sim` is fastest for many seeds, `dev` needs no build after `make test`
+SIM_PROFILE ?= sim
 SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
@@ -34,7 +36,7 @@ generate: ## CRD, rights, flag reference and the one-file install, from the code
 	tests/kubernetes/install-yaml.sh
 
 sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays one with its trace
-	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile sim --test sim -- --nocapture
+	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --test sim -- --nocapture
 
 peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin
 	tests/peers/build.sh
