@@ -4,6 +4,7 @@
 //! socket, file, clock, thread or thread-local randomness: time and randomness are arguments.
 //! `tests/layering.rs` holds that line.
 
+pub mod backup;
 pub mod bolt;
 pub mod build;
 pub mod cli;

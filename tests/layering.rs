@@ -48,6 +48,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("bolt", &[]),
     ("store", &["raft"]),
     ("node", &["raft", "store"]),
+    ("backup", &["bolt", "raft", "store", "node"]),
     ("plan", &["crd"]),
     ("build", &["crd", "plan"]),
 ];
@@ -58,7 +59,10 @@ const SHELLS: &[(&str, &[&str])] = &[
     ("crd", &[]),
     ("disk", &["raft"]),
     ("wire", &[]),
-    ("server", &["raft", "store", "node", "disk", "wire"]),
+    (
+        "server",
+        &["raft", "store", "node", "bolt", "backup", "disk", "wire"],
+    ),
     ("sim", &["raft", "store", "node", "disk"]),
 ];
 

@@ -306,7 +306,7 @@ impl Import {
         if tail.alarms != self.state.alarms.all().len() as u64 {
             return Err(damaged("the number of its alarms is wrong"));
         }
-        self.finish_log()?;
+        index_log(&mut self.state, std::mem::take(&mut self.recent))?;
         self.state.floor = self.state.compacted;
         if self.state.db_size() != tail.db_size {
             return Err(damaged("its size does not add up"));
@@ -425,35 +425,33 @@ impl Import {
         }
         self.state.keys.insert(entry);
     }
+}
 
-    /// Puts the log into its order and finds again what each entry frees.
-    fn finish_log(&mut self) -> Result<(), Error> {
-        let mut recent = std::mem::take(&mut self.recent);
-        recent.sort_unstable_by_key(|record| record.place());
-        let total = self.state.added;
-        let below: u64 = recent.iter().map(|record| record.size()).sum();
-        let (mut added, mut frees) = (total - below, 0);
-        for record in recent {
-            let entry = self
-                .state
-                .keys
-                .get(&record.key)
-                .ok_or_else(|| damaged("a key is lost"))?;
-            let before = entry
-                .predecessor(record.place())
-                .filter(|before| !before.tombstone);
-            frees += before.map_or(0, |before| before.size());
-            frees += if record.tombstone { record.size() } else { 0 };
-            added += record.size();
-            self.state.log.push(LogEntry {
-                record,
-                frees,
-                added,
-            });
-        }
-        self.state.frees = frees;
-        Ok(())
+/// Puts the records of the log into their order and finds again what each entry frees.
+pub(super) fn index_log(state: &mut State, mut recent: Vec<Arc<Record>>) -> Result<(), Error> {
+    recent.sort_unstable_by_key(|record| record.place());
+    let total = state.added;
+    let below: u64 = recent.iter().map(|record| record.size()).sum();
+    let (mut added, mut frees) = (total - below, 0);
+    for record in recent {
+        let entry = state
+            .keys
+            .get(&record.key)
+            .ok_or_else(|| damaged("a key is lost"))?;
+        let before = entry
+            .predecessor(record.place())
+            .filter(|before| !before.tombstone);
+        frees += before.map_or(0, |before| before.size());
+        frees += if record.tombstone { record.size() } else { 0 };
+        added += record.size();
+        state.log.push(LogEntry {
+            record,
+            frees,
+            added,
+        });
     }
+    state.frees = frees;
+    Ok(())
 }
 
 fn damaged(text: &str) -> Error {

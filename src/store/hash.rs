@@ -11,6 +11,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::record::Record;
+use super::rows::put_row_key;
 use super::span::Span;
 use super::state::State;
 use super::{Error, KeyValue, Revision};
@@ -86,13 +87,7 @@ struct Hasher {
 impl Hasher {
     fn write(&mut self, record: &Record) {
         self.buffer.clear();
-        self.buffer.extend_from_slice(&record.main.to_be_bytes());
-        self.buffer.push(b'_');
-        self.buffer
-            .extend_from_slice(&u64::from(record.sub).to_be_bytes());
-        if record.tombstone {
-            self.buffer.push(b't');
-        }
+        put_row_key(record.main, record.sub, record.tombstone, &mut self.buffer);
         let kv = if record.tombstone {
             KeyValue {
                 key: record.key.clone(),

@@ -17,6 +17,7 @@ mod log;
 mod machine;
 mod range;
 mod record;
+mod rows;
 mod span;
 mod state;
 mod tree;
@@ -33,6 +34,7 @@ pub use error::Error;
 pub use hash::KeyHash;
 pub use lease::LeaseInfo;
 pub use machine::Store;
+pub use rows::{Rebuild, Row};
 pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};
 

@@ -65,6 +65,38 @@ impl Cluster {
         cluster
     }
 
+    /// A cluster of which nothing runs yet: its data directories are made by someone else.
+    pub(crate) fn blank(kind: Kind, peers: &Path, size: usize) -> Cluster {
+        Cluster {
+            kind,
+            peers: peers.to_owned(),
+            directory: tempfile::tempdir().expect("a directory"),
+            members: (0..size).map(Member::new).collect(),
+        }
+    }
+
+    /// A path beside the members' data.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The flags by which a member is restored, for either tool.
+    pub(crate) fn restore_flags(&self, number: usize) -> Vec<String> {
+        let initial: Vec<String> = self
+            .members
+            .iter()
+            .map(|member| format!("{}=http://{}", member.name, member.peer))
+            .collect();
+        let member = &self.members[number];
+        vec![
+            format!("--name={}", member.name),
+            format!("--data-dir={}", self.path(&member.name).display()),
+            format!("--initial-cluster={}", initial.join(",")),
+            format!("--initial-advertise-peer-urls=http://{}", member.peer),
+            "--initial-cluster-token=test".to_owned(),
+        ]
+    }
+
     /// Adds the name and addresses of a further member, without starting it.
     pub(crate) fn prepare(&mut self) -> usize {
         self.members.push(Member::new(self.members.len()));

@@ -18,5 +18,6 @@ mod process;
 mod random;
 mod random_watch;
 mod server;
+mod snapshots;
 mod story;
 mod watches;

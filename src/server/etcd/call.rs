@@ -2,12 +2,13 @@
 //! error becomes etcd's.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
@@ -25,6 +26,9 @@ pub(crate) const VERSION: &str = "3.7.3";
 
 /// How long clients wait for a member that starts to be known to its cluster (etcd's time).
 const SETTLE: Duration = Duration::from_secs(5);
+
+/// Snapshots that may be under way at once: each holds a file on the member's disk.
+const SNAPSHOTS: usize = 4;
 
 /// All services of the client port; cheap to clone.
 #[derive(Clone)]
@@ -45,6 +49,10 @@ pub(super) struct Shared {
     pub(super) least_ttl: i64,
     /// A stream that asked for a leader ends after this long without one.
     pub(super) leaderless: Duration,
+    /// Where snapshots are spooled.
+    pub(super) data_dir: PathBuf,
+    /// Snapshots that may be under way.
+    pub(super) snapshots: Arc<Semaphore>,
     /// What the cluster is to know of this member before clients are served.
     advertised: Vec<String>,
     /// It knows, or has had [`SETTLE`] to learn it.
@@ -79,6 +87,8 @@ impl Services {
                 timeout: config.request_timeout(),
                 least_ttl,
                 leaderless: 3 * config.election,
+                data_dir: config.data_dir.clone(),
+                snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
                 advertised: config.advertise_client_urls.clone(),
                 settled: AtomicBool::new(false),
                 started: Instant::now(),

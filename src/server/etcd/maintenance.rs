@@ -6,6 +6,7 @@ use futures::Stream;
 use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, VERSION, failed, refused};
+use super::snapshot;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Role;
 use crate::wire::error::EtcdError;
@@ -114,12 +115,15 @@ impl Maintenance for Services {
         &self,
         request: Request<etcd::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        self.unary(Method::Snapshot, Learner::Answers, request, |_| async move {
-            Err(Status::unimplemented(
-                "etcdserver: snapshots in etcd's file format are not offered by this version; back the keys up with 'etcdctl get --prefix \"\"', or the volume of a stopped member",
-            ))
-        })
-        .await
+        let call = self.stream(Method::Snapshot);
+        let begun = async {
+            self.admit(Learner::Answers, request.metadata()).await?;
+            snapshot::begin(self).await
+        };
+        match begun.await {
+            Ok(snapshot) => Ok(Response::new(snapshot::stream(snapshot, call))),
+            Err(error) => Err(call.refuse(error)),
+        }
     }
 
     async fn move_leader(

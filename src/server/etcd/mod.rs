@@ -11,6 +11,7 @@ mod kv;
 mod lease;
 mod maintenance;
 mod refused;
+mod snapshot;
 mod watch;
 
 pub(crate) use call::{Services, VERSION};

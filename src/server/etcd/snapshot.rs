@@ -1,0 +1,185 @@
+//! `Snapshot`: the state as etcd's database, spooled to a nameless file of the data directory and
+//! streamed from there. A client that reads slowly or goes away holds a file and nothing of the
+//! store; the frozen state is let go before the first byte is sent.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::Stream;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::Status;
+
+use super::call::{Services, StreamCall};
+use crate::backup::{self, Contents, STORAGE_VERSION};
+use crate::bolt::HEAD_BYTES;
+use crate::disk::{Disk as _, FileDisk};
+use crate::wire::error::EtcdError;
+use crate::wire::etcd::SnapshotResponse;
+
+/// Bytes of a message, as in etcd.
+const BLOB: usize = 32 << 10;
+/// Bytes read from the spool at once.
+const BATCH: u64 = 1 << 20;
+/// Synced at least every so many bytes, so that no sync holds up the log's for long.
+const SYNC_EVERY: u64 = 8 << 20;
+/// Bytes of the disk that stay free for the log.
+const RESERVE: u64 = 64 << 20;
+
+/// Messages of a snapshot.
+pub(super) type Messages = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
+
+/// A snapshot that is being sent.
+pub(super) struct Snapshot {
+    spool: Arc<File>,
+    length: u64,
+    /// Where the next batch begins.
+    read: u64,
+    sent: u64,
+    batch: Bytes,
+    /// Of all that was read; taken by the last message.
+    digest: Option<Sha256>,
+    _one: OwnedSemaphorePermit,
+}
+
+/// Freezes the state and spools it.
+pub(super) async fn begin(services: &Services) -> Result<Snapshot, Status> {
+    let shared = &services.shared;
+    let one = Arc::clone(&shared.snapshots)
+        .try_acquire_owned()
+        .map_err(|_| EtcdError::TooManyRequests)?;
+    let state = shared.member.published();
+    let contents = Contents {
+        view: Arc::clone(&state.view),
+        membership: Arc::clone(&state.membership),
+        index: state.applied,
+        term: state.term,
+    };
+    drop(state);
+    let directory = shared.data_dir.clone();
+    let number = shared.member.unique();
+    let spooled = tokio::task::spawn_blocking(move || spool(&directory, number, &contents)).await;
+    let (spool, length) = spooled.map_err(|error| Status::internal(error.to_string()))??;
+    tracing::info!(bytes = length, "sending a snapshot to a client");
+    Ok(Snapshot {
+        spool: Arc::new(spool),
+        length,
+        read: 0,
+        sent: 0,
+        batch: Bytes::new(),
+        digest: Some(Sha256::new()),
+        _one: one,
+    })
+}
+
+/// The messages of a snapshot; `call` ends with them.
+pub(super) fn stream(snapshot: Snapshot, call: StreamCall) -> Messages {
+    let state = Some((snapshot, call));
+    Box::pin(futures::stream::unfold(state, |state| async move {
+        let (mut snapshot, call) = state?;
+        match snapshot.next().await {
+            Some(Ok(message)) => Some((Ok(message), Some((snapshot, call)))),
+            Some(Err(error)) => Some((Err(call.refuse(error)), None)),
+            None => {
+                call.finish();
+                None
+            }
+        }
+    }))
+}
+
+impl Snapshot {
+    async fn next(&mut self) -> Option<Result<SnapshotResponse, Status>> {
+        if self.batch.is_empty()
+            && self.read < self.length
+            && let Err(error) = self.fill().await
+        {
+            tracing::warn!("a snapshot cannot be read back: {error}");
+            return Some(Err(Status::internal(format!(
+                "etcdserver: the snapshot cannot be read back: {error}"
+            ))));
+        }
+        let blob = match self.batch.is_empty() {
+            false => self.batch.split_to(self.batch.len().min(BLOB)),
+            true => Bytes::copy_from_slice(&self.digest.take()?.finalize()),
+        };
+        if self.digest.is_some() {
+            self.sent += blob.len() as u64;
+        }
+        Some(Ok(SnapshotResponse {
+            header: None,
+            remaining_bytes: self.length - self.sent,
+            blob,
+            version: STORAGE_VERSION.to_owned(),
+        }))
+    }
+
+    /// Reads the next batch.
+    async fn fill(&mut self) -> io::Result<()> {
+        let bytes = BATCH.min(self.length - self.read);
+        let (spool, offset) = (Arc::clone(&self.spool), self.read);
+        let mut digest = self.digest.take().unwrap_or_default();
+        let read = tokio::task::spawn_blocking(move || {
+            // At most a batch.
+            let mut batch = vec![0; bytes as usize];
+            spool.read_exact_at(&mut batch, offset)?;
+            digest.update(&batch);
+            Ok::<_, io::Error>((batch, digest))
+        });
+        let (batch, digest) = read.await.map_err(io::Error::other)??;
+        self.batch = batch.into();
+        self.digest = Some(digest);
+        self.read += bytes;
+        Ok(())
+    }
+}
+
+/// Writes the database into a file that has no name any more. Gives its length.
+fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u64), Status> {
+    let failed = |error: backup::Error| {
+        let why = match &error {
+            backup::Error::Write(source) => format!("{error}: {source}"),
+            _ => error.to_string(),
+        };
+        tracing::warn!("a snapshot cannot be made: {why}");
+        Status::internal(format!("etcdserver: the snapshot cannot be made: {why}"))
+    };
+    let free = FileDisk::new(directory).and_then(|disk| disk.free_bytes());
+    let free = free.map_err(|error| failed(error.into()))?;
+    let needed = backup::estimate(&contents.view) + RESERVE;
+    if needed > free {
+        return Err(Status::resource_exhausted(format!(
+            "etcdserver: a snapshot may need {needed} bytes in the data directory for a moment, and {free} are free"
+        )));
+    }
+    write(directory, number, contents).map_err(failed)
+}
+
+fn write(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u64), backup::Error> {
+    // Left behind only by a crash in between; a start removes names that end so.
+    let path = directory.join(format!("snapshot-{number:016x}.tmp"));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    fs::remove_file(&path)?;
+    let mut offset = HEAD_BYTES as u64;
+    let mut synced = 0;
+    let (head, length) = backup::export(contents, |bytes| {
+        file.write_all_at(bytes, offset)?;
+        offset += bytes.len() as u64;
+        if offset - synced >= SYNC_EVERY {
+            file.sync_data()?;
+            synced = offset;
+        }
+        Ok(())
+    })?;
+    file.write_all_at(&head, 0)?;
+    Ok((file, length))
+}

@@ -1,0 +1,255 @@
+//! The store as rows in order of revision, as etcd's backend keeps them, and a store rebuilt
+//! from such rows. Never looks at how rows are stored.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::checkpoint::index_log;
+use super::lease::LeaseInfo;
+use super::machine::Store;
+use super::record::{KeyEntry, Record};
+use super::span::Span;
+use super::state::State;
+use super::tree::Item as _;
+use super::view::View;
+use super::{Alarm, Error, KeyValue, Revision, SetAlarm};
+
+/// One revision of one key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its revision.
+    pub main: Revision,
+    /// Its place within the revision.
+    pub sub: u32,
+    /// Whether it deletes the key.
+    pub tombstone: bool,
+    /// The key as it is then; of a tombstone the key alone.
+    pub kv: KeyValue,
+}
+
+/// Puts the name of a row in etcd's backend behind what is in a buffer.
+pub(super) fn put_row_key(main: Revision, sub: u32, tombstone: bool, into: &mut Vec<u8>) {
+    into.extend_from_slice(&main.to_be_bytes());
+    into.push(b'_');
+    into.extend_from_slice(&u64::from(sub).to_be_bytes());
+    if tombstone {
+        into.push(b't');
+    }
+}
+
+impl Row {
+    fn new(record: &Record) -> Row {
+        Row {
+            main: record.main,
+            sub: record.sub,
+            tombstone: record.tombstone,
+            kv: match record.tombstone {
+                false => record.to_kv(),
+                true => KeyValue {
+                    key: record.key.clone(),
+                    ..KeyValue::default()
+                },
+            },
+        }
+    }
+
+    /// The row's name in etcd's backend: revision, `_`, place, and `t` for a tombstone.
+    #[must_use]
+    pub fn name(&self) -> Vec<u8> {
+        let mut name = Vec::with_capacity(18);
+        put_row_key(self.main, self.sub, self.tombstone, &mut name);
+        name
+    }
+
+    /// Revision, place and whether it is a tombstone, from a row's name. `None` for what is
+    /// none.
+    #[must_use]
+    pub fn parse_name(name: &[u8]) -> Option<(Revision, u32, bool)> {
+        let tombstone = match name.len() {
+            17 => false,
+            18 if name[17] == b't' => true,
+            _ => return None,
+        };
+        let main = Revision::from_be_bytes(name[..8].try_into().ok()?);
+        let sub = u64::from_be_bytes(name[9..17].try_into().ok()?);
+        let sub = u32::try_from(sub).ok()?;
+        (name[8] == b'_' && main > 0).then_some((main, sub, tombstone))
+    }
+}
+
+impl View {
+    /// Every row that etcd's backend would hold after the last compaction is done, in order of
+    /// revision. Needs a pointer for each key that was last written before that compaction.
+    pub fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+        let state = &self.state;
+        let compacted = state.compacted;
+        let mut old: Vec<Arc<Record>> = Vec::new();
+        if compacted >= 0 {
+            state.keys.visit(Span::ALL, &mut |entry| {
+                // Of deleted keys only those deleted by the compacted revision itself are there.
+                let kept = entry.at(compacted);
+                old.extend(
+                    kept.filter(|record| !record.tombstone || record.main == compacted)
+                        .cloned(),
+                );
+                ControlFlow::Continue(())
+            });
+            old.sort_unstable_by_key(|record| record.place());
+        }
+        let log = &state.log;
+        let new = log.iter_from(log.position(compacted.saturating_add(1)));
+        old.into_iter()
+            .map(|record| Row::new(&record))
+            .chain(new.map(|entry| Row::new(&entry.record)))
+    }
+}
+
+/// A store that is being rebuilt from rows.
+#[derive(Debug)]
+pub struct Rebuild {
+    state: State,
+    recent: Vec<Arc<Record>>,
+    /// Place of the last row.
+    last: (Revision, u32),
+}
+
+impl Rebuild {
+    /// Begins; `compacted` is the revision of the last compaction, -1 without one. Rows that it
+    /// has forgotten are left out.
+    #[must_use]
+    pub fn new(compacted: Revision) -> Rebuild {
+        let state = State {
+            compacted: compacted.max(-1),
+            floor: compacted.max(-1),
+            ..State::default()
+        };
+        Rebuild {
+            state,
+            recent: Vec::new(),
+            last: (0, 0),
+        }
+    }
+
+    /// Adds a lease.
+    pub fn lease(&mut self, lease: LeaseInfo) {
+        self.state.leases.grant(lease);
+    }
+
+    /// Raises an alarm; false if it is of no kind.
+    pub fn alarm(&mut self, alarm: Alarm) -> bool {
+        let Alarm { kind, member } = alarm;
+        let set = SetAlarm {
+            kind: kind.into(),
+            member,
+            on: true,
+        };
+        matches!(self.state.alarms.set(&set), Ok(Some(_)))
+    }
+
+    /// Adds the next row, in order of revision. One without a key only moves the revision, as
+    /// etcd's tool does to raise it.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is out of order or contradicts itself.
+    pub fn row(&mut self, row: &Row) -> Result<(), Error> {
+        let place = (row.main, row.sub);
+        if place <= self.last {
+            return Err(damaged(row, "it is out of order"));
+        }
+        self.last = place;
+        if row.kv.key.is_empty() {
+            return Ok(());
+        }
+        let kv = &row.kv;
+        let sound = row.tombstone
+            || (kv.mod_revision == row.main
+                && kv.version >= 1
+                && (1..=row.main).contains(&kv.create_revision));
+        if !sound {
+            return Err(damaged(row, "its revisions contradict each other"));
+        }
+        let known = self.state.keys.get(&kv.key);
+        let key = known.map_or_else(
+            || Bytes::copy_from_slice(&kv.key),
+            |entry| entry.key().clone(),
+        );
+        let tombstone = row.tombstone;
+        let record = Arc::new(Record {
+            key,
+            value: match tombstone {
+                true => Bytes::new(),
+                false => Bytes::copy_from_slice(&kv.value),
+            },
+            create: if tombstone { 0 } else { kv.create_revision },
+            main: row.main,
+            version: if tombstone { 0 } else { kv.version },
+            lease: if tombstone { 0 } else { kv.lease },
+            sub: row.sub,
+            tombstone,
+        });
+        self.add(&record);
+        Ok(())
+    }
+
+    fn add(&mut self, record: &Arc<Record>) {
+        let state = &mut self.state;
+        if record.main >= state.compacted {
+            state.added += record.size();
+            self.recent.push(Arc::clone(record));
+            let pushed = state
+                .keys
+                .modify(&record.key, |entry| entry.push(Arc::clone(record)));
+            if pushed.is_none() {
+                state.keys.insert(KeyEntry::new(Arc::clone(record)));
+            }
+            return;
+        }
+        // Before the compacted revision only the last record of a key counts, if it lives.
+        if let Some(old) = state.keys.remove(&record.key) {
+            state.added -= old.newest().size();
+        }
+        if !record.tombstone {
+            state.added += record.size();
+            state.keys.insert(KeyEntry::new(Arc::clone(record)));
+        }
+    }
+
+    /// Ends and gives the store. Its revision is that of the last row, or the compacted one if
+    /// that is higher; with `bump` it is raised by so much and everything before is compacted, so
+    /// that no client takes it for the past.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the revision does not fit.
+    pub fn finish(mut self, bump: u64) -> Result<Store, Error> {
+        let state = &mut self.state;
+        index_log(state, std::mem::take(&mut self.recent))?;
+        let mut attached = Vec::new();
+        state.keys.visit(Span::ALL, &mut |entry| {
+            let newest = entry.newest();
+            if entry.live() && newest.lease != 0 {
+                attached.push((newest.lease, newest.key.clone()));
+            }
+            ControlFlow::Continue(())
+        });
+        for (lease, key) in attached {
+            state.leases.attach(lease, &key);
+        }
+        state.revision = self.last.0.max(state.compacted).max(1);
+        if bump > 0 {
+            let raised = i64::try_from(bump)
+                .ok()
+                .and_then(|bump| state.revision.checked_add(bump));
+            state.revision =
+                raised.ok_or_else(|| Error::Checkpoint("the revision is too large".to_owned()))?;
+            state.compact(state.revision)?;
+        }
+        Ok(Store { state: self.state })
+    }
+}
+
+fn damaged(row: &Row, what: &str) -> Error {
+    let Row { main, sub, .. } = row;
+    Error::Checkpoint(format!("row {main}.{sub}: {what}"))
+}
