@@ -68,7 +68,7 @@ impl Config {
         let config = Config {
             name: name(flags, awaits, &mut warnings)?,
             data_dir: data_dir(flags),
-            advertise_client_urls: advertised_to_clients(flags)?,
+            advertise_client_urls: advertised_to_clients(flags, &mut warnings)?,
             operated: operated(flags, awaits)?,
             hurry_first_election: flags.bool("initial-election-tick-advance"),
             pre_vote: flags.bool("pre-vote"),
@@ -195,12 +195,22 @@ fn advertised(flags: &Flags, flag: &'static str) -> Result<Vec<String>, ConfigEr
     Ok(urls.iter().map(Endpoint::to_string).collect())
 }
 
-fn advertised_to_clients(flags: &Flags) -> Result<Vec<String>, ConfigError> {
+fn advertised_to_clients(
+    flags: &Flags,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<String>, ConfigError> {
     if flags.is_given("listen-client-urls") && !flags.is_given("advertise-client-urls") {
-        return refused(
-            "--advertise-client-urls is required when --listen-client-urls is set: give the URLs that clients dial"
-                .to_owned(),
-        );
+        if !flags.from_file {
+            return refused(
+                "--advertise-client-urls is required when --listen-client-urls is set: give the URLs that clients dial"
+                    .to_owned(),
+            );
+        }
+        // etcd asks this of flags alone.
+        warnings.push(format!(
+            "advertise-client-urls is not in the file: clients are told {}, which may not be where they find this member",
+            flags.text("advertise-client-urls")
+        ));
     }
     advertised(flags, "advertise-client-urls")
 }

@@ -130,7 +130,7 @@ pub const FLAGS: &[Flag] = &[
     flag("raft-read-timeout", Member, Duration, "5s", Accepted("links to peers have time-outs of their own"), "Time to wait for a peer's bytes."),
     flag("raft-write-timeout", Member, Duration, "5s", Accepted("links to peers have time-outs of their own"), "Time to wait for a peer to take bytes."),
     flag("feature-gates", Member, Text, "", Accepted("of etcd's gates none changes this server"), "Comma-separated name=true|false."),
-    flag("config-file", Member, Text, "", Refused("give the settings as flags or as ETCD_ variables"), "YAML file with settings."),
+    flag("config-file", Member, Text, "", Effect, "YAML or JSON file with settings; every other flag and variable is then ignored."),
     flag("version", Member, Bool, "false", Effect, "Print the version and leave."),
 
     flag("initial-advertise-peer-urls", Clustering, Text, "http://localhost:2380", Effect, "Peer URLs of this member as the others see them."),
@@ -175,6 +175,7 @@ pub const FLAGS: &[Flag] = &[
     flag("client-key-file", Security, Text, "", Accepted("the server never dials its own client port"), "Key of --client-cert-file."),
     flag("client-cert-auth", Security, Bool, "false", Effect, "Refuse clients that show no certificate of --trusted-ca-file."),
     flag("client-crl-file", Security, Text, "", Effect, "Revoked client certificates, PEM."),
+    flag("client-cert-allowed-cn", Security, Text, "", Refused("issue client certificates from a CA of their own"), "Common names that a client's certificate may carry."),
     flag("client-cert-allowed-hostname", Security, Text, "", Refused("issue client certificates from a CA of their own"), "Names that a client's certificate may carry."),
     flag("trusted-ca-file", Security, Text, "", Effect, "Roots for client certificates, PEM."),
     flag("auto-tls", Security, Bool, "false", Refused(GENERATED), "Generate the client port's certificate."),

@@ -17,6 +17,29 @@ pub struct Flags {
     pub warnings: Vec<String>,
     /// `--help` was asked for.
     pub help: bool,
+    /// They come from `--config-file`.
+    pub from_file: bool,
+}
+
+/// One setting: a flag, its value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    /// The flag.
+    pub(super) flag: &'static Flag,
+    /// As a flag would have it.
+    pub(super) value: String,
+    /// Where it stands, for messages: `flag --name`.
+    pub(super) origin: String,
+}
+
+impl Setting {
+    fn check(&self) -> Result<(), FlagError> {
+        check(self.flag.kind, &self.value).map_err(|expected| FlagError::Value {
+            origin: self.origin.clone(),
+            value: self.value.clone(),
+            expected,
+        })
+    }
 }
 
 /// Why the arguments are refused. Each text names the flag and what to do.
@@ -66,17 +89,69 @@ pub enum FlagError {
     },
 }
 
+/// One argument, and the next one where that is its value.
+fn argument_setting<'a>(
+    argument: &str,
+    text: &str,
+    rest: &mut impl Iterator<Item = &'a String>,
+) -> Result<Setting, FlagError> {
+    if text.is_empty() || text.starts_with(['-', '=']) {
+        return Err(FlagError::Stray(argument.to_owned()));
+    }
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let flag = flag_table::find(name).ok_or_else(|| FlagError::Unknown {
+        name: name.to_owned(),
+        nearest: flag_table::nearest(name),
+    })?;
+    let value = match (value, flag.kind) {
+        (Some(value), _) => value,
+        (None, Kind::Bool) => "true".to_owned(),
+        (None, _) => rest.next().ok_or(FlagError::NoValue(flag.name))?.clone(),
+    };
+    let setting = Setting {
+        flag,
+        value,
+        origin: format!("flag --{}", flag.name),
+    };
+    setting.check()?;
+    Ok(setting)
+}
+
+/// Where the settings are to be read from, if not from here.
+fn config_file(settings: &[Setting], environment: &BTreeMap<String, String>) -> Option<Setting> {
+    let flag = flag_table::find("config-file")?;
+    let given = settings
+        .iter()
+        .rfind(|setting| setting.flag.name == flag.name);
+    let setting = match given {
+        Some(setting) => setting.clone(),
+        None => Setting {
+            flag,
+            value: environment.get(&variable_of(flag.name))?.clone(),
+            origin: format!("environment variable {}", variable_of(flag.name)),
+        },
+    };
+    (!setting.value.is_empty()).then_some(setting)
+}
+
 fn hint(nearest: &Option<&'static str>) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean --{name}?)"))
 }
 
 impl Flags {
     /// Reads arguments (without the program's name) and the environment.
+    ///
+    /// Where `--config-file` is among them, nothing else counts but `--version`, as in etcd: the
+    /// caller reads that file and gives its text to [`Flags::from_file`].
     pub fn parse(
         arguments: &[String],
         environment: &BTreeMap<String, String>,
     ) -> Result<Flags, FlagError> {
         let mut flags = Flags::default();
+        let mut settings = Vec::new();
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let Some(text) = argument
@@ -89,32 +164,44 @@ impl Flags {
                 flags.help = true;
                 return Ok(flags);
             }
-            if text.is_empty() || text.starts_with(['-', '=']) {
-                return Err(FlagError::Stray(argument.clone()));
-            }
-            let (name, value) = match text.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None => (text, None),
-            };
-            let flag = flag_table::find(name).ok_or_else(|| FlagError::Unknown {
-                name: name.to_owned(),
-                nearest: flag_table::nearest(name),
-            })?;
-            let value = match (value, flag.kind) {
-                (Some(value), _) => value,
-                (None, Kind::Bool) => "true".to_owned(),
-                (None, _) => rest.next().ok_or(FlagError::NoValue(flag.name))?.clone(),
-            };
-            flags.take(flag, value, format!("flag --{}", flag.name))?;
+            settings.push(argument_setting(argument, text, &mut rest)?);
         }
-        flags.take_environment(environment)?;
+        if let Some(file) = config_file(&settings, environment) {
+            settings.retain(|setting| matches!(setting.flag.name, "config-file" | "version"));
+            if settings
+                .iter()
+                .all(|setting| setting.flag.name == "version")
+            {
+                settings.push(file);
+            }
+        } else {
+            flags.take_environment(environment, &mut settings)?;
+        }
+        for setting in settings {
+            flags.take(setting)?;
+        }
+        Ok(flags)
+    }
+
+    /// The settings of a `--config-file`.
+    pub(super) fn from_settings(settings: Vec<Setting>) -> Result<Flags, FlagError> {
+        let mut flags = Flags {
+            from_file: true,
+            ..Flags::default()
+        };
+        for setting in settings {
+            setting.check()?;
+            flags.take(setting)?;
+        }
         Ok(flags)
     }
 
     fn take_environment(
         &mut self,
         environment: &BTreeMap<String, String>,
+        settings: &mut Vec<Setting>,
     ) -> Result<(), FlagError> {
+        let given = settings.len();
         for (variable, value) in environment {
             let Some(upper) = variable.strip_prefix("ETCD_") else {
                 continue;
@@ -131,34 +218,32 @@ impl Flags {
                 ));
                 continue;
             };
-            if self.given.contains_key(flag.name) {
+            if settings[..given]
+                .iter()
+                .any(|other| other.flag.name == flag.name)
+            {
                 return Err(FlagError::Twice {
                     variable: variable.clone(),
                     name: flag.name,
                 });
             }
-            self.take(
+            let setting = Setting {
                 flag,
-                value.clone(),
-                format!("environment variable {variable}"),
-            )?;
+                value: value.clone(),
+                origin: format!("environment variable {variable}"),
+            };
+            setting.check()?;
+            settings.push(setting);
         }
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        flag: &'static Flag,
-        value: String,
-        origin: String,
-    ) -> Result<(), FlagError> {
-        if let Err(expected) = check(flag.kind, &value) {
-            return Err(FlagError::Value {
-                origin,
-                value,
-                expected,
-            });
-        }
+    fn take(&mut self, setting: Setting) -> Result<(), FlagError> {
+        let Setting {
+            flag,
+            value,
+            origin,
+        } = setting;
         let asks = !same(flag.kind, &value, flag.default);
         match flag.class {
             Class::Accepted(why) if asks => {

@@ -141,6 +141,24 @@ fn asking_for_what_is_the_case_is_never_refused() {
 }
 
 #[test]
+fn a_file_of_settings_stands_alone() {
+    let file = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let flags = parse(arguments, environment).expect("valid");
+        (flags.text("config-file").to_owned(), flags.is_given("name"))
+    };
+    let expected = |path: &str| (path.to_owned(), false);
+    let arguments = ["--name=a", "--wal-dir=/w", "--config-file", "f"];
+    assert_eq!(file(&arguments, &[("ETCD_NAME", "b")]), expected("f"));
+    let both = [("ETCD_CONFIG_FILE", "g")];
+    assert_eq!(file(&["--name=a"], &both), expected("g"));
+    assert_eq!(file(&["--config-file=f"], &both), expected("f"));
+    let version = parse(&["--config-file=f", "--version"], &[]).expect("valid");
+    assert!(version.bool("version"));
+    // What is no flag at all is refused all the same.
+    assert!(parse(&["--config-file=f", "--nmae=a"], &[]).is_err());
+}
+
+#[test]
 fn what_changes_nothing_is_said() {
     let flags = parse(
         &[

@@ -20,12 +20,13 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::client_metrics::ClientMetrics;
 use super::config::{Config, Log};
+use super::config_file::{self, FileError};
 use super::etcd::{Services, VERSION};
 use super::exit::Stop;
 use super::flags::Flags;
 use super::handle::MemberHandle;
 use super::listen::{self, Bound, ClientRuntimes, Serve};
-use super::{etcd, flag_table, http, machine};
+use super::{etcd, flag_table, http, log_lines, machine, ready};
 
 /// How long connections may take to finish what is in flight.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -53,13 +54,13 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
         return ExitCode::SUCCESS;
     }
     if flags.bool("version") {
-        // Tools read the first line.
-        println!(
-            "etcd Version: {VERSION}\nQuorate Version: {}",
-            env!("CARGO_PKG_VERSION")
-        );
+        print!("{}", version());
         return ExitCode::SUCCESS;
     }
+    let flags = match read_config_file(flags) {
+        Ok(flags) => flags,
+        Err(error) => return Stop::usage(error).report(None),
+    };
     let message_file = flags.optional("termination-message-file").map(Path::new);
     let config = match Config::from_flags(&flags, machine::look()) {
         Ok(config) => config,
@@ -69,6 +70,39 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
         Ok(()) => ExitCode::SUCCESS,
         Err(stop) => stop.report(message_file),
     }
+}
+
+/// The settings of `--config-file`, where it is given.
+fn read_config_file(flags: Flags) -> Result<Flags, FileError> {
+    let Some(path) = flags.optional("config-file") else {
+        return Ok(flags);
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let mut read = config_file::parse(path, &text)?;
+    read.warnings.insert(
+        0,
+        format!("settings are those of {path}; other flags and variables are ignored"),
+    );
+    Ok(read)
+}
+
+/// etcd's four lines, of which tools read the first, and our own.
+fn version() -> String {
+    let own = env!("CARGO_PKG_VERSION");
+    let rust = env!("CARGO_PKG_RUST_VERSION");
+    // Go's words for the processor.
+    let processor = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!(
+        "etcd Version: {VERSION}\nGit SHA: Not provided (Quorate {own})\nGo Version: none (Rust {rust} or newer)\nGo OS/Arch: {}/{processor}\nQuorate Version: {own}\n",
+        std::env::consts::OS
+    )
 }
 
 fn serve(config: &Config) -> Result<(), Stop> {
@@ -138,6 +172,9 @@ impl Doors {
         let open = Arc::new(AtomicU64::new(0));
         let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
         let services = Services::new(member, config, metrics.clone(), draining.clone());
+        if let Some(runtime) = runtimes.handles().first() {
+            runtime.spawn(ready::announce(services.clone()));
+        }
         let http = http::router(services.clone());
         let serve = Serve {
             router: etcd::router(&services).merge(http.clone()),
@@ -234,7 +271,9 @@ fn log_to(log: Log) {
     let registry = tracing_subscriber::registry().with(filter);
     // Only a test runs two servers in one process; the first one's log serves both.
     let _ = match log.json {
-        true => registry.with(lines.json().flatten_event(true)).try_init(),
+        true => registry
+            .with(lines.event_format(log_lines::Json))
+            .try_init(),
         false => registry.with(lines).try_init(),
     };
 }

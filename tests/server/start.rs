@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use super::fixture::{Server, address, binary, ended, refused};
 
 #[test]
-fn called_as_etcd_it_says_etcd_s_version_first() {
+fn called_as_etcd_it_says_etcd_s_version_in_etcd_s_lines() {
     let output = binary()
         .arg0("etcd")
         .arg("--version")
@@ -13,7 +13,94 @@ fn called_as_etcd_it_says_etcd_s_version_first() {
         .expect("runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
+    let keys: Vec<&str> = text
+        .lines()
+        .map(|line| line.split(": ").next().unwrap_or_default())
+        .collect();
+    let expected = [
+        "etcd Version",
+        "Git SHA",
+        "Go Version",
+        "Go OS/Arch",
+        "Quorate Version",
+    ];
+    assert_eq!(keys, expected, "{text}");
     assert!(text.starts_with("etcd Version: 3.7."), "{text}");
+}
+
+#[test]
+fn a_file_of_settings_replaces_flags_and_variables() {
+    let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
+    let file = folder.path().join("etcd.yaml");
+    let data = folder.path().join("data");
+    let text = format!(
+        "name: filed\ndata-dir: {}\nunsafe-no-fsync: true\nwatch-progress-notify-interval: 5000000000\n\
+         listen-client-urls: http://{host}:2379\nadvertise-client-urls: http://{host}:2379\n\
+         listen-peer-urls: http://{host}:2380\ninitial-advertise-peer-urls: http://{host}:2380\n",
+        data.display()
+    );
+    std::fs::write(&file, text).expect("written");
+    let notified = folder.path().join("notify");
+    let systemd = std::os::unix::net::UnixDatagram::bind(&notified).expect("bound");
+    let log = std::fs::File::create(folder.path().join("log")).expect("log");
+    let mut process = binary()
+        .arg0("etcd")
+        .arg("-config-file")
+        .arg(&file)
+        .arg("--name=ignored")
+        .env("ETCD_NAME", "ignored as well")
+        .env("NOTIFY_SOCKET", &notified)
+        .stderr(log)
+        .spawn()
+        .expect("starts");
+    let mut word = [0; 16];
+    systemd
+        .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+        .expect("set");
+    let heard = systemd.recv(&mut word);
+    let _ = process.kill();
+    let _ = process.wait();
+    let log = std::fs::read_to_string(folder.path().join("log")).expect("read");
+    assert_eq!(
+        heard.map(|length| &word[..length]).ok(),
+        Some(&b"READY=1"[..]),
+        "{log}"
+    );
+    assert!(data.join("identity").exists(), "{log}");
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect();
+    let said = |text: &str| {
+        lines.iter().find(|line| {
+            line["msg"]
+                .as_str()
+                .is_some_and(|message| message.contains(text))
+        })
+    };
+    let ready = said("ready to serve client requests").expect("said");
+    assert_eq!(ready["level"], "info");
+    assert!(
+        said("other flags and variables are ignored").is_some(),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_bad_file_of_settings_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("etcd.yaml");
+    let flag = format!("--config-file={}", file.display());
+    let (code, error) = refused(&[&flag]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("--config-file: cannot read"), "{error}");
+    std::fs::write(&file, "nmae: a\n").expect("written");
+    let (code, error) = refused(&[&flag]);
+    assert_eq!(code, 2, "{error}");
+    assert!(
+        error.contains("the key nmae is not known (did you mean name?)"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -213,6 +213,23 @@ impl Services {
         }
     }
 
+    /// Waits until this server is a member and clients are served; false where it ends first.
+    pub(crate) async fn served(&self) -> bool {
+        let mut published = self.shared.member.subscribe();
+        let serves = || {
+            self.shared.member.status().phase == Phase::Member
+                && self.shared.member.published().membership.cluster_id != 0
+                && self.is_settled()
+        };
+        while !serves() {
+            // Time settles it as well as news does.
+            if let Ok(Err(_gone)) = tokio::time::timeout(SETTLE / 50, published.changed()).await {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The header of an answer from this revision.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         let status = self.shared.member.status();
