@@ -55,7 +55,8 @@ pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Erro
         | Operation::LeaseRevoke(_)
         | Operation::LeaseExpire(_)
         | Operation::SetAlarm(_)
-        | Operation::LeaseCheckpoint(_) => {}
+        | Operation::LeaseCheckpoint(_)
+        | Operation::Auth(_) => {}
     }
     let cost = cost(operation);
     if limits.quota_bytes > 0 && cost > 0 && view.db_size() + cost >= limits.quota_bytes {

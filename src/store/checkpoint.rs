@@ -5,8 +5,8 @@
 //! Never reads or writes a file: checksums of chunks are the disk's business, completeness is
 //! checked here.
 //!
-//! The stream is a sequence of length-delimited items: a head, the leases, the records by key
-//! and age, an end with totals. A chunk may end anywhere.
+//! The stream is a sequence of length-delimited items: a head, the leases, users and roles,
+//! the records by key and age, an end with totals. A chunk may end anywhere.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::span::{End, Span};
 use super::state::State;
 use super::tree::Item as _;
 use super::view::View;
-use super::{Alarm, Error, LeaseId, Revision, SetAlarm};
+use super::{Alarm, AuthState, Error, LeaseId, Revision, Role, SetAlarm, User};
 
 /// The largest chunk, in bytes.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ const FORMAT: u32 = 1;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 40")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 20, 40")]
     kind: Option<Kind>,
 }
 
@@ -47,6 +47,9 @@ enum Kind {
     Tail(Tail),
     #[prost(message, tag = "40")]
     Alarm(SetAlarm),
+    /// Absent in checkpoints of before users were known, and where there never was one.
+    #[prost(message, tag = "20")]
+    Auth(Auth),
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -88,6 +91,18 @@ struct Row {
     sub: u32,
     #[prost(bool, tag = "8")]
     tombstone: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Auth {
+    #[prost(bool, tag = "1")]
+    enabled: bool,
+    #[prost(uint64, tag = "2")]
+    revision: u64,
+    #[prost(message, repeated, tag = "3")]
+    users: Vec<User>,
+    #[prost(message, repeated, tag = "4")]
+    roles: Vec<Role>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -180,6 +195,15 @@ impl Export {
                 kind: kind.into(),
                 member,
                 on: true,
+            }));
+        }
+        let auth = Arc::clone(&self.view.state.auth);
+        if *auth != AuthState::default() {
+            self.write(Kind::Auth(Auth {
+                enabled: auth.is_enabled(),
+                revision: auth.revision(),
+                users: auth.users().cloned().collect(),
+                roles: auth.roles().cloned().collect(),
             }));
         }
         self.stage = Stage::Rows(None);
@@ -357,6 +381,11 @@ impl Import {
                 Ok(Some(_)) if alarm.on => Ok(()),
                 _ => Err(damaged("it holds an alarm of an unknown kind")),
             },
+            Kind::Auth(auth) => {
+                let auth = AuthState::new(auth.enabled, auth.revision, auth.users, auth.roles);
+                self.state.auth = Arc::new(auth);
+                Ok(())
+            }
             Kind::Row(row) => self.take_row(row),
             Kind::Tail(tail) => {
                 self.end_key();

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 
-use super::{LeaseId, Revision, SetAlarm, SetAlarmResponse};
+use super::{
+    Actor, AuthCommand, AuthResponse, LeaseId, Revision, SetAlarm, SetAlarmResponse,
+};
 
 /// A key with its value and history, numbered on the wire as etcd's `mvccpb.KeyValue` (whose
 /// encoding goes into the hash of the key space).
@@ -55,14 +57,18 @@ pub enum EventKind {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Command {
     /// What to do. `None` means a kind that this version does not know.
-    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 40, 41")]
+    #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 20, 40, 41")]
     pub operation: Option<Operation>,
+    /// Who asked for it. `None`: nobody, or a server by itself.
+    #[prost(message, optional, tag = "10")]
+    pub actor: Option<Actor>,
 }
 
 impl From<Operation> for Command {
     fn from(operation: Operation) -> Self {
         Command {
             operation: Some(operation),
+            actor: None,
         }
     }
 }
@@ -97,6 +103,9 @@ pub enum Operation {
     /// Notes how long leases still last, at the leader's wish.
     #[prost(message, tag = "41")]
     LeaseCheckpoint(LeaseCheckpoint),
+    /// About users, roles and permissions.
+    #[prost(message, tag = "20")]
+    Auth(AuthCommand),
 }
 
 /// Writes one key.
@@ -396,6 +405,8 @@ pub enum Response {
     SetAlarm(SetAlarmResponse),
     /// To a checkpoint of leases.
     LeaseCheckpoint(LeaseCheckpointResponse),
+    /// To a command about users, roles and permissions.
+    Auth(AuthResponse),
 }
 
 impl Response {
@@ -412,6 +423,7 @@ impl Response {
             Response::LeaseExpire(response) => response.revision,
             Response::SetAlarm(response) => response.revision,
             Response::LeaseCheckpoint(response) => response.revision,
+            Response::Auth(response) => response.revision,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The store's one error enum. Never carries a gRPC code: the services map each variant onto
 //! etcd's text and code.
 
-use super::Revision;
+use super::{AuthError, Revision};
 
 /// Why the store refuses a request. A refused command changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +54,9 @@ pub enum Error {
     /// A TTL above [`MAX_LEASE_TTL`](super::MAX_LEASE_TTL).
     #[error("the TTL of the lease is too large")]
     LeaseTtlTooLarge,
+    /// Users, roles and permissions forbid it.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// A read-only entry point was given a transaction that writes.
     #[error("the transaction writes, so it has to go through the log")]
     NotReadOnly,

@@ -137,6 +137,16 @@ impl Leases {
         keys
     }
 
+    /// Every key that is attached to a lease, by lease and key.
+    pub(super) fn attached(&self) -> Vec<Bytes> {
+        let mut keys = Vec::with_capacity(self.attached.len() as usize);
+        self.attached.visit(Span::ALL, &mut |attached| {
+            keys.push(attached.0.slice(8..));
+            ControlFlow::Continue(())
+        });
+        keys
+    }
+
     /// All leases, by ID.
     pub(super) fn all(&self) -> Vec<LeaseInfo> {
         let mut all = Vec::with_capacity(self.granted.len() as usize);

@@ -49,6 +49,7 @@ impl Store {
         let operation = command.operation.as_ref().ok_or(Error::UnknownCommand)?;
         let state = &mut self.state;
         state.alarms.check(operation)?;
+        state.permit(operation, command.actor.as_ref())?;
         match operation {
             Operation::Put(put) => {
                 state.check_put(put)?;
@@ -89,6 +90,7 @@ impl Store {
             Operation::LeaseCheckpoint(note) => {
                 Ok(Response::LeaseCheckpoint(self.note_leases(note, position)))
             }
+            Operation::Auth(command) => state.apply_auth(command).map(Response::Auth),
         }
     }
 

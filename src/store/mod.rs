@@ -7,6 +7,7 @@
 //! published.
 
 mod alarm;
+mod auth;
 mod check;
 mod checkpoint;
 mod command;
@@ -27,6 +28,7 @@ mod watch;
 mod watch_index;
 
 pub use alarm::{Alarm, AlarmKind, SetAlarm, SetAlarmResponse};
+pub use auth::*;
 pub use check::{Limits, check, check_range, check_txn};
 pub use checkpoint::{CHUNK_BYTES, Export, Import};
 pub use command::*;

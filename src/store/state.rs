@@ -12,7 +12,7 @@ use super::log::{LogEntry, RevisionLog};
 use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
 use super::tree::Tree;
-use super::{Error, Event, LeaseId, Revision};
+use super::{AuthState, Error, Event, LeaseId, Revision};
 
 /// The newest records are never reclaimed, so that a reader that misses a few views misses no
 /// event: so many of them (few in tests, which then meet the limit), as long as they are no
@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) alarms: Alarms,
     /// Every record from the last compaction on, and those before it that wait for reclaim.
     pub(super) log: RevisionLog,
+    /// Users, roles and permissions; shared with the views.
+    pub(super) auth: Arc<AuthState>,
     pub(super) revision: Revision,
     /// -1 before the first compaction, as in etcd.
     pub(super) compacted: Revision,
@@ -49,6 +51,7 @@ impl Default for State {
             leases: Leases::default(),
             alarms: Alarms::default(),
             log: RevisionLog::default(),
+            auth: Arc::default(),
             revision: 1,
             compacted: -1,
             added: 0,

@@ -17,6 +17,12 @@ pub mod etcd {
     tonic::include_proto!("etcdserverpb");
 }
 
+/// `authpb`: users, roles and permissions.
+pub mod authpb {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("authpb");
+}
+
 /// `mvccpb`: keys, values and events.
 pub mod mvccpb {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]

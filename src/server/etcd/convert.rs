@@ -203,10 +203,34 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
         store::Error::LeaseNotFound => EtcdError::LeaseNotFound,
         store::Error::LeaseExists => EtcdError::LeaseExists,
         store::Error::LeaseTtlTooLarge => EtcdError::LeaseTtlTooLarge,
+        store::Error::Auth(error) => auth_error(*error),
         store::Error::NotReadOnly | store::Error::UnknownCommand | store::Error::Checkpoint(_) => {
             return None;
         }
     })
+}
+
+/// The refusals of authentication as a client knows them.
+pub(super) fn auth_error(error: store::AuthError) -> EtcdError {
+    use store::AuthError;
+    match error {
+        AuthError::RootUserNotExist => EtcdError::RootUserNotExist,
+        AuthError::RootRoleNotExist => EtcdError::RootRoleNotExist,
+        AuthError::UserExists => EtcdError::UserExists,
+        AuthError::UserEmpty => EtcdError::UserEmpty,
+        AuthError::UserNotFound => EtcdError::UserNotFound,
+        AuthError::RoleExists => EtcdError::RoleExists,
+        AuthError::RoleNotFound => EtcdError::RoleNotFound,
+        AuthError::RoleEmpty => EtcdError::RoleEmpty,
+        AuthError::AuthFailed => EtcdError::AuthFailed,
+        AuthError::PermissionNotGiven => EtcdError::PermissionNotGiven,
+        AuthError::PermissionDenied => EtcdError::PermissionDenied,
+        AuthError::RoleNotGranted => EtcdError::RoleNotGranted,
+        AuthError::PermissionNotGranted => EtcdError::PermissionNotGranted,
+        AuthError::NotEnabled => EtcdError::AuthNotEnabled,
+        AuthError::OldRevision => EtcdError::AuthOldRevision,
+        AuthError::InvalidManagement => EtcdError::InvalidAuthManagement,
+    }
 }
 
 #[cfg(test)]

@@ -39,10 +39,9 @@ fn the_form_of_a_request_is_checked_before_it_is_proposed() {
         checked(txn(vec![RequestOp { op: None }])),
         Err(Error::KeyNotFound)
     );
-    assert_eq!(
-        check(&Command { operation: None }, &Limits::default(), &view),
-        { Err(Error::UnknownCommand) }
-    );
+    assert_eq!(check(&Command::default(), &Limits::default(), &view), {
+        Err(Error::UnknownCommand)
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! a random test would not name.
 
 mod alarms;
+mod auth;
 mod dice;
 mod forms;
 mod helpers;
