@@ -96,7 +96,8 @@ impl Alarms {
             match operation {
                 // Both keep the leases' clocks; the expiry does nothing, see its own rule.
                 Operation::LeaseExpire(_) | Operation::LeaseCheckpoint(_) => {}
-                Operation::SetAlarm(_) => {}
+                // Neither changes keys or leases.
+                Operation::SetAlarm(_) | Operation::Auth(_) => {}
                 Operation::Put(_)
                 | Operation::DeleteRange(_)
                 | Operation::Txn(_)

@@ -5,9 +5,7 @@
 
 use bytes::Bytes;
 
-use super::{
-    Actor, AuthCommand, AuthResponse, LeaseId, Revision, SetAlarm, SetAlarmResponse,
-};
+use super::{Actor, AuthCommand, AuthResponse, LeaseId, Revision, SetAlarm, SetAlarmResponse};
 
 /// A key with its value and history, numbered on the wire as etcd's `mvccpb.KeyValue` (whose
 /// encoding goes into the hash of the key space).
