@@ -40,6 +40,11 @@ fn user(store: &Store, name: &str) -> Option<Actor> {
     })
 }
 
+fn run_named(store: &mut Store, name: &str, operation: Operation) -> Result<Response, Error> {
+    let actor = user(store, name);
+    run_as(store, actor, operation)
+}
+
 fn user_add(name: &str) -> AuthOperation {
     AuthOperation::UserAdd(UserAdd {
         name: name.to_owned(),
@@ -246,10 +251,7 @@ fn writes_are_checked_when_they_are_applied() {
     let write = |key| Operation::Put(put(key, "v"));
     assert!(run_as(&mut store, alice.clone(), write("a")).is_ok());
     assert_eq!(run_as(&mut store, alice.clone(), write("x")), Err(DENIED));
-    assert_eq!(
-        run_as(&mut store, user(&store, "eve"), write("a")),
-        Err(DENIED)
-    );
+    assert_eq!(run_named(&mut store, "eve", write("a")), Err(DENIED));
     let nobody = run_as(&mut store, None, write("a"));
     assert_eq!(nobody, Err(Error::Auth(AuthError::UserEmpty)));
     let delete = |from, to| Operation::DeleteRange(delete(from, to));
@@ -264,17 +266,14 @@ fn writes_are_checked_when_they_are_applied() {
     auth_as(&mut store, root.clone(), change).expect("revoked");
     let late = run_as(&mut store, alice, write("a"));
     assert_eq!(late, Err(Error::Auth(AuthError::OldRevision)));
-    assert_eq!(
-        run_as(&mut store, user(&store, "alice"), write("a")),
-        Err(DENIED)
-    );
+    assert_eq!(run_named(&mut store, "alice", write("a")), Err(DENIED));
     let root_s = run_as(&mut store, root, write("a"));
     assert_eq!(
         root_s,
         Err(Error::Auth(AuthError::OldRevision)),
         "root's tokens age too"
     );
-    assert!(run_as(&mut store, user(&store, "root"), write("a")).is_ok());
+    assert!(run_named(&mut store, "root", write("a")).is_ok());
 }
 
 #[test]
