@@ -188,8 +188,14 @@ pub enum Effect {
     },
     /// Role, term or leader changed.
     Role(RoleChange),
-    /// This member was removed from the cluster for good. It does nothing from here on.
-    Removed,
+    /// This member was removed from the cluster for good. It only answers messages from here on.
+    /// [`Machine::part`](super::Machine::part) gives the answer to whoever asked it to remove
+    /// itself.
+    Removed {
+        /// The others are known to go on without it whatever happens to them. If not, an election
+        /// timeout has passed since it learned of its removal, in which they had its help.
+        settled: bool,
+    },
     /// Something odd that harms nothing, for the log.
     Notice(String),
     /// Stop the server: going on could lose or corrupt data. Nothing follows.

@@ -31,6 +31,8 @@ pub struct Machine {
     /// Who waits for a change of the configuration that is not settled yet. Not replicated: one
     /// that is lost by a restart or a checkpoint is of unknown fate to who waits.
     unsettled: Option<RequestId>,
+    /// The answer to whoever asked this member to remove itself; see [`Machine::part`].
+    parting: Option<Applied>,
 }
 
 /// Whose proposals are reported back.
@@ -202,6 +204,7 @@ impl Machine {
             term: meta.term,
             report: Report::default(),
             unsettled: None,
+            parting: None,
         };
         machine.report_all();
         Ok(machine)
@@ -241,10 +244,11 @@ impl Machine {
             Some(PayloadBody::Membership(command)) => {
                 let outcome = self.change_membership(entry, &command);
                 let configures = Membership::configuration_change(&command).is_some();
-                if configures && outcome.is_ok() && !self.membership.is_removed(self.own.member) {
-                    self.unsettled = request.take();
+                let outcome = Outcome::Membership(outcome);
+                if configures && matches!(outcome, Outcome::Membership(Ok(_))) {
+                    self.hold_answer(entry, request.take(), &outcome);
                 }
-                Outcome::Membership(outcome)
+                outcome
             }
             Some(PayloadBody::Settle(settle)) => {
                 request = self.settle(settle.configuration_index);
@@ -318,6 +322,28 @@ impl Machine {
             self.report.membership = Some(Arc::clone(membership));
         }
         outcome
+    }
+
+    /// A change of the configuration is answered once it is settled. The settling entry does not
+    /// come to a member that was removed: its own removal is answered when it has parted.
+    fn hold_answer(&mut self, entry: &Entry, request: Option<RequestId>, outcome: &Outcome) {
+        if !self.membership.is_removed(self.own.member) {
+            self.unsettled = request;
+        } else if let Some(id) = request.filter(|id| self.own.made(*id)) {
+            self.report.requests.push(id.counter);
+            self.parting = Some(Applied {
+                index: entry.index,
+                term: entry.term,
+                request,
+                outcome: outcome.clone(),
+            });
+        }
+    }
+
+    /// The answer to whoever asked this member to remove itself, once, at
+    /// [`Effect::Removed`](super::Effect::Removed).
+    pub fn part(&mut self) -> Option<Applied> {
+        self.parting.take()
     }
 
     /// A configuration is settled: whoever waits for it has its answer.

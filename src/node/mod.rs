@@ -30,7 +30,8 @@
 //! 7. Links deliver a message at most once. Say [`Input::PeerDisk`] when a hello succeeded, also
 //!    after each reconnection, and [`Input::Unreachable`] when a message was dropped.
 //!    The answer to a change of the configuration comes with a later entry than the change's own,
-//!    once a quorum of the new configuration knows of it for good; see [`Settle`].
+//!    once a quorum of the new configuration knows of it for good; see [`Settle`]. The answer to
+//!    a member's own removal comes from [`Machine::part`] at [`Effect::Removed`].
 //! 8. A time-out is the owner's: say [`Input::Cancel`] and answer that the fate is unknown.
 //!    [`RequestId`]s must never repeat: a new boot nonce at each start, a counter that grows.
 

@@ -48,6 +48,8 @@ pub struct Raft {
     pub(super) transfer: Option<Transfer>,
     /// At a leader that has been removed: the entry whose commit ends its leadership.
     pub(super) leaving: Option<Index>,
+    /// It removed itself, led until a majority of the others knew for good, and then left.
+    pub(super) left_in_order: bool,
     /// The leader asked for a campaign that waits for a change of membership to be applied.
     pub(super) campaign_when_applied: bool,
     /// The member that a snapshot is being sent to; one at a time.
@@ -106,6 +108,7 @@ impl Raft {
             election_timeout: 0,
             transfer: None,
             leaving: None,
+            left_in_order: false,
             campaign_when_applied: false,
             snapshot_to: None,
             uncommitted: Uncommitted::default(),

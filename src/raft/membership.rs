@@ -140,6 +140,13 @@ impl Raft {
             self.send(to, Body::TimeoutNow(TimeoutNow {}));
         }
         self.become_follower(self.term, None);
+        self.left_in_order = true;
+    }
+
+    /// Whether this member was removed while it led, and led until a majority of those that stay
+    /// had the commit index of the removal on their disks: nobody needs its vote ever again.
+    pub fn left_in_order(&self) -> bool {
+        self.left_in_order
     }
 
     /// A snapshot lies complete on this member's disk.

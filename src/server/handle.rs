@@ -241,6 +241,25 @@ impl MemberHandle {
         Ok(self.published())
     }
 
+    /// As [`Handle::linearizable`], for who acts on the membership: not before its last change is
+    /// settled. A removal that one member knows of could still need the removed one's vote, and
+    /// whoever sees it in a list may delete that member's disk.
+    pub async fn settled(&self) -> Result<Arc<Published>, RequestError> {
+        let mut published = self.shared.published.subscribe();
+        let mut now = self.linearizable().await?;
+        let settled = async {
+            while !now.membership.is_settled() {
+                if published.changed().await.is_err() {
+                    return Err(RequestError::Stopped);
+                }
+                now = published.borrow_and_update().clone();
+            }
+            Ok(now)
+        };
+        let timed = tokio::time::timeout(self.shared.request_timeout, settled).await;
+        timed.map_err(|_| RequestError::Timeout)?
+    }
+
     /// What this member has applied: serializable reads. Never blocks.
     pub fn published(&self) -> Arc<Published> {
         Arc::clone(&self.shared.published.borrow())

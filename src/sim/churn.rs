@@ -1,13 +1,13 @@
 //! Membership churn, as an operator would do it: a lost disk's member is removed first, then
 //! replaced; newcomers join as learners with an empty disk and are promoted; the size changes.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand::RngExt as _;
 
 use crate::disk::double::Keep;
-use crate::node::{Add, ChangeBody, Input, MembershipCommand, Target};
-use crate::raft::{Index, MemberId, Role};
+use crate::node::{Add, ChangeBody, Input, Membership, MembershipCommand, Target};
+use crate::raft::MemberId;
 
 use super::clock::{MILLISECOND, Micros, SECOND};
 use super::network::HostId;
@@ -23,9 +23,6 @@ pub(super) struct Churn {
     added: u64,
     /// When it was last asked to remove a member whose disk is sound.
     shrunk: Micros,
-    /// For each removed member the first index that some leader may have appended after it had
-    /// applied the removal.
-    removed: BTreeMap<MemberId, Index>,
 }
 
 impl Churn {
@@ -35,7 +32,6 @@ impl Churn {
             newcomer: None,
             added: 0,
             shrunk: 0,
-            removed: BTreeMap::new(),
         }
     }
 }
@@ -120,20 +116,30 @@ impl World {
     }
 
     /// The server of a removed member is deleted with its disk, so nobody may count on its vote
-    /// any more. Not before the cluster is seen to work without it: something that a leader
-    /// appended after it had applied the removal is committed.
+    /// any more: as soon as some server knows that the removal is settled. A leader that removed
+    /// itself may be deleted the moment it says that it has parted.
     fn clear_away(&mut self) {
-        self.note_removals();
         if !self.random.random_bool(0.3) {
             return;
         }
+        let settled: Vec<&Arc<Membership>> = self
+            .hosts
+            .iter()
+            .filter_map(|host| host.process.as_ref())
+            .map(|process| process.machine.membership())
+            .filter(|membership| membership.is_settled())
+            .collect();
         let gone = self.hosts.iter().find(|host| {
-            let removed = host.member.and_then(|id| self.churn.removed.get(&id));
-            removed.is_some_and(|index| *index <= self.last_committed()) && !host.lost
+            let removed = |id| settled.iter().any(|membership| membership.is_removed(id));
+            host.member.is_some_and(removed) && !host.lost
         });
-        let Some(host) = gone.map(|host| host.id) else {
-            return;
-        };
+        if let Some(host) = gone.map(|host| host.id) {
+            self.delete(host);
+        }
+    }
+
+    /// A removed server is deleted with its disk.
+    pub(super) fn delete(&mut self, host: HostId) {
         self.hosts[host].process = None;
         self.hosts[host].lost = true;
         self.hosts[host].disk.crash(Keep::Nothing);
@@ -141,20 +147,6 @@ impl World {
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("host {host} was removed and is deleted"));
-    }
-
-    fn note_removals(&mut self) {
-        for process in self.hosts.iter().filter_map(|host| host.process.as_ref()) {
-            let status = process.member.status();
-            if status.raft.role != Role::Leader {
-                continue;
-            }
-            let membership = process.machine.membership();
-            for id in self.home.keys().filter(|id| membership.is_removed(**id)) {
-                let next = status.raft.last_index + 1;
-                self.churn.removed.entry(*id).or_insert(next);
-            }
-        }
     }
 
     /// Asks for another learner, on a new host with an empty disk.

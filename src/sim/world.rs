@@ -244,11 +244,6 @@ impl World {
         Ok(())
     }
 
-    /// The last index that was applied anywhere.
-    pub(super) fn last_committed(&self) -> Index {
-        self.commits.last()
-    }
-
     /// Compares the states of all running members where they stand.
     pub(super) fn compare_states(&mut self) -> Step {
         for host in &self.hosts {
@@ -392,10 +387,19 @@ impl World {
                     self.commits.leader(host, change.term, &self.logs)?;
                 }
             }
-            Effect::Removed => {
-                self.trace
-                    .note(now, format_args!("host {host} knows that it was removed"));
+            Effect::Removed { settled } => {
+                self.trace.note(
+                    now,
+                    format_args!("host {host} was removed, settled: {settled}"),
+                );
                 self.hosts[host].retired = true;
+                if let Some(process) = &mut self.hosts[host].process {
+                    // Who asked is the churn, which looks at the membership alone.
+                    process.machine.part();
+                }
+                if settled && self.random.random_bool(0.5) {
+                    self.delete(host);
+                }
             }
             Effect::Notice(text) => self.trace.note(now, format_args!("host {host}: {text}")),
             Effect::LeaseAnswer { .. } => {}

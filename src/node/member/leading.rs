@@ -22,6 +22,7 @@ impl Member {
             self.tolerate(out, crate::raft::Raft::tick)?;
         }
         if self.removed {
+            self.part(out);
             return Ok(());
         }
         self.reads.tick(self.now, election / 2);

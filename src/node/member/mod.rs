@@ -145,6 +145,8 @@ pub struct Member {
     told_removed: BTreeSet<MemberId>,
     voting: bool,
     removed: bool,
+    /// Removed since, and nobody was told yet.
+    parting: Option<u64>,
     stopped: bool,
 }
 
@@ -185,6 +187,7 @@ impl Member {
             told_removed: BTreeSet::new(),
             voting: config.voting,
             removed: false,
+            parting: None,
             stopped: false,
             config,
         };
@@ -494,6 +497,7 @@ impl Member {
         if !self.removed && !self.leads() && self.membership.is_removed(self.id()) {
             self.become_removed(effects);
         }
+        self.part(effects);
     }
 
     /// From here on it only answers messages, so that the others can settle without it.
@@ -508,7 +512,20 @@ impl Member {
             effects.push(Effect::ProposalFailed { request, error });
         }
         self.refuse_reads(RequestRefusal::NotAMember, effects);
-        effects.push(Effect::Removed);
+        self.parting = Some(self.now);
+        self.part(effects);
+    }
+
+    /// Says that it was removed, upon which its disk may be deleted. If it led until the others
+    /// knew for good, at once. If not, the others may need its vote or its word that the removal
+    /// is committed, so they have an election timeout of its help first.
+    fn part(&mut self, effects: &mut Vec<Effect>) {
+        let Some(since) = self.parting else { return };
+        let settled = self.raft.left_in_order();
+        if settled || self.now >= since + self.spans().election {
+            self.parting = None;
+            effects.push(Effect::Removed { settled });
+        }
     }
 
     fn installed(&mut self, report: &Report, effects: &mut Vec<Effect>) -> Result<(), StopReason> {

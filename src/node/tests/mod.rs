@@ -150,6 +150,7 @@ enum ApplyJob {
     Apply(Vec<Entry>),
     Freeze,
     Restore(SnapshotMeta),
+    Part,
 }
 
 pub(super) struct Server {
@@ -428,7 +429,10 @@ impl Cluster {
                 server.transfers.insert(call, result);
             }
             Effect::Role(_) | Effect::Notice(_) => {}
-            Effect::Removed => server.removed = true,
+            Effect::Removed { .. } => {
+                server.removed = true;
+                server.apply_jobs.push_back(ApplyJob::Part);
+            }
             Effect::Stop(reason) => panic!("{id} stops: {reason}"),
         }
     }
@@ -609,6 +613,11 @@ impl Server {
                 self.frozen.push_back(Stored::of(self.machine.checkpoint()));
             }
             Some(ApplyJob::Restore(meta)) => self.install(&meta),
+            Some(ApplyJob::Part) => {
+                if let Some(applied) = self.machine.part() {
+                    self.answer(applied);
+                }
+            }
         }
         true
     }
@@ -638,20 +647,24 @@ impl Server {
             );
             let applied = self.machine.apply(entry).unwrap();
             self.applied.push((entry.index, applied.clone()));
-            let own = applied.request.filter(|request| {
-                (request.member, request.boot_nonce) == (self.member.id(), self.boot_nonce)
-            });
-            if let Some(request) = own {
-                let before = self.answers.insert(request.counter, applied.outcome);
-                assert_eq!(before, None, "applied twice");
-                assert!(
-                    !self.failures.contains_key(&request.counter),
-                    "failed and applied"
-                );
-            }
+            self.answer(applied);
         }
         let report = self.machine.take_report();
         self.inputs.push_back(Input::Applied(report));
+    }
+
+    fn answer(&mut self, applied: Applied) {
+        let own = applied.request.filter(|request| {
+            (request.member, request.boot_nonce) == (self.member.id(), self.boot_nonce)
+        });
+        if let Some(request) = own {
+            let before = self.answers.insert(request.counter, applied.outcome);
+            assert_eq!(before, None, "applied twice");
+            assert!(
+                !self.failures.contains_key(&request.counter),
+                "failed and applied"
+            );
+        }
     }
 
     fn install(&mut self, meta: &SnapshotMeta) {

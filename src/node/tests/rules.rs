@@ -182,6 +182,97 @@ fn a_change_is_answered_when_it_is_settled() {
     cluster.leader();
 }
 
+/// A leader that was asked to remove itself used to answer as soon as it had applied its removal.
+/// Whoever deleted its disk upon that answer could strand the others: after a restart they did
+/// not know that the removal was committed, and needed its vote.
+#[test]
+fn a_leader_that_removes_itself_answers_when_the_other_can_go_on_alone() {
+    let mut cluster = Cluster::new(&[1, 2]);
+    let leader = cluster.leader();
+    cluster.ticks(2);
+    let other = cluster.followers()[0];
+    let request = cluster.server(leader).request();
+    let command = remove(leader);
+    cluster.give(leader, Input::ChangeMembership { request, command });
+    for _ in 0..1000 {
+        for (from, to) in [(leader, other), (other, leader)] {
+            if cluster.server(leader).answers.is_empty() {
+                cluster.think(from);
+                cluster.server(from).write();
+                cluster.server(from).work();
+                cluster.deliver(from, to);
+            }
+        }
+    }
+    let failures = &cluster.server(leader).failures;
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(cluster.server(leader).answers.len(), 1);
+    assert!(cluster.server(leader).removed);
+    cluster.stop(leader);
+    cluster.restart_quietly(other);
+    assert_eq!(cluster.leader(), other);
+}
+
+/// A follower may know of its removal before any disk but the leader's does. It says so once the
+/// others have had time to settle it, or to ask for its help.
+#[test]
+fn a_follower_that_removes_itself_helps_for_an_election_timeout() {
+    let mut cluster = Cluster::new(&[1, 2]);
+    let leader = cluster.leader();
+    cluster.ticks(2);
+    let gone = cluster.followers()[0];
+    let request = cluster.server(gone).request();
+    let command = remove(gone);
+    cluster.give(gone, Input::ChangeMembership { request, command });
+    cluster.settle();
+    assert!(cluster.server(gone).machine.membership().is_removed(gone));
+    assert!(!cluster.server(gone).removed, "not at once");
+    // The leader loses what it had not written: that the removal is committed.
+    cluster.restart_quietly(leader);
+    cluster.ticks(40);
+    assert!(cluster.server(gone).removed);
+    let answer = cluster.server(gone).answers.get(&request.counter);
+    assert!(
+        matches!(answer, Some(Outcome::Membership(Ok(_)))),
+        "{answer:?}"
+    );
+    cluster.stop(gone);
+    cluster.restart_quietly(leader);
+    assert_eq!(cluster.leader(), leader);
+}
+
+/// It used to take etcd's five seconds of contact with the voter that had just been promoted.
+#[test]
+fn the_next_learner_is_added_as_soon_as_one_is_promoted() {
+    let mut cluster = Cluster::new(&[1]);
+    cluster.leader();
+    cluster.ticks(100);
+    cluster.change(1, add(2, true)).unwrap();
+    cluster.join(2);
+    cluster.ticks(20);
+    cluster.change(1, promote(2)).unwrap();
+    let voter = cluster.change(1, add(3, false));
+    assert_eq!(voter.unwrap_err(), MembershipError::Unhealthy);
+    cluster.change(1, add(3, true)).unwrap();
+    // One that is not there is still missed.
+    let mut cluster = Cluster::new(&[1, 2]);
+    let leader = cluster.leader();
+    cluster.ticks(100);
+    cluster.cut(1, 2);
+    cluster.ticks(12);
+    assert_eq!(
+        cluster.server(leader).member.status().raft.role,
+        Role::Leader
+    );
+    let request = cluster.server(leader).request();
+    let command = add(3, true);
+    cluster.give(leader, Input::ChangeMembership { request, command });
+    cluster.settle();
+    let refused = cluster.server(leader).failures.get(&request.counter);
+    let expected = ProposalError::Membership(MembershipError::Unhealthy);
+    assert_eq!(refused, Some(&expected));
+}
+
 #[test]
 fn a_join_binds_the_disk_once_and_publishes() {
     let mut cluster = three();

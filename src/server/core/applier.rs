@@ -25,6 +25,8 @@ pub(crate) enum ApplyJob {
     Checkpoint,
     /// Become what this checkpoint, which is on disk, says.
     Install(SnapshotMeta),
+    /// This member was removed: answer whoever asked it to remove itself.
+    Part,
 }
 
 /// The applier's own.
@@ -75,6 +77,7 @@ impl Applier {
                     self.finish(&mut done);
                     self.install(&meta)?;
                 }
+                ApplyJob::Part => done.extend(self.machine.part()),
             }
         }
         self.finish(&mut done);

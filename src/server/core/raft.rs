@@ -193,9 +193,12 @@ fn carry_out(stepper: &Stepper, effect: Effect) -> Option<StopReason> {
             shared.transfers.answer(id, result);
         }
         Effect::Role(change) => role(shared, change),
-        Effect::Removed => stepper
-            .outside
-            .removed("this member was removed from its cluster for good"),
+        Effect::Removed { settled } => {
+            tracing::info!(settled, "removed from the cluster");
+            let _ = stepper.apply.push_always(0, ApplyJob::Part);
+            let reason = "this member was removed from its cluster for good";
+            stepper.outside.removed(reason);
+        }
         Effect::Notice(text) => tracing::warn!("{text}"),
         Effect::Stop(reason) => return Some(reason),
     }

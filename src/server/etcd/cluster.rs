@@ -94,7 +94,10 @@ impl Cluster for Services {
             Learner::Refused,
             request,
             |request| async move {
-                let state = self.state(!request.linearizable).await?;
+                let state = match request.linearizable {
+                    true => self.shared.member.settled().await.map_err(failed)?,
+                    false => self.state(true).await?,
+                };
                 Ok(etcd::MemberListResponse {
                     header: self.header(0),
                     members: members(&state.membership),

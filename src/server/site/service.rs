@@ -33,7 +33,7 @@ impl proto::member_server::Member for Service {
         request: Request<proto::DescribeRequest>,
     ) -> Result<Response<proto::DescribeResponse>, Status> {
         if request.into_inner().linearizable {
-            self.site.handle.linearizable().await.map_err(status)?;
+            self.site.handle.settled().await.map_err(status)?;
         }
         Ok(Response::new(describe(&self.site)))
     }

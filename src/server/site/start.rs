@@ -397,6 +397,9 @@ async fn removed(
 ) -> Result<(), Stop> {
     let stored = site.change_identity(|identity| identity.phase = disk::Phase::Removed.into());
     stored.map_err(|error| disk_stop(&error))?;
+    site.shared.become_phase(Phase::Removed, site.who());
+    // Last answers, to the others and to whoever asked for the removal, are on their way.
+    sleep(site.config.election).await;
     if matches!(site.config.formation, Formation::InitialCluster { .. }) {
         return Err(Stop {
             code: 0,
@@ -407,9 +410,6 @@ async fn removed(
             ),
         });
     }
-    site.shared.become_phase(Phase::Removed, site.who());
-    // The others may still need this member's last answers: let them settle first.
-    sleep(site.config.election).await;
     site.running.store(false, Ordering::Relaxed);
     site.link(Vec::new());
     let core = lock(&site.core).take();
