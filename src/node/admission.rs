@@ -41,7 +41,8 @@ impl Facts<'_> {
     }
 
     /// etcd: `IsReadyToAddVotingMember`, then contact with a quorum of the enlarged voters while
-    /// the new one counts as down (learners too); and `--max-learners`.
+    /// the new one counts as down (learners too, but without etcd's 5 s of contact); and
+    /// `--max-learners`.
     fn admit_add(&self, learner: bool) -> Result<(), MembershipError> {
         if self.strict {
             let (voters, started) = self.count(None);
@@ -49,8 +50,15 @@ impl Facts<'_> {
             if !learner && !restoring && started < quorum(voters + 1) {
                 return Err(MembershipError::NotEnoughStarted);
             }
-            let steady = self.voters().filter(|m| self.steady.contains(&m.id));
-            if voters > 1 && steady.count() < quorum(voters + 1) {
+            // A learner changes no quorum, so it need not wait until a voter that was promoted a
+            // moment ago has been in contact for long.
+            let counted = if learner {
+                self.in_contact
+            } else {
+                self.steady
+            };
+            let there = self.voters().filter(|m| counted.contains(&m.id));
+            if voters > 1 && there.count() < quorum(voters + 1) {
                 return Err(MembershipError::Unhealthy);
             }
         }
