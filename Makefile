@@ -7,7 +7,8 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
-.PHONY: help demo test check fix generate sim e2e peers kubernetes image bench clean-e2e
+SCALE ?= 100
+.PHONY: help demo test check fix generate sim soak e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +38,9 @@ generate: ## CRD, rights, flag reference and the one-file install, from the code
 
 sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays one with its trace
 	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --test sim -- --nocapture
+
+soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
+	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh
 
 peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin
 	tests/peers/build.sh

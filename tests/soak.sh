@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# What is too long for every change: the seeded tests with many times their seeds, at release speed
+# with every assertion on. Ends with a dated table for docs/soak.md; the first failure ends it, and
+# its seed is in the output.
+#
+#   tests/soak.sh              about an hour on two cores
+#   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
+#   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator properties etcdctl
+#   BASE=n                     the first seed where a part takes one (default: days since 1970
+#                              times a million, so each day looks elsewhere)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scale=${SCALE:-100}
+only=${ONLY:-}
+base=${BASE:-$(($(date -u +%s) / 86400 * 1000000))}
+seeds() { echo $((($1 * scale + 99) / 100)); }
+
+rows=()
+part() {
+  local name=$1 what=$2; shift 2
+  if [ -n "$only" ] && [ "$only" != "$name" ]; then return; fi
+  echo "=== $name: $what"
+  local began=$SECONDS log
+  log=$(mktemp)
+  if ! "$@" 2>&1 | tee "$log"; then
+    echo "soak: $name FAILED: $what"; rm -f "$log"; exit 1
+  fi
+  # A filter that matches no test passes as well: count what ran.
+  local ran
+  ran=$(grep -oE '^test result: ok\. [0-9]+ passed' "$log" | awk '{sum += $4} END {print sum + 0}')
+  rm -f "$log"
+  if [ "$ran" -eq 0 ]; then echo "soak: $name ran no test"; exit 1; fi
+  rows+=("| $name | $what | $((SECONDS - began)) |")
+}
+
+n=$(seeds 5000)
+part sim "$n seeds from $base" \
+  env SEEDS="$n" SEED_BASE="$base" cargo test --locked --profile sim --test sim -- --nocapture seeds
+n=$(seeds 3000)
+part raft "$n random runs of the core" \
+  env RAFT_SEEDS="$n" cargo test --locked --profile sim --lib -- raft::tests::random
+n=$(seeds 1000)
+part node "$n random runs of whole members" \
+  env SEEDS="$n" cargo test --locked --profile sim --lib -- node::tests::chaos
+n=$(seeds 500)
+part store "$n random runs of 2,000 operations against a naive model" \
+  env SEEDS="$n" OPS=2000 cargo test --locked --profile sim --lib -- store::tests::random
+n=$(seeds 5000)
+part plan "$n random clusters come to rest" \
+  env SEEDS="$n" cargo test --locked --profile sim --lib -- plan::tests::random
+part operator "a crash before, after and in the answer of every act" \
+  env CRASH_EVERYWHERE=1 cargo test --locked --profile sim --lib -- operator::world
+n=$(seeds 200000)
+part properties "$n cases a property" \
+  env PROPTEST_CASES="$n" cargo test --locked --profile sim --lib -- raft::quorum raft::progress
+n=$(seeds 50000)
+part etcdctl "$n random requests beside real etcd, seed $base" \
+  env OPS="$n" SEED="$base" QUORATE_REQUIRE_PEERS=1 \
+  cargo test --locked --test etcdctl -- random::
+
+echo
+echo "## $(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(nproc) cores"
+echo
+echo "| part | what ran, all of it passed | seconds |"
+echo "|---|---|---|"
+printf '%s\n' "${rows[@]}"
