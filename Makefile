@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim soak e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,10 @@ kubernetes: ## Kubernetes, CoreDNS and helm, built from Go modules into target/k
 
 image: ## the container image as target/image/quorate.tar (needs the musl target and buildah)
 	tests/kubernetes/quorate-image.sh
+
+topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitioned; needs root on Linux; SIZES=3 runs one
+	cargo build --locked --bin quorate
+	tests/topology/run.sh $(SIZES)
 
 e2e: ## on a real Kubernetes, as root on Linux, with Go; SCENARIO=name runs one, E2E_EXISTING=1 uses KUBECONFIG
 	tests/e2e/run.sh $(SCENARIO)

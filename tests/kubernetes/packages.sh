@@ -15,6 +15,7 @@ openssl openssl
 buildah buildah
 musl-gcc musl-tools
 jq jq
+curl curl
 EOF
 [ ${#need[@]} -eq 0 ] && exit 0
 echo "installing ${need[*]}"
