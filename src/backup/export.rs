@@ -34,7 +34,10 @@ pub struct Contents {
 /// gap holds at least half of what it could.
 #[must_use]
 pub fn estimate(view: &View) -> u64 {
-    2 * view.db_size() + 64 * PAGE_BYTES as u64
+    let auth = view.auth();
+    let users = auth.users().map(prost::Message::encoded_len).sum::<usize>();
+    let roles = auth.roles().map(prost::Message::encoded_len).sum::<usize>();
+    2 * (view.db_size() + (users + roles) as u64) + 64 * PAGE_BYTES as u64
 }
 
 /// Makes the database: `append` gets its bytes in order, from [`HEAD_BYTES`] on. Gives the bytes
@@ -51,7 +54,7 @@ pub fn export(
     let mut writer = Writer::new();
     let view = &contents.view;
     bucket(&mut writer, schema::ALARM, alarms(view))?;
-    auth(&mut writer)?;
+    auth(&mut writer, view)?;
     cluster(&mut writer)?;
     rows(&mut writer, view, &mut append)?;
     let leases = view.leases().into_iter().map(|lease| {
@@ -132,14 +135,27 @@ fn alarms(view: &View) -> Vec<Pair> {
     alarms.collect()
 }
 
-fn auth(writer: &mut Writer) -> Result<(), Error> {
+fn auth(writer: &mut Writer, view: &View) -> Result<(), Error> {
+    let auth = view.auth();
     let state = [
-        (schema::AUTH_ENABLED.to_vec(), vec![0]),
-        (schema::AUTH_REVISION.to_vec(), 1_u64.to_be_bytes().to_vec()),
+        (
+            schema::AUTH_ENABLED.to_vec(),
+            vec![u8::from(auth.is_enabled())],
+        ),
+        (
+            schema::AUTH_REVISION.to_vec(),
+            auth.revision().to_be_bytes().to_vec(),
+        ),
     ];
     bucket(writer, schema::AUTH, state)?;
-    bucket(writer, schema::AUTH_ROLES, [])?;
-    bucket(writer, schema::AUTH_USERS, [])
+    let roles = auth
+        .roles()
+        .map(|role| (role.name.clone().into(), role.encode_to_vec()));
+    bucket(writer, schema::AUTH_ROLES, roles)?;
+    let users = auth
+        .users()
+        .map(|user| (user.name.clone().into(), user.encode_to_vec()));
+    bucket(writer, schema::AUTH_USERS, users)
 }
 
 fn cluster(writer: &mut Writer) -> Result<(), Error> {
@@ -199,7 +215,7 @@ fn meta(writer: &mut Writer, contents: &Contents) -> Result<(), Error> {
         (schema::TERM.to_vec(), contents.term.to_be_bytes().to_vec()),
     ];
     let compacted = contents.view.compacted();
-    if compacted > 0 {
+    if compacted >= 0 {
         let row = Row {
             main: compacted,
             sub: 0,

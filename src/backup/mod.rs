@@ -5,9 +5,14 @@
 //! laid out by `bolt`; this room knows which buckets, keys and values etcd keeps.
 
 mod export;
+mod import;
 mod schema;
 
+#[cfg(test)]
+mod tests;
+
 pub use export::{Contents, estimate, export};
+pub use import::{Imported, import};
 
 /// The level of etcd whose schema is written, and the newest that is read.
 pub const STORAGE_VERSION: &str = "3.7.0";

@@ -7,6 +7,7 @@ pub mod generate;
 mod local;
 mod logging;
 mod operator;
+mod restore;
 pub mod server;
 pub mod witness;
 
@@ -26,6 +27,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         "server",
         "one member of a cluster, with etcd's API and etcd's flags",
         server::run,
+    ),
+    (
+        "restore",
+        "a member's data directory from a snapshot of etcd's or of ours",
+        restore::run,
     ),
     ("operator", "runs EtcdClusters on Kubernetes", operator::run),
     (

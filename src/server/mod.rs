@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod operator_auth;
 mod queue;
 mod ready;
+pub mod restore;
 pub mod runtime;
 mod shared;
 mod site;

@@ -14,7 +14,7 @@ use super::span::Span;
 use super::state::State;
 use super::tree::Item as _;
 use super::view::View;
-use super::{Alarm, Error, KeyValue, Revision, SetAlarm};
+use super::{Alarm, AuthState, Error, KeyValue, Revision, SetAlarm};
 
 /// One revision of one key.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,6 +148,11 @@ impl Rebuild {
         matches!(self.state.alarms.set(&set), Ok(Some(_)))
     }
 
+    /// Sets users, roles and permissions.
+    pub fn auth(&mut self, auth: AuthState) {
+        self.state.auth = Arc::new(auth);
+    }
+
     /// Adds the next row, in order of revision. One without a key only moves the revision, as
     /// etcd's tool does to raise it.
     ///
@@ -195,7 +200,16 @@ impl Rebuild {
 
     fn add(&mut self, record: &Arc<Record>) {
         let state = &mut self.state;
-        if record.main >= state.compacted {
+        let compacted = state.compacted;
+        // At the compacted revision and before it only the last record of a key counts.
+        let known = state.keys.get(&record.key);
+        let replaced = known.map(|entry| entry.newest().main);
+        if replaced.is_some_and(|main| main < compacted && record.main <= compacted)
+            && let Some(old) = state.keys.remove(&record.key)
+        {
+            state.added -= old.newest().size();
+        }
+        if record.main >= compacted {
             state.added += record.size();
             self.recent.push(Arc::clone(record));
             let pushed = state
@@ -205,10 +219,6 @@ impl Rebuild {
                 state.keys.insert(KeyEntry::new(Arc::clone(record)));
             }
             return;
-        }
-        // Before the compacted revision only the last record of a key counts, if it lives.
-        if let Some(old) = state.keys.remove(&record.key) {
-            state.added -= old.newest().size();
         }
         if !record.tombstone {
             state.added += record.size();

@@ -17,6 +17,7 @@ mod members;
 mod process;
 mod random;
 mod random_watch;
+mod restores;
 mod server;
 mod snapshots;
 mod story;

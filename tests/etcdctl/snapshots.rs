@@ -77,13 +77,20 @@ pub(crate) fn revision(cluster: &Cluster, at: usize) -> i64 {
 pub(crate) fn facts(cluster: &Cluster, at: usize) -> Vec<String> {
     let newest = revision(cluster, at);
     let mut facts = vec![format!("revision {newest}")];
+    let hash = cluster.json(at, &["endpoint", "hashkv"]);
+    let compacted = hash[0]["HashKV"]["compact_revision"].as_i64();
     for revision in (1..=newest).rev().take(8) {
+        let hashed = compacted != Some(revision);
         let revision = format!("--rev={revision}");
         let keys = cluster.ctl(at, &["get", "--prefix", "", &revision, "-w", "json"], "");
         facts.push(match serde_json::from_str::<Value>(&keys.stdout) {
-            Ok(keys) => format!("{revision} {} {}", keys["count"], keys["kvs"]),
+            Ok(keys) => format!("{revision} {} {:?}", keys["count"], short(&keys["kvs"])),
             Err(_) => keys.stderr.lines().last().unwrap_or_default().to_owned(),
         });
+        // At the compacted revision itself etcd answers with the hash from before.
+        if !hashed {
+            continue;
+        }
         let hash = cluster.ctl(at, &["endpoint", "hashkv", &revision, "-w", "json"], "");
         let hash: Value = serde_json::from_str(&hash.stdout).unwrap_or_default();
         facts.push(format!("hash {} {}", revision, hash_of(&hash[0]["HashKV"])));
@@ -109,6 +116,20 @@ pub(crate) fn facts(cluster: &Cluster, at: usize) -> Vec<String> {
         facts.push(format!("lease {id} {} {keys:?}", times["granted-ttl"]));
     }
     facts
+}
+
+/// Keys as text, long values by their length.
+fn short(kvs: &Value) -> Vec<String> {
+    let kvs = kvs.as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |kv: &Value| {
+        let mut kv = kv.clone();
+        let length = kv["value"].as_str().map_or(0, str::len);
+        if length > 100 {
+            kv["value"] = length.into();
+        }
+        kv.to_string()
+    };
+    kvs.iter().map(text).collect()
 }
 
 fn hash_of(hash: &Value) -> String {

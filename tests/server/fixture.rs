@@ -57,7 +57,7 @@ pub(crate) struct Server {
     /// Host of both ports.
     pub(crate) host: String,
     /// Where its data is.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Server {
@@ -82,7 +82,7 @@ impl Server {
         let mut server = Server {
             process,
             host,
-            _folder: folder,
+            folder,
         };
         server.wait();
         server
@@ -150,6 +150,27 @@ impl Server {
     /// The member itself.
     pub(crate) async fn maintenance(&self) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(self.channel().await)
+    }
+
+    /// Memory of the process.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));
+        let status = status.expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next());
+        kilobytes
+            .and_then(|text| text.parse::<u64>().ok())
+            .expect("a number")
+            * 1024
+    }
+
+    /// Names in its data directory.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.folder.path().join("data")).expect("a directory");
+        let name = |name: std::io::Result<std::fs::DirEntry>| name.expect("a name").file_name();
+        names
+            .map(|entry| name(entry).to_string_lossy().into_owned())
+            .collect()
     }
 
     /// Asks it to stop, as an init system would, and gives its exit code and log.

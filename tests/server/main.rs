@@ -4,5 +4,6 @@
 
 mod fixture;
 mod requests;
+mod snapshots;
 mod start;
 mod watch;

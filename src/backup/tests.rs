@@ -1,0 +1,276 @@
+//! A store is itself again after the way through a database, and goes on as if nothing had
+//! happened.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::*;
+use crate::bolt::HEAD_BYTES;
+use crate::node::{InitialMember, Membership};
+use crate::store::*;
+
+struct Dice(Xoshiro256PlusPlus);
+
+impl Dice {
+    fn below(&mut self, sides: u64) -> u64 {
+        self.0.next_u64() % sides
+    }
+
+    fn key(&mut self) -> Bytes {
+        Bytes::from(format!("key{}", self.below(12)))
+    }
+
+    fn operation(&mut self, revision: Revision) -> Operation {
+        match self.below(20) {
+            0 => Operation::Compact(Compact {
+                revision: revision - self.below(6).cast_signed(),
+            }),
+            1 => Operation::LeaseGrant(LeaseGrant {
+                id: 1 + self.below(4).cast_signed(),
+                ttl: 100,
+            }),
+            2 => Operation::LeaseRevoke(LeaseRevoke {
+                id: 1 + self.below(4).cast_signed(),
+            }),
+            3 => Operation::LeaseCheckpoint(LeaseCheckpoint {
+                leases: vec![LeaseRemains {
+                    id: 1 + self.below(4).cast_signed(),
+                    remaining: 40,
+                }],
+                ..LeaseCheckpoint::default()
+            }),
+            4 | 5 => {
+                let puts = (0..self.below(3)).map(|_| RequestOp::from(Op::Put(self.put())));
+                let mut success: Vec<RequestOp> = puts.collect();
+                success.push(RequestOp::from(Op::DeleteRange(self.delete())));
+                Operation::Txn(Txn {
+                    success,
+                    ..Txn::default()
+                })
+            }
+            6..=9 => Operation::DeleteRange(self.delete()),
+            _ => Operation::Put(self.put()),
+        }
+    }
+
+    fn put(&mut self) -> Put {
+        let size = match self.below(30) {
+            0 => 9_000,
+            _ => self.below(40) as usize,
+        };
+        Put {
+            key: self.key(),
+            value: vec![b'v'; size].into(),
+            lease: match self.below(3) {
+                0 => 1 + self.below(4).cast_signed(),
+                _ => 0,
+            },
+            prev_kv: true,
+            ..Put::default()
+        }
+    }
+
+    fn delete(&mut self) -> DeleteRange {
+        let range_end = match self.below(4) {
+            0 => Bytes::from("key3"),
+            _ => Bytes::new(),
+        };
+        DeleteRange {
+            key: self.key(),
+            range_end,
+            prev_kv: true,
+        }
+    }
+}
+
+fn apply(store: &mut Store, operation: &Operation) -> Result<Response, crate::store::Error> {
+    let position = Position { index: 7, term: 3 };
+    store.apply(&Command::from(operation.clone()), position)
+}
+
+fn contents(store: &Store) -> Contents {
+    let members = [InitialMember {
+        name: "a".to_owned(),
+        peer_urls: vec!["http://a:2380".to_owned()],
+        ..InitialMember::default()
+    }];
+    let membership = Membership::bootstrap("", 0, "token", &members).expect("a membership");
+    Contents {
+        view: store.publish(),
+        membership: Arc::new(membership),
+        index: 7,
+        term: 3,
+    }
+}
+
+fn database(store: &Store) -> Vec<u8> {
+    let mut file = vec![0; HEAD_BYTES];
+    let contents = contents(store);
+    let (head, length) = export(&contents, |bytes| {
+        file.extend_from_slice(bytes);
+        Ok(())
+    })
+    .expect("a database");
+    file[..HEAD_BYTES].copy_from_slice(&head);
+    assert_eq!(file.len() as u64, length);
+    assert!(length <= estimate(&contents.view), "the bound is one");
+    file
+}
+
+fn same(one: &Store, two: &Store) {
+    let (one, two) = (one.publish(), two.publish());
+    assert_eq!(one.revision(), two.revision());
+    assert_eq!(one.compacted(), two.compacted());
+    assert_eq!(one.leases(), two.leases());
+    assert_eq!(one.alarms(), two.alarms());
+    assert!(one.rows().eq(two.rows()), "rows differ");
+    for lease in one.leases() {
+        assert_eq!(one.lease_keys(lease.id), two.lease_keys(lease.id));
+    }
+    for revision in one.compacted().max(1)..=one.revision() {
+        assert_eq!(one.hash_kv(revision), two.hash_kv(revision), "{revision}");
+        let all = Range {
+            key: Bytes::from_static(b"\0"),
+            range_end: Bytes::from_static(b"\0"),
+            revision,
+            ..Range::default()
+        };
+        assert_eq!(one.range(&all), two.range(&all), "{revision}");
+    }
+}
+
+#[test]
+fn a_store_comes_back_and_goes_on_alike() {
+    for seed in 0..80 {
+        let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let mut store = Store::new();
+        for _ in 0..dice.below(120) {
+            let operation = dice.operation(store.revision());
+            // Refusals are part of the story.
+            let _ = apply(&mut store, &operation);
+            if dice.below(9) == 0 {
+                store.reclaim(1_000);
+            }
+        }
+        let file = database(&store);
+        let mut back = import(&file[..], 0).expect("readable").store;
+        same(&store, &back);
+        for _ in 0..60 {
+            let operation = dice.operation(store.revision());
+            let one = apply(&mut store, &operation);
+            assert_eq!(
+                one,
+                apply(&mut back, &operation),
+                "seed {seed}: {operation:?}"
+            );
+        }
+        same(&store, &back);
+        // What was rebuilt makes a checkpoint like any other.
+        let again = Store::import(back.publish().export()).expect("a checkpoint");
+        same(&back, &again);
+    }
+}
+
+#[test]
+fn alarms_come_back() {
+    let mut store = Store::new();
+    for (kind, member) in [(AlarmKind::NoSpace, 7), (AlarmKind::Corrupt, 9)] {
+        let set = SetAlarm {
+            kind: kind.into(),
+            member,
+            on: true,
+        };
+        apply(&mut store, &Operation::SetAlarm(set)).expect("an alarm");
+    }
+    let back = import(&database(&store)[..], 0).expect("readable").store;
+    same(&store, &back);
+    assert_eq!(back.publish().alarms().len(), 2);
+}
+
+#[test]
+fn a_raised_revision_compacts_what_was_before() {
+    let mut store = Store::new();
+    for value in ["1", "2"] {
+        let put = Put {
+            key: Bytes::from_static(b"k"),
+            value: Bytes::from(value),
+            ..Put::default()
+        };
+        apply(&mut store, &Operation::Put(put)).expect("a put");
+    }
+    let file = database(&store);
+    let raised = import(&file[..], 1_000).expect("readable").store;
+    let view = raised.publish();
+    assert_eq!((view.revision(), view.compacted()), (1_003, 1_003));
+    assert_eq!(view.key_count(), 1);
+    assert!(import(&file[..], u64::MAX).is_err(), "no such revision");
+    // The way through another database keeps it.
+    let twice = import(&database(&raised)[..], 0).expect("readable").store;
+    same(&raised, &twice);
+}
+
+#[test]
+fn a_database_that_is_none_of_etcds_is_refused() {
+    let mut writer = crate::bolt::Writer::new();
+    writer.bucket(b"other").expect("a bucket");
+    let mut file = vec![0; HEAD_BYTES];
+    let finished = writer.finish();
+    file.extend(finished.rest);
+    file[..HEAD_BYTES].copy_from_slice(&finished.head);
+    let error = import(&file[..], 0).expect_err("no keys").to_string();
+    assert!(error.contains("none of etcd's"), "{error}");
+}
+
+/// A database with these pairs, and nothing else.
+fn with(pairs: &[(&str, &[u8], &[u8])]) -> Vec<u8> {
+    let mut writer = crate::bolt::Writer::new();
+    for (bucket, key, value) in pairs {
+        writer.bucket(bucket.as_bytes()).expect("a bucket");
+        if !key.is_empty() {
+            writer.put(key, value).expect("a pair");
+        }
+    }
+    let mut file = vec![0; HEAD_BYTES];
+    let finished = writer.finish();
+    file.extend(finished.rest);
+    file[..HEAD_BYTES].copy_from_slice(&finished.head);
+    file
+}
+
+#[test]
+fn what_cannot_be_understood_is_named() {
+    let cases: [(&[(&str, &[u8], &[u8])], &str); 6] = [
+        (&[("key", b"short", b"")], "bucket key"),
+        (
+            &[("key", b"\0\0\0\0\0\0\0\x02_\0\0\0\0\0\0\0\0", b"\xff")],
+            "bucket key",
+        ),
+        (
+            &[("key", b"", b""), ("lease", b"12345678", b"\x08\x01")],
+            "another lease",
+        ),
+        (
+            &[("key", b"", b""), ("alarm", b"\x10\x07", b"")],
+            "unknown kind",
+        ),
+        (
+            &[("key", b"", b""), ("meta", b"storageVersion", b"3.8.0")],
+            "3.8.0",
+        ),
+        (
+            &[("key", b"", b""), ("auth", b"authEnabled", b"x")],
+            "neither 0 nor 1",
+        ),
+    ];
+    for (pairs, want) in cases {
+        let error = import(&with(pairs)[..], 0).expect_err(want).to_string();
+        assert!(error.contains(want), "{error}");
+    }
+    let file = with(&[("key", b"", b""), ("extra", b"k", b"v")]);
+    let imported = import(&file[..], 0).expect("readable");
+    assert_eq!(imported.unknown, ["extra"]);
+    assert_eq!(imported.store.revision(), 1);
+}

@@ -1,0 +1,123 @@
+//! `quorate restore`: a member's data directory from a snapshot, with the flags of `etcdutl
+//! snapshot restore`. Parses and hands over.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser};
+
+use super::{USAGE, chain, refuse};
+use crate::server::restore::{Restore, RestoreError};
+
+/// A member's data directory from a snapshot that etcd or Quorate has saved.
+#[derive(Debug, Parser)]
+#[command(name = "quorate restore")]
+struct Arguments {
+    /// The snapshot, as `etcdctl snapshot save` wrote it.
+    file: PathBuf,
+    /// Name of the member.
+    #[arg(long, default_value = "default")]
+    name: String,
+    /// Directory to make; '<name>.etcd' if not given. Must be empty or not exist.
+    #[arg(long, default_value = "")]
+    data_dir: String,
+    /// Refused: the log lives in --data-dir.
+    #[arg(long, default_value = "")]
+    wal_dir: String,
+    /// name=URL of every member of the new cluster, comma-separated; this one alone if not given.
+    #[arg(long, default_value = "")]
+    initial_cluster: String,
+    /// Part of the new cluster's identity.
+    #[arg(long, default_value = "etcd-cluster")]
+    initial_cluster_token: String,
+    /// Peer URLs of this member, as --initial-cluster has them.
+    #[arg(long, default_value = "http://localhost:2380")]
+    initial_advertise_peer_urls: String,
+    /// Take a file without a digest (copied from a data directory), or with a wrong one.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    skip_hash_check: bool,
+    /// Raise the revision by so much, so that no client sees it go back.
+    #[arg(long, default_value_t = 0)]
+    bump_revision: u64,
+    /// Mark everything before the raised revision as compacted; goes with --bump-revision.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    mark_compacted: bool,
+    /// Without effect: there is no memory map.
+    #[arg(long)]
+    initial_memory_map_size: Option<u64>,
+}
+
+/// Runs the subcommand.
+pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    if arguments.initial_memory_map_size.is_some() {
+        eprintln!(
+            "quorate restore: --initial-memory-map-size has no effect: there is no memory map"
+        );
+    }
+    match restore(&arguments) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("quorate restore: {}", chain(&error));
+            match error {
+                RestoreError::Flags(_) | RestoreError::Members(_) => ExitCode::from(USAGE),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn restore(arguments: &Arguments) -> Result<String, RestoreError> {
+    if arguments.mark_compacted != (arguments.bump_revision > 0) {
+        return Err(RestoreError::Flags(
+            "--bump-revision and --mark-compacted go together: give both or neither".to_owned(),
+        ));
+    }
+    let flags = [
+        ("name", &arguments.name),
+        ("data-dir", &arguments.data_dir),
+        ("wal-dir", &arguments.wal_dir),
+        ("initial-cluster", &arguments.initial_cluster),
+        ("initial-cluster-token", &arguments.initial_cluster_token),
+        (
+            "initial-advertise-peer-urls",
+            &arguments.initial_advertise_peer_urls,
+        ),
+    ];
+    let given: Vec<String> = flags
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(flag, value)| format!("--{flag}={value}"))
+        .collect();
+    let mut restore = Restore::from_server_flags(arguments.file.clone(), &given)?;
+    restore.skip_hash_check = arguments.skip_hash_check;
+    restore.bump_revision = arguments.bump_revision;
+    let restored = restore.run()?;
+    for warning in &restored.warnings {
+        eprintln!("quorate restore: {warning}");
+    }
+    let auth = match restored.auth_enabled {
+        true => "authentication enabled",
+        false => "authentication disabled",
+    };
+    Ok(format!(
+        "restored {} into {}\nmember {:x} ({}) of cluster {:x}, revision {}: {} keys, {} leases, {} users, {} alarms, {auth}",
+        restore.file.display(),
+        restore.data_dir.display(),
+        restored.member_id,
+        restore.name,
+        restored.cluster_id,
+        restored.revision,
+        restored.keys,
+        restored.leases,
+        restored.users,
+        restored.alarms,
+    ))
+}

@@ -1,0 +1,394 @@
+//! A new member's data directory from a snapshot that etcd or this server saved, as `etcdutl
+//! snapshot restore` makes one for etcd: same data, new cluster. The whole snapshot is checked
+//! before the directory is touched, and the directory holds a member only once it is complete.
+//!
+//! Never looks at a running member, and never keeps who the members of the saved cluster were.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
+
+use super::config::{Config, Formation};
+use super::config_flags::ConfigError;
+use super::flags::Flags;
+use super::machine;
+use crate::backup::{self, Imported};
+use crate::bolt::Source;
+use crate::disk::{
+    self, DataDirectory, FileDisk, Identity, LogOptions, Phase, Position, create_member,
+};
+use crate::node::{InitialMember, Machine, Membership, MembershipError};
+use crate::raft::HardState;
+
+/// Length of the digest behind a snapshot.
+const DIGEST: u64 = 32;
+/// A database is a multiple of this.
+const SECTOR: u64 = 512;
+/// Where a member's files are made before they count.
+const WORKSHOP: &str = "restoring";
+/// Bytes read at once.
+const PIECE: usize = 1 << 20;
+
+/// What to restore, and as whom.
+#[derive(Debug)]
+pub struct Restore {
+    /// The snapshot.
+    pub file: PathBuf,
+    /// Name of the member to be.
+    pub name: String,
+    /// Every member of the new cluster with its peer URLs.
+    pub members: BTreeMap<String, Vec<String>>,
+    /// `--initial-cluster-token`.
+    pub token: String,
+    /// Where the member is to live.
+    pub data_dir: PathBuf,
+    /// Take a file without a digest, or with a wrong one.
+    pub skip_hash_check: bool,
+    /// Raise the revision by so much and mark everything before as compacted; 0 leaves it.
+    pub bump_revision: u64,
+}
+
+/// What was restored.
+#[derive(Debug)]
+pub struct Restored {
+    /// ID of the member.
+    pub member_id: u64,
+    /// ID of the new cluster.
+    pub cluster_id: u64,
+    /// Revision of the store.
+    pub revision: i64,
+    /// Keys at that revision.
+    pub keys: u64,
+    /// Leases.
+    pub leases: usize,
+    /// Alarms that are on.
+    pub alarms: usize,
+    /// Users.
+    pub users: usize,
+    /// Whether requests need a user.
+    pub auth_enabled: bool,
+    /// What deserves a word.
+    pub warnings: Vec<String>,
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The flags contradict each other.
+    #[error("{0}")]
+    Flags(String),
+    /// The snapshot cannot be read.
+    #[error("cannot read the snapshot {}", file.display())]
+    Read {
+        /// The snapshot.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The snapshot carries no digest.
+    #[error(
+        "{} does not end with a digest, as a saved snapshot does: it is cut off, or copied from a data directory; if that is so, give --skip-hash-check", file.display()
+    )]
+    NoDigest {
+        /// The snapshot.
+        file: PathBuf,
+    },
+    /// The digest is another one.
+    #[error(
+        "{} is damaged: its SHA-256 is {found} and it ends with {expected}; use another copy", file.display()
+    )]
+    Digest {
+        /// The snapshot.
+        file: PathBuf,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// The database in it cannot be used.
+    #[error("cannot use the snapshot {}", file.display())]
+    Database {
+        /// The snapshot.
+        file: PathBuf,
+        /// Why.
+        source: backup::Error,
+    },
+    /// There is something already.
+    #[error(
+        "the data directory {} is not empty: give --data-dir a directory that does not exist yet, or empty it", directory.display()
+    )]
+    NotEmpty {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The members cannot be together.
+    #[error("--initial-cluster")]
+    Members(#[from] MembershipError),
+    /// The member's files cannot be made.
+    #[error("cannot make the data directory {}", directory.display())]
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The same, told by the disk's room.
+    #[error("cannot make the data directory")]
+    Disk(#[from] disk::Error),
+}
+
+impl Restore {
+    /// Reads those flags that are the server's own, with the server's rules and words.
+    ///
+    /// # Errors
+    /// What the server says of the same flags.
+    pub fn from_server_flags(file: PathBuf, arguments: &[String]) -> Result<Restore, RestoreError> {
+        let flags = Flags::parse(arguments, &BTreeMap::new())
+            .map_err(|error| RestoreError::Flags(error.to_string()))?;
+        let refused = |error: ConfigError| RestoreError::Flags(error.to_string());
+        let config = Config::from_flags(&flags, machine::look()).map_err(refused)?;
+        config.check_initial_cluster().map_err(refused)?;
+        let Formation::InitialCluster { members, token, .. } = config.formation else {
+            return Err(RestoreError::Flags(
+                "a snapshot is restored for a cluster of --initial-cluster".to_owned(),
+            ));
+        };
+        Ok(Restore {
+            file,
+            name: config.name,
+            members,
+            token,
+            data_dir: config.data_dir,
+            skip_hash_check: false,
+            bump_revision: 0,
+        })
+    }
+
+    /// Restores. On an error nothing of a member is left behind.
+    ///
+    /// # Errors
+    /// Whatever keeps the member from being complete.
+    pub fn run(&self) -> Result<Restored, RestoreError> {
+        let existed = self.check_empty()?;
+        let mut membership = self.membership()?;
+        let imported = self.import()?;
+        let mut warnings: Vec<String> = Vec::new();
+        if !imported.unknown.is_empty() {
+            let names = imported.unknown.join(", ");
+            warnings.push(format!(
+                "left out what is no part of etcd's schema: buckets {names}"
+            ));
+        }
+        let view = imported.store.publish();
+        let chunks: Vec<Vec<u8>> = view.export().map(|chunk| chunk.to_vec()).collect();
+        membership.cluster_id = bound(membership.cluster_id, &chunks);
+        let (member_id, cluster_id) = self.ids(&membership)?;
+        let restored = Restored {
+            member_id,
+            cluster_id,
+            revision: view.revision(),
+            keys: view.key_count(),
+            leases: view.leases().len(),
+            alarms: view.alarms().len(),
+            users: view.auth().users().count(),
+            auth_enabled: view.auth().is_enabled(),
+            warnings,
+        };
+        let machine = Machine::founded(membership);
+        if let Err(error) = self.make(&machine, chunks, member_id, cluster_id) {
+            // What is half done must not be taken for a member; the first error is what counts.
+            let _ = fs::remove_dir_all(self.data_dir.join(WORKSHOP));
+            if !existed {
+                let _ = fs::remove_dir_all(&self.data_dir);
+            }
+            return Err(error);
+        }
+        Ok(restored)
+    }
+
+    /// Whether the data directory exists. Refuses one that holds anything.
+    fn check_empty(&self) -> Result<bool, RestoreError> {
+        let names = match fs::read_dir(&self.data_dir) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(source) => return Err(self.directory(source)),
+        };
+        for name in names {
+            // A volume of its own has this from the start.
+            if name.map_err(|error| self.directory(error))?.file_name() != "lost+found" {
+                let directory = self.data_dir.clone();
+                return Err(RestoreError::NotEmpty { directory });
+            }
+        }
+        Ok(true)
+    }
+
+    fn membership(&self) -> Result<Membership, RestoreError> {
+        let member = |(name, urls): (&String, &Vec<String>)| InitialMember {
+            name: name.clone(),
+            peer_urls: urls.clone(),
+            ..InitialMember::default()
+        };
+        let initial: Vec<InitialMember> = self.members.iter().map(member).collect();
+        Ok(Membership::bootstrap("", 0, &self.token, &initial)?)
+    }
+
+    fn ids(&self, membership: &Membership) -> Result<(u64, u64), RestoreError> {
+        let mut members = membership.members.values();
+        let own = members.find(|member| member.name == self.name);
+        let own = own.ok_or_else(|| {
+            RestoreError::Flags(format!("--initial-cluster does not name {:?}", self.name))
+        })?;
+        Ok((own.id, membership.cluster_id))
+    }
+
+    fn import(&self) -> Result<Imported, RestoreError> {
+        let read = |source| RestoreError::Read {
+            file: self.file.clone(),
+            source,
+        };
+        let file = File::open(&self.file).map_err(read)?;
+        let length = file.metadata().map_err(read)?.len();
+        let has_digest = length % SECTOR == DIGEST;
+        if !has_digest && !self.skip_hash_check {
+            let file = self.file.clone();
+            return Err(RestoreError::NoDigest { file });
+        }
+        let length = length - if has_digest { DIGEST } else { 0 };
+        if has_digest && !self.skip_hash_check {
+            self.check_digest(&file, length)?;
+        }
+        let database = |source| RestoreError::Database {
+            file: self.file.clone(),
+            source,
+        };
+        backup::import(Database { file, length }, self.bump_revision).map_err(database)
+    }
+
+    fn check_digest(&self, file: &File, length: u64) -> Result<(), RestoreError> {
+        let digest = || {
+            let mut digest = Sha256::new();
+            let mut piece = vec![0; PIECE];
+            let mut at = 0;
+            while at < length {
+                let bytes = PIECE.min(usize::try_from(length - at).unwrap_or(PIECE));
+                file.read_exact_at(&mut piece[..bytes], at)?;
+                digest.update(&piece[..bytes]);
+                at += bytes as u64;
+            }
+            let mut expected = [0; DIGEST as usize];
+            file.read_exact_at(&mut expected, length)?;
+            Ok((digest.finalize(), expected))
+        };
+        let (found, expected) = digest().map_err(|source| RestoreError::Read {
+            file: self.file.clone(),
+            source,
+        })?;
+        if found[..] == expected {
+            return Ok(());
+        }
+        Err(RestoreError::Digest {
+            file: self.file.clone(),
+            expected: hex(&expected),
+            found: hex(&found),
+        })
+    }
+
+    /// Makes the member's files aside and moves them to their place, the identity last: before
+    /// that, no server takes the directory for a member's, nor for an empty one.
+    fn make(
+        &self,
+        machine: &Machine,
+        chunks: Vec<Vec<u8>>,
+        member_id: u64,
+        cluster_id: u64,
+    ) -> Result<(), RestoreError> {
+        let workshop = self.data_dir.join(WORKSHOP);
+        FileDisk::new(&self.data_dir).map_err(|error| self.directory(error))?;
+        let disk: Arc<dyn disk::Disk> =
+            Arc::new(FileDisk::new(&workshop).map_err(|error| self.directory(error))?);
+        let mut directory = DataDirectory::open(disk)?;
+        let mut identity = Identity::standby(*uuid::Uuid::new_v4().as_bytes(), &self.name);
+        directory.store_identity(identity.clone())?;
+        let checkpoint = machine.checkpoint();
+        let position = Position {
+            index: checkpoint.meta.index,
+            term: checkpoint.meta.term,
+        };
+        let hard_state = HardState {
+            term: position.term,
+            vote: 0,
+            commit: position.index,
+        };
+        let meta = checkpoint.meta.encode_to_vec();
+        let first = Some((position, &meta[..], chunks));
+        create_member(&directory, first, hard_state, LogOptions::default())?;
+        identity.cluster_id = cluster_id;
+        identity.member_id = member_id;
+        identity.phase = Phase::Member.into();
+        directory.store_identity(identity)?;
+        drop(directory);
+        self.move_up(&workshop)
+            .map_err(|error| self.directory(error))
+    }
+
+    fn move_up(&self, workshop: &Path) -> io::Result<()> {
+        for names in [&["log", "checkpoints"][..], &["identity"]] {
+            for name in names {
+                fs::rename(workshop.join(name), self.data_dir.join(name))?;
+            }
+            File::open(workshop)?.sync_all()?;
+            File::open(&self.data_dir)?.sync_all()?;
+        }
+        fs::remove_dir_all(workshop)?;
+        File::open(&self.data_dir)?.sync_all()
+    }
+
+    fn directory(&self, source: io::Error) -> RestoreError {
+        RestoreError::Directory {
+            directory: self.data_dir.clone(),
+            source,
+        }
+    }
+}
+
+/// A cluster's ID, bound to the data that it begins with: members that were restored from
+/// different snapshots refuse each other, where etcd's would go on with different data.
+fn bound(cluster_id: u64, chunks: &[Vec<u8>]) -> u64 {
+    let mut digest = Sha256::new();
+    digest.update(cluster_id.to_be_bytes());
+    chunks.iter().for_each(|chunk| digest.update(chunk));
+    let digest = digest.finalize();
+    digest[..8]
+        .iter()
+        .fold(0, |id, byte| (id << 8) | u64::from(*byte))
+}
+
+/// The database in a snapshot, without the digest behind it.
+struct Database {
+    file: File,
+    length: u64,
+}
+
+impl Source for Database {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.length)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        if offset.saturating_add(into.len() as u64) > self.length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.file.read_exact_at(into, offset)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
