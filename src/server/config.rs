@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::auth::settings::AuthSettings;
 use super::url::Endpoint;
 
 /// Everything that start-up needs.
@@ -46,6 +47,8 @@ pub struct Config {
     pub unsafe_no_fsync: bool,
     /// Limits that are checked before a request is proposed.
     pub limits: Limits,
+    /// How users are known.
+    pub auth: AuthSettings,
     /// Certificates of the client port; absent: plain text.
     pub client_tls: Option<TlsFiles>,
     /// Certificates of the peer port; absent: plain text.

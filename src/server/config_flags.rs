@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::auth::settings::AuthSettings;
 use super::config::{
     ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles, TlsPolicy,
 };
@@ -76,6 +77,14 @@ impl Config {
             snapshot_count: flags.number("snapshot-count").max(1),
             unsafe_no_fsync: flags.bool("unsafe-no-fsync"),
             limits: limits(flags, machine, awaits, &mut warnings)?,
+            auth: AuthSettings::new(
+                flags.text("auth-token"),
+                flags.signed("auth-token-ttl"),
+                flags.number("bcrypt-cost"),
+                flags.bool("client-cert-auth"),
+                &mut warnings,
+            )
+            .map_err(ConfigError::Refused)?,
             tls_policy: tls_policy(flags)?,
             client: client_port(flags),
             log: log(flags)?,

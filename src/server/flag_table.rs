@@ -196,9 +196,9 @@ pub const FLAGS: &[Flag] = &[
     flag("tls-max-version", Security, Choice(&["", "TLS1.2", "TLS1.3"]), "", Effect, "Newest TLS version."),
     flag("cors", Security, Text, "*", Accepted("there is no JSON gateway that a browser could call"), "Origins that browsers may call from."),
     flag("host-whitelist", Security, Text, "*", Refused("use TLS, or a network policy in front of the port"), "Hostnames that plain HTTP requests may name."),
-    flag("auth-token", Security, Text, "simple", Refused("this version does not offer users and roles"), "Kind of token for users."),
-    flag("auth-token-ttl", Security, Number, "300", Accepted("this version does not offer users and roles"), "Seconds that a token lasts."),
-    flag("bcrypt-cost", Security, Number, "10", Accepted("this version does not offer users and roles"), "Cost of hashing a password."),
+    flag("auth-token", Security, Text, "simple", Effect, "Kind of token for users: 'simple', or 'jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m'."),
+    flag("auth-token-ttl", Security, Number, "300", Effect, "Seconds that a simple token lives after its last use."),
+    flag("bcrypt-cost", Security, Number, "10", Effect, "Cost of hashing a password, from 4 to 31: the logarithm of its rounds."),
 
     flag("listen-metrics-urls", Observation, Text, "", Effect, "More URLs for /metrics, /health, /livez, /readyz and /version."),
     flag("metrics", Observation, Choice(&["basic", "extensive"]), "basic", Effect, "'extensive' also measures how long each kind of request takes."),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::{oneshot, watch};
 
+use super::auth::simple::SimpleTokens;
 use super::metrics::CoreMetrics;
 use super::shared::{Carried, Done, Event, Forget, Shared};
 use crate::node::{
@@ -356,6 +357,11 @@ impl MemberHandle {
     /// for lease IDs that the server chooses.
     pub fn unique(&self) -> u64 {
         self.shared.unique()
+    }
+
+    /// The simple tokens that this member knows.
+    pub(crate) fn tokens(&self) -> &SimpleTokens {
+        &self.shared.tokens
     }
 
     fn member(&self) -> Result<(), RequestError> {

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -21,7 +23,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
 
+use super::auth::certificate::{CommonName, common_name};
 use super::client_metrics::ClientMetrics;
 use super::config::{ClientPort, Config};
 use super::tls::{self, Reloaded};
@@ -264,7 +268,7 @@ async fn talk(
     let metrics = serve.metrics.clone();
     let stream = Counted { stream, metrics };
     match tls {
-        None => converse(stream, serve).await,
+        None => converse(stream, None, serve).await,
         Some(tls) => secured(stream, &tls, serve).await,
     }
 }
@@ -280,10 +284,16 @@ async fn secured(
     let stream = timeout(HANDSHAKE, acceptor.accept(stream))
         .await
         .map_err(|_| "no TLS handshake within 10 s")??;
-    converse(stream, serve).await
+    let certificates = stream.get_ref().1.peer_certificates();
+    let name = certificates.and_then(|chain| common_name(chain.first()?));
+    converse(stream, name, serve).await
 }
 
-async fn converse<S>(stream: S, serve: Serve) -> Result<(), ConnectionError>
+async fn converse<S>(
+    stream: S,
+    name: Option<CommonName>,
+    serve: Serve,
+) -> Result<(), ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -300,7 +310,15 @@ where
         .max_concurrent_streams(serve.port.max_concurrent_streams)
         .keep_alive_interval(serve.port.keepalive_interval)
         .keep_alive_timeout(serve.port.keepalive_timeout);
-    let service = TowerToHyperService::new(serve.router);
+    let router = serve
+        .router
+        .map_request(move |mut request: Request<Incoming>| {
+            if let Some(name) = &name {
+                request.extensions_mut().insert(name.clone());
+            }
+            request
+        });
+    let service = TowerToHyperService::new(router);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let mut draining = serve.draining;

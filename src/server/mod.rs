@@ -1,5 +1,6 @@
 //! The shell that carries out the node's effects: listeners, services, peer links, threads.
 
+mod auth;
 pub mod client_metrics;
 mod clock;
 pub mod config;

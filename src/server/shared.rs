@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::auth::simple::SimpleTokens;
 use super::config::Config;
 use super::exit::Stop;
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
@@ -207,6 +208,8 @@ pub(crate) struct Shared {
     pub retired: AtomicBool,
     /// What the core threads measure.
     pub metrics: CoreMetrics,
+    /// Simple tokens; the applier brings them.
+    pub tokens: SimpleTokens,
     beats: [Beat; 4],
     last_read_ms: AtomicU64,
     started: Instant,
@@ -248,6 +251,7 @@ impl Shared {
             activity: Mutex::default(),
             retired: AtomicBool::new(false),
             metrics: CoreMetrics::default(),
+            tokens: SimpleTokens::new(config.auth.token_ttl),
             beats: THREADS.map(beat),
             last_read_ms: AtomicU64::new(0),
             started: Instant::now(),

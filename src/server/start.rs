@@ -18,6 +18,7 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::auth::Issuer;
 use super::client_metrics::ClientMetrics;
 use super::config::{Config, Log};
 use super::config_file::{self, FileError};
@@ -111,6 +112,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
         tracing::warn!("{warning}");
     }
     check_surroundings(config)?;
+    let issuer = Issuer::open(&config.auth).map_err(Stop::usage)?;
     let (clients, probes) = listen::bind(config).map_err(Stop::listen)?;
     let runtimes = ClientRuntimes::start(machine::cores()).map_err(|error| Stop {
         code: super::exit::OTHER,
@@ -118,7 +120,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
         message: format!("cannot start threads: {error}"),
     })?;
     let (member, core) = super::runtime::start(config)?;
-    let doors = Doors::open(config, member, clients, probes, &runtimes);
+    let doors = Doors::open(config, member, issuer, clients, probes, &runtimes);
     let result = live(core, &doors);
     runtimes.shutdown();
     result
@@ -164,6 +166,7 @@ impl Doors {
     fn open(
         config: &Config,
         member: MemberHandle,
+        issuer: Issuer,
         clients: Vec<Bound>,
         probes: Vec<Bound>,
         runtimes: &ClientRuntimes,
@@ -171,7 +174,7 @@ impl Doors {
         let (drain, draining) = watch::channel(false);
         let open = Arc::new(AtomicU64::new(0));
         let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
-        let services = Services::new(member, config, metrics.clone(), draining.clone());
+        let services = Services::new(member, config, metrics.clone(), issuer, draining.clone());
         if let Some(runtime) = runtimes.handles().first() {
             runtime.spawn(ready::announce(services.clone()));
         }

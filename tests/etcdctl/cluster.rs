@@ -23,7 +23,11 @@ pub(crate) struct Member {
 pub(crate) struct Cluster {
     pub(crate) kind: Kind,
     peers: PathBuf,
-    directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
+    /// Flags for every member besides the usual ones.
+    extra: Vec<String>,
+    /// Certificates for clients: files in the cluster's directory.
+    tls: bool,
     pub(crate) members: Vec<Member>,
 }
 
@@ -45,24 +49,71 @@ pub(crate) fn free_address() -> String {
 impl Cluster {
     /// Starts a cluster and waits until every member answers a linearizable read.
     pub(crate) fn start(kind: Kind, peers: &Path, size: usize) -> Cluster {
+        Cluster::start_with(kind, peers, size, &[])
+    }
+
+    /// The same with further flags for every member.
+    pub(crate) fn start_with(kind: Kind, peers: &Path, size: usize, extra: &[String]) -> Cluster {
+        let mut cluster = Cluster::unstarted(kind, peers, size);
+        cluster.extra = extra.to_vec();
+        cluster.start_all();
+        cluster
+    }
+
+    /// The same, of one member, with TLS for clients. The directory is given what
+    /// `certificates` writes: `ca.crt`, `server.crt`, `server.key`, `client.crt` and `client.key`.
+    pub(crate) fn start_secured(
+        kind: Kind,
+        peers: &Path,
+        certificates: impl Fn(&Path),
+        extra: &[String],
+    ) -> Cluster {
+        let mut cluster = Cluster::unstarted(kind, peers, 1);
+        certificates(cluster.directory.path());
+        cluster.extra = extra.to_vec();
+        for (flag, file) in [
+            ("cert-file", "server.crt"),
+            ("key-file", "server.key"),
+            ("trusted-ca-file", "ca.crt"),
+        ] {
+            cluster
+                .extra
+                .push(format!("--{flag}={}", cluster.file(file)));
+        }
+        cluster.tls = true;
+        cluster.start_all();
+        cluster
+    }
+
+    /// The path of a file in the cluster's directory.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn unstarted(kind: Kind, peers: &Path, size: usize) -> Cluster {
         let directory = tempfile::tempdir().expect("a directory");
         let peers = peers.to_owned();
         let mut cluster = Cluster {
             kind,
             peers,
             directory,
+            extra: Vec::new(),
+            tls: false,
             members: Vec::new(),
         };
         for number in 0..size {
             cluster.members.push(Member::new(number));
         }
-        for number in 0..size {
-            cluster.run(number, "new");
-        }
-        for number in 0..size {
-            cluster.wait_healthy(number);
-        }
         cluster
+    }
+
+    fn start_all(&mut self) {
+        for number in 0..self.members.len() {
+            self.run(number, "new");
+        }
+        for number in 0..self.members.len() {
+            self.wait_healthy(number);
+        }
     }
 
     /// A cluster of which nothing runs yet: its data directories are made by someone else.
@@ -112,11 +163,12 @@ impl Cluster {
             .collect();
         let member = &self.members[number];
         let data = self.directory.path().join(&member.name);
+        let client = format!("{}://{}", self.scheme(), member.client);
         let flags = [
             ("name", member.name.clone()),
             ("data-dir", data.display().to_string()),
-            ("listen-client-urls", format!("http://{}", member.client)),
-            ("advertise-client-urls", format!("http://{}", member.client)),
+            ("listen-client-urls", client.clone()),
+            ("advertise-client-urls", client),
             ("listen-peer-urls", format!("http://{}", member.peer)),
             (
                 "initial-advertise-peer-urls",
@@ -129,6 +181,7 @@ impl Cluster {
         let mut arguments: Vec<String> = flags
             .iter()
             .map(|(flag, value)| format!("--{flag}={value}"))
+            .chain(self.extra.iter().cloned())
             .collect();
         let program = match self.kind {
             Kind::Quorate => {
@@ -168,9 +221,29 @@ impl Cluster {
         );
     }
 
+    fn scheme(&self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
+
+    /// etcdctl's flags for reaching a member.
+    fn endpoint(&self, number: usize) -> Vec<String> {
+        let client = &self.members[number].client;
+        let mut flags = vec![format!("--endpoints={}://{client}", self.scheme())];
+        if self.tls {
+            for (flag, file) in [
+                ("cacert", "ca.crt"),
+                ("cert", "client.crt"),
+                ("key", "client.key"),
+            ] {
+                flags.push(format!("--{flag}={}", self.file(file)));
+            }
+        }
+        flags
+    }
+
     /// Runs etcdctl against one member.
     pub(crate) fn ctl(&self, number: usize, arguments: &[&str], input: &str) -> Answer {
-        let mut all = vec![format!("--endpoints={}", self.members[number].client)];
+        let mut all = self.endpoint(number);
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let output = finish(&self.peers.join("etcdctl"), &all, input);
         Answer {
@@ -198,7 +271,7 @@ impl Cluster {
 
     /// Starts etcdctl against one member and leaves it running.
     pub(crate) fn follow(&self, number: usize, arguments: &[&str]) -> Running {
-        let mut all = vec![format!("--endpoints={}", self.members[number].client)];
+        let mut all = self.endpoint(number);
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let log = tempfile::NamedTempFile::new_in(self.directory.path()).expect("a file");
         let log = log.into_temp_path().keep().expect("a file that stays");

@@ -7,6 +7,9 @@
 // Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
+mod auth;
+mod auth_certificates;
+mod auth_requests;
 mod cluster;
 mod dice;
 mod hashes;

@@ -16,9 +16,20 @@ pub(crate) struct Teller {
 
 /// Tells a story to both clusters and compares what they said.
 pub(crate) fn compare(test: &str, size: usize, story: impl Fn(&mut Teller) + Sync) {
+    compare_with(test, size, &[], story);
+}
+
+/// The same with further flags for every member.
+pub(crate) fn compare_with(
+    test: &str,
+    size: usize,
+    extra: &[&str],
+    story: impl Fn(&mut Teller) + Sync,
+) {
     let Some(peers) = peers(test) else { return };
+    let extra: Vec<String> = extra.iter().map(|flag| (*flag).to_owned()).collect();
     let tell = |kind| {
-        let mut teller = Teller::new(Cluster::start(kind, &peers, size));
+        let mut teller = Teller::new(Cluster::start_with(kind, &peers, size, &extra));
         story(&mut teller);
         teller
     };

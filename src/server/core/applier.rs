@@ -8,6 +8,7 @@ use super::{Worker, disk_stop, open};
 use crate::disk::{Checkpoints, Position};
 use crate::node::{Applied, Input, Machine};
 use crate::raft::{Entry, SnapshotMeta};
+use crate::server::clock;
 use crate::server::exit::Stop;
 use crate::server::handle::Published;
 use crate::server::queue::Queue;
@@ -62,11 +63,14 @@ impl Applier {
             match job {
                 ApplyJob::Entries(entries) => {
                     for entry in entries {
-                        done.push(self.machine.apply(&entry).map_err(|error| Stop {
+                        let applied = self.machine.apply(&entry).map_err(|error| Stop {
                             code: 20,
                             class: "unknown_entry",
                             message: error.to_string(),
-                        })?);
+                        })?;
+                        // Before anyone can see that it was applied.
+                        self.shared.tokens.learn(&applied, clock::unix_ms());
+                        done.push(applied);
                     }
                 }
                 ApplyJob::Checkpoint => {
@@ -125,6 +129,9 @@ impl Applier {
         self.checkpoints
             .prune(position)
             .map_err(|error| disk_stop(&error))?;
+        if !self.machine.view().auth().is_enabled() {
+            self.shared.tokens.clear();
+        }
         publish(&self.shared, &self.machine);
         self.shared
             .report(Input::Installed(self.machine.take_report()));

@@ -12,11 +12,15 @@ use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
+use super::caller::Caller;
 use super::convert;
 use crate::node::MembershipError;
+use crate::server::auth::Issuer;
+use crate::server::auth::password::Passwords;
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::config::{ClientPort, Config, Limits};
-use crate::server::handle::{MemberHandle, Phase, RequestError, Role};
+use crate::server::handle::{MemberHandle, Phase, Proposed, RequestError, Role};
+use crate::server::machine;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
@@ -53,6 +57,11 @@ pub(super) struct Shared {
     pub(super) data_dir: PathBuf,
     /// Snapshots that may be under way.
     pub(super) snapshots: Arc<Semaphore>,
+    /// Who gives tokens, and checks signed ones.
+    pub(super) issuer: Issuer,
+    pub(super) passwords: Passwords,
+    /// A certificate's name is a user.
+    pub(super) certificate_names: bool,
     /// What the cluster is to know of this member before clients are served.
     advertised: Vec<String>,
     /// It knows, or has had [`SETTLE`] to learn it.
@@ -69,6 +78,7 @@ impl Services {
         member: MemberHandle,
         config: &Config,
         metrics: Arc<ClientMetrics>,
+        issuer: Issuer,
         stopping: watch::Receiver<bool>,
     ) -> Services {
         let election = u64::try_from(config.election.as_millis()).unwrap_or(u64::MAX);
@@ -89,6 +99,9 @@ impl Services {
                 leaderless: 3 * config.election,
                 data_dir: config.data_dir.clone(),
                 snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
+                issuer,
+                passwords: Passwords::new(config.auth.bcrypt_cost, machine::cores()),
+                certificate_names: config.auth.certificate_names,
                 advertised: config.advertise_client_urls.clone(),
                 settled: AtomicBool::new(false),
                 started: Instant::now(),
@@ -136,7 +149,7 @@ impl Services {
         let shared = &self.shared;
         shared.metrics.started(method);
         let began = Instant::now();
-        let (metadata, _, message) = request.into_parts();
+        let (metadata, extensions, message) = request.into_parts();
         let result = match self.admit(learner, &metadata).await {
             Err(refused) => Err(refused),
             Ok(()) => {
@@ -144,7 +157,12 @@ impl Services {
                     Some(limit) if limit < shared.timeout => (limit, EtcdError::DeadlineExceeded),
                     _ => (shared.timeout, EtcdError::Timeout),
                 };
-                match tokio::time::timeout(limit, work(message)).await {
+                let caller = Caller::of(&metadata, &extensions);
+                let call = async {
+                    self.authorize(method, &caller).await?;
+                    caller.scope(async { work(message).await }).await
+                };
+                match tokio::time::timeout(limit, call).await {
                     Ok(result) => result,
                     Err(_) => Err(late.into()),
                 }
@@ -241,20 +259,40 @@ impl Services {
         })
     }
 
-    /// Proposes a checked command.
+    /// Proposes a command for the caller of the unary call under way, who is checked again when
+    /// it is applied.
     pub(super) async fn propose(
         &self,
         operation: store::Operation,
     ) -> Result<store::Response, Status> {
-        let command = store::Command::from(operation);
+        let mut command = store::Command::from(operation);
+        self.check(&command)?;
+        command.actor = self.actor().await?;
+        Ok(self.propose_checked(command).await?.response)
+    }
+
+    /// Proposes a command for a user, or for nobody.
+    pub(super) async fn propose_for(
+        &self,
+        actor: Option<store::Actor>,
+        operation: store::Operation,
+    ) -> Result<Proposed, Status> {
+        let mut command = store::Command::from(operation);
+        self.check(&command)?;
+        command.actor = actor;
+        self.propose_checked(command).await
+    }
+
+    fn check(&self, command: &store::Command) -> Result<(), Status> {
         let view = self.shared.member.published().view.clone();
-        store::check(&command, &self.shared.store_limits, &view)
-            .map_err(|error| refused(&error))?;
+        store::check(command, &self.shared.store_limits, &view).map_err(|error| refused(&error))
+    }
+
+    async fn propose_checked(&self, command: store::Command) -> Result<Proposed, Status> {
         if prost::Message::encoded_len(&command) > self.max_request_bytes() {
             return Err(EtcdError::RequestTooLarge.into());
         }
-        let proposed = self.shared.member.propose(command).await.map_err(failed)?;
-        Ok(proposed.response)
+        self.shared.member.propose(command).await.map_err(failed)
     }
 }
 

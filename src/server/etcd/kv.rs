@@ -9,6 +9,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, failed, refused};
+use super::caller::permitted;
 use super::convert;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
@@ -32,6 +33,9 @@ impl Kv for Services {
             let range = convert::range(request);
             store::check_range(&range).map_err(|error| refused(&error))?;
             let state = self.state(serializable).await?;
+            let actor = self.actor().await?;
+            let auth = state.view.auth();
+            permitted(auth.require_read(actor.as_ref(), &range.key, &range.range_end))?;
             let response = read(state, range).await?;
             let header = self.header(response.revision);
             Ok(etcd::RangeResponse {
@@ -59,7 +63,9 @@ impl Kv for Services {
                 store::check_range(&range).map_err(|error| refused(&error))?;
                 streamable(&range)?;
                 let revision = self.state(serializable).await?.view.revision();
-                let stream = Pieces::new(self.clone(), revision, range);
+                let actor = self.actor().await?;
+                let stream = Pieces::new(self.clone(), actor, revision, range);
+                stream.permitted()?;
                 Ok(Box::pin(futures::stream::unfold(stream, Pieces::next))
                     as Self::RangeStreamStream)
             },
@@ -136,6 +142,8 @@ impl Kv for Services {
                         store::check_txn(&txn, &self.shared.store_limits)
                             .map_err(|error| refused(&error))?;
                         let state = self.state(serializable).await?;
+                        let actor = self.actor().await?;
+                        permitted(state.view.permit_txn(actor.as_ref(), &txn))?;
                         state.view.txn(&txn).map_err(|error| refused(&error))?
                     }
                 };
@@ -314,6 +322,8 @@ fn streamable(range: &store::Range) -> Result<(), Status> {
 /// no memory; a compaction in between ends the stream with etcd's error, as in etcd.
 struct Pieces {
     services: Services,
+    /// Who reads; checked again for each piece.
+    actor: Option<store::Actor>,
     range: store::Range,
     /// The revision of the store when the call began, for the header.
     revision: i64,
@@ -324,7 +334,12 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn new(services: Services, revision: i64, mut range: store::Range) -> Pieces {
+    fn new(
+        services: Services,
+        actor: Option<store::Actor>,
+        revision: i64,
+        mut range: store::Range,
+    ) -> Pieces {
         let left = if range.limit > 0 {
             range.limit
         } else {
@@ -337,6 +352,7 @@ impl Pieces {
         range.sort_target = store::SortTarget::Key.into();
         Pieces {
             services,
+            actor,
             range,
             revision,
             left,
@@ -357,8 +373,19 @@ impl Pieces {
         Some((piece, self))
     }
 
+    fn permitted(&self) -> Result<(), Status> {
+        let state = self.services.shared.member.published();
+        self.permitted_in(&state)
+    }
+
+    fn permitted_in(&self, state: &Published) -> Result<(), Status> {
+        let (auth, range) = (state.view.auth(), &self.range);
+        permitted(auth.require_read(self.actor.as_ref(), &range.key, &range.range_end))
+    }
+
     fn piece(&mut self) -> Result<etcd::RangeStreamResponse, Status> {
         let state = self.services.shared.member.published();
+        self.permitted_in(&state)?;
         let response = state
             .view
             .range(&self.range)

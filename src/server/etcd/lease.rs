@@ -1,11 +1,13 @@
 //! The Lease service. Any member answers; renewals and times come from the leader.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::call::{Learner, Services, failed, wants_leader};
+use super::caller::{Caller, permitted};
 use super::kv::mismatched;
 use super::watch::Leaderless;
 use crate::server::client_metrics::Method;
@@ -80,14 +82,17 @@ impl Lease for Services {
             .map_err(|error| call.refuse(error))?;
         let leaderless =
             wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));
+        let caller = Caller::of(request.metadata(), request.extensions());
         let requests = request.into_inner();
-        let state = (self.clone(), requests, leaderless, call);
+        let state = (self.clone(), caller, requests, leaderless, call);
         let stream = futures::stream::unfold(Some(state), |state| async move {
-            let (services, mut requests, mut leaderless, call) = state?;
-            match services.renewed(&mut requests, leaderless.as_mut()).await {
-                Some(Ok(answer)) => {
-                    Some((Ok(answer), Some((services, requests, leaderless, call))))
-                }
+            let (services, caller, mut requests, mut leaderless, call) = state?;
+            let renewed = services.renewed(&caller, &mut requests, leaderless.as_mut());
+            match renewed.await {
+                Some(Ok(answer)) => Some((
+                    Ok(answer),
+                    Some((services, caller, requests, leaderless, call)),
+                )),
                 Some(Err(error)) => Some((Err(call.refuse(error)), None)),
                 None => {
                     call.finish();
@@ -118,6 +123,10 @@ impl Lease for Services {
                 } else {
                     self.shared.member.published()
                 };
+                let actor = self.actor().await?;
+                if request.keys {
+                    permitted(state.view.permit_lease_keys(actor.as_ref(), request.id))?;
+                }
                 let keys = if request.keys {
                     state.view.lease_keys(request.id)
                 } else {
@@ -146,7 +155,9 @@ impl Lease for Services {
             Learner::Refused,
             request,
             |_| async move {
+                let actor = self.actor().await?;
                 let state = self.shared.member.published();
+                permitted(state.view.permit_leases(actor.as_ref()))?;
                 let leases = state.view.leases();
                 Ok(etcd::LeaseLeasesResponse {
                     header: self.header(state.view.revision()),
@@ -178,6 +189,7 @@ impl Services {
     /// The next answer of a keepalive stream; nothing when the client is done.
     async fn renewed(
         &self,
+        caller: &Caller,
         requests: &mut Streaming<etcd::LeaseKeepAliveRequest>,
         leaderless: Option<&mut Leaderless>,
     ) -> Option<Result<etcd::LeaseKeepAliveResponse, Status>> {
@@ -192,6 +204,14 @@ impl Services {
             Ok(request) => request.id,
             Err(error) => return Some(Err(error)),
         };
+        let actor = match self.actor_of(caller).await {
+            Ok(actor) => actor,
+            Err(error) => return Some(Err(error)),
+        };
+        let view = Arc::clone(&self.shared.member.published().view);
+        if let Err(error) = permitted(view.permit_renewal(actor.as_ref(), id)) {
+            return Some(Err(error));
+        }
         // The header is older than the renewal, so that a client never sees the lease alive at
         // a revision at which it was revoked.
         let header = self.header(self.shared.member.published().view.revision());

@@ -6,6 +6,7 @@ use futures::Stream;
 use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, VERSION, failed, refused};
+use super::caller::Caller;
 use super::snapshot;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Role;
@@ -30,6 +31,9 @@ impl Maintenance for Services {
         request: Request<etcd::AlarmRequest>,
     ) -> Result<Response<etcd::AlarmResponse>, Status> {
         self.unary(Method::Alarm, Learner::Refused, request, |request| async move {
+            if request.action() != AlarmAction::Get {
+                self.require_admin().await?;
+            }
             if request.action() == AlarmAction::Activate {
                 return Err(Status::unimplemented(
                     "etcdserver: alarms cannot be raised by hand in this version: NOSPACE follows the quota",
@@ -118,6 +122,8 @@ impl Maintenance for Services {
         let call = self.stream(Method::Snapshot);
         let begun = async {
             self.admit(Learner::Answers, request.metadata()).await?;
+            let caller = Caller::of(request.metadata(), request.extensions());
+            self.authorize(Method::Snapshot, &caller).await?;
             snapshot::begin(self).await
         };
         match begun.await {

@@ -3,7 +3,9 @@
 //! Translates, waits and answers. Never decides what is stored and never touches a disk or a
 //! peer.
 
+mod auth;
 mod call;
+mod caller;
 mod cluster;
 mod convert;
 mod health;
@@ -17,6 +19,7 @@ mod watch;
 pub(crate) use call::{Services, VERSION};
 pub(super) use maintenance::STORAGE_VERSION;
 
+use crate::wire::etcd::auth_server::AuthServer;
 use crate::wire::etcd::cluster_server::ClusterServer;
 use crate::wire::etcd::kv_server::KvServer;
 use crate::wire::etcd::lease_server::LeaseServer;
@@ -37,6 +40,7 @@ pub(crate) fn router(services: &Services) -> axum::Router {
         .add_service(LeaseServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(ClusterServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(MaintenanceServer::new(services.clone()).max_decoding_message_size(limit))
+        .add_service(AuthServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(HealthServer::new(services.clone()));
     routes
         .routes()

@@ -8,10 +8,6 @@ use tonic::Code;
 /// Services of etcd that this version does not offer, and what to do without them.
 const NOT_BUILT: &[(&str, &str)] = &[
     (
-        "/etcdserverpb.Auth/",
-        "etcdserver: users and roles are not offered by this version; restrict access with TLS client certificates",
-    ),
-    (
         "/v3electionpb.Election/",
         "etcdserver: the election service is not offered by this version; use a client library's own election over leases",
     ),
@@ -94,13 +90,13 @@ mod tests {
 
     #[test]
     fn services_that_are_not_built_say_so() {
-        let response = refusal("/etcdserverpb.Auth/AuthEnable");
+        let response = refusal("/v3lockpb.Lock/Lock");
         assert_eq!(response.headers()["grpc-status"], "12");
         assert!(
             response.headers()["grpc-message"]
                 .to_str()
                 .expect("text")
-                .contains("users and roles")
+                .contains("lock service")
         );
         assert_eq!(
             refusal("/x.Y/Z").headers()["grpc-message"],

@@ -12,9 +12,10 @@ use futures::{Stream, StreamExt as _};
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::call::{Learner, Services, wants_leader};
+use super::caller::{Caller, permitted};
 use super::{OVERHEAD, convert};
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::handle::{MemberHandle, Published};
@@ -44,7 +45,8 @@ impl Watch for Services {
             .map_err(|error| call.refuse(error))?;
         let leaderless =
             wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));
-        let conversation = Conversation::new(self.clone(), leaderless);
+        let caller = Caller::of(request.metadata(), request.extensions());
+        let conversation = Conversation::new(self.clone(), caller, leaderless);
         let state = Some((conversation, request.into_inner(), call));
         let stream = futures::stream::unfold(state, |state| async move {
             let (mut conversation, mut requests, call) = state?;
@@ -64,6 +66,7 @@ impl Watch for Services {
 /// One stream: its watchers, what is to be sent next, and what may happen.
 struct Conversation {
     services: Services,
+    caller: Caller,
     published: watch::Receiver<Arc<Published>>,
     watchers: Watchers,
     known: BTreeMap<i64, Known>,
@@ -87,7 +90,7 @@ struct Known {
 }
 
 impl Conversation {
-    fn new(services: Services, leaderless: Option<Leaderless>) -> Conversation {
+    fn new(services: Services, caller: Caller, leaderless: Option<Leaderless>) -> Conversation {
         let published = services.shared.member.subscribe();
         let watchers = Watchers::new(&published.borrow().view);
         let number = services.shared.member.unique();
@@ -97,6 +100,7 @@ impl Conversation {
         let gauge = Gauge::new(services.shared.metrics.clone());
         Conversation {
             services,
+            caller,
             published,
             watchers,
             known: BTreeMap::new(),
@@ -131,7 +135,7 @@ impl Conversation {
                     return Some(Err(EtcdError::Stopped.into()));
                 }
                 request = requests.next() => match request? {
-                    Ok(request) => self.asked(request),
+                    Ok(request) => self.asked(request).await,
                     Err(error) => return Some(Err(error)),
                 },
                 // The next slice: other tasks of this thread come first.
@@ -202,11 +206,11 @@ impl Conversation {
         }
     }
 
-    fn asked(&mut self, request: etcd::WatchRequest) {
+    async fn asked(&mut self, request: etcd::WatchRequest) {
         // "Now" is the newest state, and what came before is sent before the answer.
         self.advance();
         match request.request_union {
-            Some(RequestUnion::CreateRequest(request)) => self.create(request),
+            Some(RequestUnion::CreateRequest(request)) => self.create(request).await,
             Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
             Some(RequestUnion::ProgressRequest(_)) => self.progress_of_all(),
             // As in etcd, an unknown request is passed over.
@@ -214,7 +218,21 @@ impl Conversation {
         }
     }
 
-    fn create(&mut self, request: etcd::WatchCreateRequest) {
+    async fn create(&mut self, request: etcd::WatchCreateRequest) {
+        // A negative start is refused for everyone alike, and before anything else.
+        if request.start_revision >= 0
+            && let Err(error) = self.permitted(&request).await
+        {
+            self.ready.push_back(etcd::WatchResponse {
+                header: self.services.header(self.watchers.revision()),
+                watch_id: NO_WATCHER,
+                created: true,
+                canceled: true,
+                cancel_reason: denial(&error),
+                ..Default::default()
+            });
+            return;
+        }
         let revision = self.watchers.revision();
         let known = Known {
             start_revision: request.start_revision,
@@ -258,6 +276,20 @@ impl Conversation {
             }
         }
         self.ready.push_back(answer);
+    }
+
+    /// Whether the client may watch this. As in etcd it is asked once: a watcher that was created
+    /// stays, whatever becomes of its user.
+    async fn permitted(&self, request: &etcd::WatchCreateRequest) -> Result<(), Status> {
+        let actor = self.services.actor_of(&self.caller).await?;
+        let state = self.published.borrow().clone();
+        let key = match &request.key[..] {
+            // As in the watch itself: from the smallest key on.
+            [] => &[0],
+            key => key,
+        };
+        let auth = state.view.auth();
+        permitted(auth.require_read(actor.as_ref(), key, &request.range_end))
     }
 
     /// The next number that no watcher of this stream has.
@@ -400,6 +432,16 @@ fn reason(error: WatchError) -> &'static str {
         WatchError::DuplicateId => "mvcc: duplicate watch ID provided on the WatchStream",
         WatchError::NegativeStart => EtcdError::Compacted.text(),
     }
+}
+
+/// A refusal as etcd's library for Go writes it into a reason.
+fn denial(error: &Status) -> String {
+    let code = match error.code() {
+        Code::InvalidArgument => "InvalidArgument",
+        Code::Unauthenticated => "Unauthenticated",
+        _ => "PermissionDenied",
+    };
+    format!("rpc error: code = {code} desc = {}", error.message())
 }
 
 /// Up to a tenth more, by the stream's number, so that streams made together do not signal

@@ -1,0 +1,223 @@
+//! Who calls, and what that asks of a method: tokens and certificates become a user with an auth
+//! revision, which the store's rules judge.
+//!
+//! Closed by default: a method without a rule does not compile, and what runs outside a call is
+//! nobody's, which is refused while authentication is enabled.
+
+use std::sync::Arc;
+
+use http::Extensions;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::call::Services;
+use super::convert::auth_error;
+use crate::server::auth::certificate::CommonName;
+use crate::server::auth::{Issuer, simple};
+use crate::server::client_metrics::Method;
+use crate::server::clock;
+use crate::store::{Actor, AuthError};
+use crate::wire::error::EtcdError;
+
+tokio::task_local! {
+    /// Of the unary call that the task carries out.
+    static CALLER: Caller;
+}
+
+/// What a request says of who sent it; not checked yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Caller {
+    token: Option<Arc<str>>,
+    certificate: Option<CommonName>,
+}
+
+impl Caller {
+    /// Reads it off a request. etcd's own clients write `token`, gateways `authorization`.
+    pub(super) fn of(metadata: &MetadataMap, extensions: &Extensions) -> Caller {
+        let token = metadata
+            .get("token")
+            .or_else(|| metadata.get("authorization"))
+            // One that is no text is nobody's.
+            .map(|token| token.to_str().unwrap_or_default());
+        let token = token.map(|token| token.strip_prefix("Bearer ").unwrap_or(token).into());
+        // What a gateway shows is the gateway's certificate.
+        let proxied = metadata.contains_key("grpcgateway-accept");
+        Caller {
+            token,
+            certificate: extensions.get().filter(|_| !proxied).cloned(),
+        }
+    }
+
+    /// Carries out a call as this caller.
+    pub(super) async fn scope<F: Future>(self, call: F) -> F::Output {
+        CALLER.scope(self, call).await
+    }
+
+    fn current() -> Caller {
+        CALLER.try_with(Caller::clone).unwrap_or_default()
+    }
+}
+
+/// What a method asks of its caller before it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    /// Nothing here: what the call reads and writes is checked where it does.
+    Nothing,
+    /// To be known.
+    User,
+    /// The role `root`.
+    Admin,
+}
+
+/// As in etcd. Changes of users and roles are checked where they are applied, and an alarm's
+/// action decides what it takes.
+fn needs(method: Method) -> Needs {
+    use Method::*;
+    match method {
+        LeaseGrant | LeaseRevoke | LeaseTimeToLive | MemberList | Alarm | Status => Needs::User,
+        Compact | MemberAdd | MemberRemove | MemberUpdate | MemberPromote | Defragment | Hash
+        | HashKv | Snapshot | MoveLeader | Downgrade => Needs::Admin,
+        Range | RangeStream | Put | DeleteRange | Txn | Watch | LeaseKeepAlive | LeaseLeases
+        | HealthCheck | HealthWatch | AuthEnable | AuthDisable | AuthStatus | Authenticate
+        | UserAdd | UserGet | UserList | UserDelete | UserChangePassword | UserGrantRole
+        | UserRevokeRole | RoleAdd | RoleGet | RoleList | RoleDelete | RoleGrantPermission
+        | RoleRevokePermission => Needs::Nothing,
+    }
+}
+
+impl Services {
+    /// Refuses a caller who may not call this method at all.
+    pub(super) async fn authorize(&self, method: Method, caller: &Caller) -> Result<(), Status> {
+        let needs = needs(method);
+        if needs == Needs::Nothing || !self.shared.member.published().view.auth().is_enabled() {
+            return Ok(());
+        }
+        let actor = self.actor_of(caller).await?;
+        let state = self.shared.member.published();
+        permitted(match needs {
+            Needs::Admin => state.view.auth().require_admin(actor.as_ref()),
+            _ => state.view.auth().require_user(actor.as_ref()),
+        })
+    }
+
+    /// Refuses the caller of the call under way unless it has the role `root`.
+    pub(super) async fn require_admin(&self) -> Result<(), Status> {
+        let actor = self.actor().await?;
+        let state = self.shared.member.published();
+        permitted(state.view.auth().require_admin(actor.as_ref()))
+    }
+
+    /// The user of the unary call under way; none while authentication is off, or for a request
+    /// that names none.
+    pub(super) async fn actor(&self) -> Result<Option<Actor>, Status> {
+        self.actor_of(&Caller::current()).await
+    }
+
+    /// The user that a caller is.
+    pub(super) async fn actor_of(&self, caller: &Caller) -> Result<Option<Actor>, Status> {
+        let shared = &self.shared;
+        if !shared.member.published().view.auth().is_enabled() {
+            return Ok(None);
+        }
+        let user = match (&caller.token, &caller.certificate) {
+            (Some(token), _) => match &shared.issuer {
+                Issuer::Nobody => None,
+                Issuer::Simple => self.holder(token).await,
+                Issuer::Jwt(jwt) => {
+                    return match jwt.check(token, clock::since_1970()) {
+                        Some(actor) => Ok(Some(actor)),
+                        None => Err(EtcdError::InvalidAuthToken.into()),
+                    };
+                }
+            }
+            .ok_or(EtcdError::InvalidAuthToken)?,
+            (None, Some(name)) if shared.certificate_names => name.0.to_string(),
+            _ => return Ok(None),
+        };
+        let revision = shared.member.published().view.auth().revision();
+        Ok(Some(Actor { user, revision }))
+    }
+
+    /// Whose simple token it is. Waits, within limits, until this member has applied the entry
+    /// that brought it: another member may have given it a moment ago.
+    async fn holder(&self, token: &str) -> Option<String> {
+        let member = &self.shared.member;
+        let index = simple::index(token)?;
+        if member.published().applied < index {
+            let mut published = member.subscribe();
+            let known = published.wait_for(|state| state.applied >= index);
+            let known = tokio::time::timeout(self.shared.timeout / 2, known).await;
+            known.ok()?.ok()?;
+        }
+        member.tokens().user(token)
+    }
+}
+
+/// The store's judgement as a client knows it.
+pub(super) fn permitted(judgement: Result<(), AuthError>) -> Result<(), Status> {
+    judgement.map_err(|error| auth_error(error).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(headers: &[(&'static str, &'static str)]) -> Option<String> {
+        let mut metadata = MetadataMap::new();
+        for (name, value) in headers {
+            metadata.insert(*name, value.parse().expect("a value"));
+        }
+        let caller = Caller::of(&metadata, &Extensions::new());
+        caller.token.map(|token| token.to_string())
+    }
+
+    #[test]
+    fn a_token_comes_by_either_name() {
+        assert_eq!(token(&[]), None);
+        assert_eq!(token(&[("token", "t")]).as_deref(), Some("t"));
+        assert_eq!(token(&[("authorization", "a")]).as_deref(), Some("a"));
+        assert_eq!(
+            token(&[("authorization", "Bearer a")]).as_deref(),
+            Some("a")
+        );
+        let both = [("authorization", "a"), ("token", "t")];
+        assert_eq!(token(&both).as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn a_gateway_s_certificate_is_nobody_s() {
+        let mut extensions = Extensions::new();
+        extensions.insert(CommonName("alice".into()));
+        let mut metadata = MetadataMap::new();
+        let caller = Caller::of(&metadata, &extensions);
+        assert_eq!(caller.certificate, Some(CommonName("alice".into())));
+        metadata.insert(
+            "grpcgateway-accept",
+            "application/json".parse().expect("a value"),
+        );
+        assert_eq!(Caller::of(&metadata, &extensions).certificate, None);
+    }
+
+    #[tokio::test]
+    async fn a_call_knows_its_caller_and_nothing_else_does() {
+        assert!(Caller::current().token.is_none());
+        let caller = Caller {
+            token: Some("t".into()),
+            certificate: None,
+        };
+        let inside = caller.scope(async { Caller::current().token }).await;
+        assert_eq!(inside.as_deref(), Some("t"));
+        assert!(Caller::current().token.is_none());
+    }
+
+    /// CVE-2026-33413: what only an administrator may do, and what tells of the cluster.
+    #[test]
+    fn care_of_a_member_is_not_anyone_s() {
+        for method in [Method::Snapshot, Method::HashKv, Method::MoveLeader] {
+            assert_eq!(needs(method), Needs::Admin);
+        }
+        for method in [Method::Status, Method::Alarm, Method::MemberList] {
+            assert_eq!(needs(method), Needs::User);
+        }
+    }
+}
