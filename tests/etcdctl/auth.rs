@@ -197,7 +197,6 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
                 &["watch", "b"][..],
                 &[ALICE, "watch", "secret"],
                 &[ALICE, "watch", "a", "d"],
-                &[ALICE, "watch", "a", "--from-key"],
                 &[ALICE, "watch", "", "--prefix"],
             ] {
                 let watch = teller.cluster.follow(0, arguments);

@@ -148,8 +148,8 @@ async fn keys(guest: &mut Guest<'_>, lease: i64) {
     };
     ask!(guest, KvClient, range, local);
     let request = guest.request(range("a", b"\0"));
-    let stream = KvClient::new(guest.channel.clone()).range_stream(request);
-    let first = match stream.await {
+    let mut client = KvClient::new(guest.channel.clone());
+    let first = match client.range_stream(request).await {
         Ok(stream) => stream.into_inner().message().await,
         Err(error) => Err(error),
     };
@@ -212,8 +212,8 @@ async fn care(guest: &mut Guest<'_>) {
         }
     }
     let request = guest.request(etcd::SnapshotRequest {});
-    let snapshot = MaintenanceClient::new(guest.channel.clone()).snapshot(request);
-    let first = match snapshot.await {
+    let mut client = MaintenanceClient::new(guest.channel.clone());
+    let first = match client.snapshot(request).await {
         Ok(stream) => stream.into_inner().message().await,
         Err(error) => Err(error),
     };
@@ -311,8 +311,8 @@ async fn leases(guest: &mut Guest<'_>, lease: i64) {
     }
     let asked = futures::stream::iter([etcd::LeaseKeepAliveRequest { id: lease }]);
     let request = guest.request(asked);
-    let stream = LeaseClient::new(guest.channel.clone()).lease_keep_alive(request);
-    let first = match stream.await {
+    let mut client = LeaseClient::new(guest.channel.clone());
+    let first = match client.lease_keep_alive(request).await {
         Ok(stream) => stream.into_inner().message().await,
         Err(error) => Err(error),
     };

@@ -23,7 +23,7 @@ pub(crate) struct Member {
 pub(crate) struct Cluster {
     pub(crate) kind: Kind,
     peers: PathBuf,
-    pub(crate) directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     /// Flags for every member besides the usual ones.
     extra: Vec<String>,
     /// Certificates for clients: files in the cluster's directory.
@@ -54,7 +54,7 @@ impl Cluster {
 
     /// The same with further flags for every member.
     pub(crate) fn start_with(kind: Kind, peers: &Path, size: usize, extra: &[String]) -> Cluster {
-        let mut cluster = Cluster::unstarted(kind, peers, size);
+        let mut cluster = Cluster::blank(kind, peers, size);
         cluster.extra = extra.to_vec();
         cluster.start_all();
         cluster
@@ -68,7 +68,7 @@ impl Cluster {
         certificates: impl Fn(&Path),
         extra: &[String],
     ) -> Cluster {
-        let mut cluster = Cluster::unstarted(kind, peers, 1);
+        let mut cluster = Cluster::blank(kind, peers, 1);
         certificates(cluster.directory.path());
         cluster.extra = extra.to_vec();
         for (flag, file) in [
@@ -85,26 +85,9 @@ impl Cluster {
         cluster
     }
 
-    /// The path of a file in the cluster's directory.
+    /// The same as text.
     pub(crate) fn file(&self, name: &str) -> String {
-        self.directory.path().join(name).display().to_string()
-    }
-
-    fn unstarted(kind: Kind, peers: &Path, size: usize) -> Cluster {
-        let directory = tempfile::tempdir().expect("a directory");
-        let peers = peers.to_owned();
-        let mut cluster = Cluster {
-            kind,
-            peers,
-            directory,
-            extra: Vec::new(),
-            tls: false,
-            members: Vec::new(),
-        };
-        for number in 0..size {
-            cluster.members.push(Member::new(number));
-        }
-        cluster
+        self.path(name).display().to_string()
     }
 
     fn start_all(&mut self) {
@@ -122,6 +105,8 @@ impl Cluster {
             kind,
             peers: peers.to_owned(),
             directory: tempfile::tempdir().expect("a directory"),
+            extra: Vec::new(),
+            tls: false,
             members: (0..size).map(Member::new).collect(),
         }
     }

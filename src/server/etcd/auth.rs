@@ -353,11 +353,11 @@ impl Services {
     /// A password's hash, for whoever may set one: hashing is dear, so it is not done for
     /// anyone who asks.
     async fn hash(&self, password: String) -> Result<Bytes, Status> {
-        self.state(false).await?;
-        self.require_admin().await?;
         if password.len() > password::LONGEST {
             return Err(Status::unknown("bcrypt: password length exceeds 72 bytes"));
         }
+        self.state(false).await?;
+        self.require_admin().await?;
         let hash = self.shared.passwords.hash(password).await;
         hash.ok_or_else(|| Status::internal("etcdserver: no randomness for a password's hash"))
     }
