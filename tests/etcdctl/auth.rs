@@ -208,7 +208,7 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
             }
             let watch = teller
                 .cluster
-                .follow(0, &[ALICE, "watch", "a", "c", "--rev=1"]);
+                .follow(0, &[ALICE, "watch", "a", "c", "--rev=2"]);
             let seen = watch.wait_for("what alice may see", |said| said.contains("PUT"));
             teller.note(seen.lines().next().unwrap_or_default());
         },
