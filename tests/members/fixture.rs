@@ -25,6 +25,7 @@ pub(crate) struct Server {
     pub(crate) data: PathBuf,
     pub(crate) address: String,
     pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -66,6 +67,7 @@ impl Server {
             data,
             address,
             arguments,
+            environment: Vec::new(),
             log: home.join(format!("{name}.log")),
             child: None,
         }
@@ -83,6 +85,7 @@ impl Server {
             .expect("a log file");
         let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .args(&self.arguments)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -1,0 +1,231 @@
+//! Faults of a real process's disk: full, failing syncs, hanging syncs, read-only, older than what
+//! it acknowledged. Each ends the server with its exit code and its line in the termination
+//! message, or shows in its liveness; nothing that was acknowledged is lost.
+//!
+//! The faults come from a small library that is preloaded into the server (`faults.c`), so the
+//! server itself has no switch for them. It needs a C compiler, which building Quorate needs too.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::fixture::{Server, by_hand, leader, until};
+
+/// Liveness fails after 30 s without progress.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// The switches of one server's faults.
+struct Faults(PathBuf);
+
+impl Faults {
+    /// Gives a server, before it starts, its faults and a termination message.
+    fn of(home: &Path, server: &mut Server) -> Faults {
+        let switches = home.join(format!("{}.faults", server.name));
+        std::fs::create_dir(&switches).unwrap();
+        let library = home.join("faults.so");
+        if !library.exists() {
+            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/members/faults.c");
+            let built = Command::new("cc")
+                .args(["-shared", "-fPIC", "-O1", "-o"])
+                .arg(&library)
+                .args([source, "-ldl"])
+                .status();
+            assert!(built.unwrap().success(), "cc cannot build {source}");
+        }
+        let text = |path: &Path| path.display().to_string();
+        server.environment.extend([
+            ("LD_PRELOAD".to_owned(), text(&library)),
+            ("FAULTS".to_owned(), text(&switches)),
+            ("FAULTS_DATA".to_owned(), format!("{}/", text(&server.data))),
+        ]);
+        let message = Self::message_file(home, server);
+        let flag = format!("--termination-message-file={}", message.display());
+        server.arguments.push(flag);
+        Faults(switches)
+    }
+
+    fn message_file(home: &Path, server: &Server) -> PathBuf {
+        home.join(format!("{}.message", server.name))
+    }
+
+    fn on(&self, fault: &str) {
+        std::fs::write(self.0.join(fault), "").unwrap();
+    }
+
+    fn off(&self, fault: &str) {
+        std::fs::remove_file(self.0.join(fault)).unwrap();
+    }
+}
+
+/// Waits until the server ends as it should: exit code, class, and words of its message.
+async fn ends(home: &Path, server: &mut Server, code: i32, class: &str, words: &[&str]) {
+    let status = server.ended().await;
+    assert_eq!(status.code(), Some(code), "{}", server.log());
+    let message = std::fs::read_to_string(Faults::message_file(home, server)).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&message).unwrap();
+    assert_eq!(said["class"], class, "{message}");
+    assert_eq!(said["exitCode"], code, "{message}");
+    let text = said["message"].as_str().unwrap();
+    for word in words {
+        assert!(text.contains(word), "{word:?} is missing in: {text}");
+    }
+}
+
+/// Writes until one is not acknowledged; the number of the first that was not.
+async fn write_until_it_fails(server: &Server) -> usize {
+    for number in 0..10_000 {
+        let (key, value) = (format!("key-{number}"), "x".repeat(1000));
+        let put = tokio::time::timeout(Duration::from_secs(5), server.put(&key, &value)).await;
+        if !matches!(put, Ok(Ok(_))) {
+            return number;
+        }
+    }
+    panic!("nothing fails:\n{}", server.log());
+}
+
+async fn a_fault_of_the_disk(fault: &str, code: i32, class: &str, words: &[&str]) {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    faults.on(fault);
+    let failed = write_until_it_fails(&server).await;
+    ends(home.path(), &mut server, code, class, words).await;
+    faults.off(fault);
+    server.start();
+    server.serves("after").await;
+    server.holds("before", "1").await;
+    for number in 0..failed {
+        let found = server.get(&format!("key-{number}"), true).await.unwrap();
+        assert!(found.is_some(), "key-{number} was acknowledged");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_the_server_and_loses_nothing() {
+    let words = ["no space left while writing", "free space on this volume"];
+    a_fault_of_the_disk("full", 22, "disk_full", &words).await;
+}
+
+#[tokio::test]
+async fn a_failed_sync_ends_the_server_and_is_never_retried() {
+    let words = ["sync of", "what reached the disk is unknown"];
+    a_fault_of_the_disk("fsync", 23, "fsync", &words).await;
+}
+
+#[tokio::test]
+async fn a_read_only_data_directory_is_refused_at_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    server.kill();
+    faults.on("readonly");
+    server.start();
+    let words = ["cannot", "Read-only file system"];
+    ends(home.path(), &mut server, 26, "io", &words).await;
+    faults.off("readonly");
+    server.start();
+    server.holds("before", "1").await;
+}
+
+/// A volume put back from an older copy: the member would vote and acknowledge without what it
+/// had acknowledged before.
+#[tokio::test]
+async fn a_data_directory_from_an_older_copy_is_refused_as_lost() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        let message = Faults::message_file(home.path(), server);
+        let flag = format!("--termination-message-file={}", message.display());
+        server.arguments.push(flag);
+        server.start();
+    }
+    for server in &servers {
+        server.serves("old").await;
+    }
+    let led = leader(&servers).await;
+    let behind = (led + 1) % 3;
+    servers[behind].holds("old", "1").await;
+    servers[behind].kill();
+    let copy = home.path().join("copy");
+    copy_files(&servers[behind].data, &copy);
+    servers[behind].start();
+    for number in 0..20 {
+        servers[led].serves(&format!("new-{number}")).await;
+    }
+    servers[behind].holds("new-19", "1").await;
+    servers[behind].kill();
+    std::fs::remove_dir_all(&servers[behind].data).unwrap();
+    copy_files(&copy, &servers[behind].data);
+    servers[behind].start();
+    let words = ["log lost", "remove the member and add a new one"];
+    let server = &mut servers[behind];
+    ends(home.path(), server, 20, "log_lost", &words).await;
+    servers[led].serves("the-others-go-on").await;
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_files(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// A sync that does not return holds up the log's thread, and with it every write. Only a restart
+/// can help, which is for whoever asks `/livez`.
+#[tokio::test]
+async fn a_hanging_disk_fails_liveness_after_half_a_minute() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    assert!(livez(&server).await.starts_with("HTTP/1.1 200"));
+    faults.on("hang");
+    let hung = Instant::now();
+    let waits = tokio::time::timeout(Duration::from_secs(2), server.put("held", "1"));
+    assert!(waits.await.is_err(), "a write is not acknowledged");
+    assert!(livez(&server).await.starts_with("HTTP/1.1 200"), "not yet");
+    let answer = loop {
+        let answer = livez(&server).await;
+        if !answer.starts_with("HTTP/1.1 200") {
+            break answer;
+        }
+        assert!(hung.elapsed() < 2 * STUCK, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert!(answer.contains("made no progress for"), "{answer}");
+    assert!(hung.elapsed() >= STUCK, "{:?}", hung.elapsed());
+    // It is the thread's progress that counts: once the disk answers, all is well again.
+    faults.off("hang");
+    until("it lives again", &server, async || {
+        livez(&server)
+            .await
+            .starts_with("HTTP/1.1 200")
+            .then_some(())
+    })
+    .await;
+    server.serves("after").await;
+}
+
+/// The answer to `GET /livez`, whole.
+async fn livez(server: &Server) -> String {
+    let address = format!("{}:2379", server.address);
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = "GET /livez HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
