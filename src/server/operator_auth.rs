@@ -6,7 +6,7 @@
 //! the key, and never lets a call through that it could not check.
 
 use std::collections::{HashSet, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -23,6 +23,8 @@ use super::clock;
 pub const FRESH_MS: u64 = 60_000;
 /// Nonces remembered at most; beyond it calls are refused rather than nonces forgotten.
 const NONCES: usize = 100_000;
+/// Between two looks at the key's file, in milliseconds.
+const LOOK_MS: u64 = 1000;
 /// Largest request of `quorate.v1`, in bytes.
 const BODY_LIMIT: usize = 1 << 20;
 
@@ -123,17 +125,60 @@ impl Nonces {
 /// Checks proofs.
 #[derive(Clone, Debug)]
 pub struct Verifier {
-    key: Option<Key>,
+    key: Arc<Mutex<Option<Known>>>,
     nonces: Arc<Mutex<Nonces>>,
 }
 
+/// The key, and where a newer one would be.
+#[derive(Debug)]
+struct Known {
+    key: Key,
+    file: Option<PathBuf>,
+    /// When the file was last looked at because a proof did not fit.
+    looked_ms: u64,
+}
+
 impl Verifier {
-    /// Without a key every call is refused.
+    /// Without a key every call is refused. `file` is read again when a proof does not fit the
+    /// key, once a second at most: the operator's Secret may have been made anew, and a mounted
+    /// one changes with it.
     #[must_use]
-    pub fn new(key: Option<Key>) -> Verifier {
-        Verifier {
+    pub fn new(key: Option<Key>, file: Option<PathBuf>) -> Verifier {
+        let known = key.map(|key| Known {
             key,
+            file,
+            looked_ms: 0,
+        });
+        Verifier {
+            key: Arc::new(Mutex::new(known)),
             nonces: Arc::default(),
+        }
+    }
+
+    fn key(&self) -> Option<Key> {
+        let known = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().map(|known| known.key.clone())
+    }
+
+    /// Another key than the known one, if the file holds one by now.
+    fn newer(&self, now_ms: u64) -> Option<Key> {
+        let mut known = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.as_mut()?;
+        if now_ms < known.looked_ms + LOOK_MS {
+            return None;
+        }
+        known.looked_ms = now_ms;
+        match Key::read(known.file.as_deref()?) {
+            Ok(key) if key.0 != known.key.0 => {
+                tracing::info!("the operator's secret has changed");
+                known.key = key.clone();
+                Some(key)
+            }
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!("{error}; the key that it held before stays in force");
+                None
+            }
         }
     }
 
@@ -144,7 +189,7 @@ impl Verifier {
         headers: &http::HeaderMap,
         body: &[u8],
     ) -> Result<(), &'static str> {
-        let key = self.key.as_ref().ok_or(
+        let key = self.key().ok_or(
             "this server knows no operator: start it with --operator-secret-file to be operated",
         )?;
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -152,9 +197,13 @@ impl Verifier {
             return Err("the call carries no proof of the operator's key");
         };
         let proof = unhex(proof).ok_or("the proof is not hexadecimal")?;
-        key.mac(path, time, nonce, body)
-            .verify_slice(&proof)
-            .map_err(|_| "the proof was not made with this cluster's operator key")?;
+        let fits = |key: &Key| {
+            let mac = key.mac(path, time, nonce, body);
+            mac.verify_slice(&proof).is_ok()
+        };
+        if !fits(&key) && !self.newer(now_ms).is_some_and(|key| fits(&key)) {
+            return Err("the proof was not made with this cluster's operator key");
+        }
         let sent: u64 = time.parse().map_err(|_| "the proof's time is no number")?;
         if sent.abs_diff(now_ms) > FRESH_MS {
             return Err("the proof is older than 60 s: compare the clocks of operator and member");
@@ -309,7 +358,7 @@ mod tests {
     #[test]
     fn a_fresh_proof_passes_once() {
         let key = Key::new(b"0123456789abcdef\n");
-        let verifier = Verifier::new(Some(key.clone()));
+        let verifier = Verifier::new(Some(key.clone()), None);
         let headers = headers(&key, 1_000_000, "a", b"body");
         assert_eq!(verifier.check(1_000_500, PATH, &headers, b"body"), Ok(()));
         let again = verifier.check(1_000_600, PATH, &headers, b"body");
@@ -321,7 +370,7 @@ mod tests {
     #[test]
     fn other_bytes_other_method_other_key_and_old_time_are_refused() {
         let key = Key::new(b"0123456789abcdef");
-        let verifier = Verifier::new(Some(key.clone()));
+        let verifier = Verifier::new(Some(key.clone()), None);
         let good = headers(&key, 1_000_000, "a", b"body");
         let check = |now, path, headers: &http::HeaderMap, body: &[u8]| {
             verifier.check(now, path, headers, body).is_err()
@@ -345,7 +394,31 @@ mod tests {
     fn a_server_without_a_key_refuses_everything() {
         let key = Key::new(b"0123456789abcdef");
         let headers = headers(&key, 5, "a", b"");
-        let verifier = Verifier::new(None);
+        let verifier = Verifier::new(None, None);
         assert!(verifier.check(5, PATH, &headers, b"").is_err());
+    }
+
+    #[test]
+    fn a_secret_made_anew_is_taken_over_and_the_old_key_ends() {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("key");
+        std::fs::write(&file, "0123456789abcdef").expect("written");
+        let old = Key::read(&file).expect("a key");
+        let verifier = Verifier::new(Some(old.clone()), Some(file.clone()));
+        let new = Key::new(b"fedcba9876543210");
+        let check = |key: &Key, now: u64| {
+            let headers = headers(key, now, &now.to_string(), b"");
+            verifier.check(now, PATH, &headers, b"").is_ok()
+        };
+        assert!(check(&old, 10_000));
+        assert!(!check(&new, 10_001), "the file does not hold it yet");
+        std::fs::write(&file, "fedcba9876543210\n").expect("written");
+        assert!(!check(&new, 10_500), "looked at once a second");
+        assert!(check(&new, 11_001));
+        assert!(!check(&old, 12_002), "the old key is of no use any more");
+        // A file that cannot be used changes nothing.
+        std::fs::write(&file, "short").expect("written");
+        assert!(!check(&old, 13_003));
+        assert!(check(&new, 13_004));
     }
 }

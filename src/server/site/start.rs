@@ -88,7 +88,10 @@ pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
     site.shared
         .become_phase(public_phase(identity.phase()), who(&identity));
     let _context = runtime.enter();
-    let router = service::router(Arc::clone(&site), Verifier::new(key));
+    let router = service::router(
+        Arc::clone(&site),
+        Verifier::new(key, config.operated.secret_file.clone()),
+    );
     for (url, listener) in listeners {
         let listener = TcpListener::from_std(listener).map_err(Stop::listen)?;
         tracing::info!(%url, disk = %site.disk_uuid, "serving peers");
