@@ -38,13 +38,11 @@ impl Drop for Local {
 impl Local {
     fn start(folder: &Path) -> Self {
         let directory = folder.join("cluster");
-        let base = 20_000 + std::process::id() % 10_000;
         let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .arg("local")
             .arg(folder.join("test.yaml"))
             .arg("--dir")
             .arg(&directory)
-            .arg(format!("--base-port={base}"))
             .stdout(Stdio::piped())
             .spawn()
             .expect("the built program starts");

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::operator::local::demo::{Ending, Story, tell};
+use crate::operator::local::home::any_port;
 
 /// Tells the life of a cluster on this machine, in less than a minute: it grows by learners, is
 /// written to without pause, loses a member with its disk and heals, and has every member
@@ -22,9 +23,10 @@ struct Arguments {
     #[arg(long)]
     dir: Option<PathBuf>,
 
-    /// Where the search for free ports on 127.0.0.1 begins.
-    #[arg(long, default_value_t = 23790, value_parser = clap::value_parser!(u16).range(1024..=60000))]
-    base_port: u16,
+    /// Where the search for free ports on 127.0.0.1 begins; by default each process begins
+    /// elsewhere.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=60000))]
+    base_port: Option<u16>,
 }
 
 /// Runs the subcommand.
@@ -39,7 +41,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
     let directory = arguments.dir.unwrap_or(temporary);
     let story = Story {
         directory: directory.clone(),
-        base_port: arguments.base_port,
+        base_port: arguments.base_port.unwrap_or_else(any_port),
         keep,
     };
     let mut ending = Ending::Bad;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::operator::local::home::any_port;
 use crate::operator::local::run::{self, Options};
 
 /// Runs a cluster as processes of this machine, from the same resource and by the same plan as on
@@ -21,9 +22,10 @@ struct Arguments {
     #[arg(long)]
     dir: Option<PathBuf>,
 
-    /// Where the search for free ports on 127.0.0.1 begins; a member keeps its ports.
-    #[arg(long, default_value_t = 23790, value_parser = clap::value_parser!(u16).range(1024..=60000))]
-    base_port: u16,
+    /// Where the search for free ports on 127.0.0.1 begins; by default each process begins
+    /// elsewhere. A member keeps its ports.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1024..=60000))]
+    base_port: Option<u16>,
 }
 
 /// Runs the subcommand.
@@ -45,7 +47,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
     let options = Options {
         file: arguments.file,
         directory,
-        base_port: arguments.base_port,
+        base_port: arguments.base_port.unwrap_or_else(any_port),
     };
     super::block_on_main("quorate local", run::run(&options))
 }
