@@ -174,10 +174,11 @@ impl Pass {
         let Some(step) = plan.first() else {
             return Need::End(Ended::Failed);
         };
-        let leads = |(name, description): (&String, &crate::plan::Description)| {
-            description.leads.then(|| name.clone())
-        };
-        let leader = seen.observed.descriptions.iter().find_map(leads);
+        // One that was deposed a moment ago may still say that it leads: the highest term does.
+        let leaders = seen.observed.descriptions.iter();
+        let leaders = leaders.filter(|(_, description)| description.leads);
+        let leader = leaders.max_by_key(|(_, description)| description.term);
+        let leader = leader.map(|(name, _)| name.clone());
         let act = Act {
             action: step.action.clone(),
             leader,

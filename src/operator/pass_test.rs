@@ -98,6 +98,32 @@ fn a_step_is_planned_again_on_a_live_look_and_then_executed() {
 }
 
 #[test]
+fn calls_go_to_the_leader_of_the_highest_term() {
+    let looked = || {
+        let mut seen = seen_at(1);
+        for (name, term, leads) in [
+            ("demo-1", 4, true),
+            ("demo-2", 6, true),
+            ("demo-3", 7, false),
+        ] {
+            let said = crate::plan::Description {
+                term,
+                leads,
+                ..Default::default()
+            };
+            seen.observed.descriptions.insert(name.into(), said);
+        }
+        Answer::Seen(Ok(Some(Box::new(seen))))
+    };
+    let (mut pass, _) = Pass::begin(LATCH);
+    pass.answer(looked());
+    let Need::Act(act) = pass.answer(looked()) else {
+        panic!("it acts")
+    };
+    assert_eq!(act.leader.as_deref(), Some("demo-2"));
+}
+
+#[test]
 fn what_the_live_look_shows_as_done_is_not_done_again() {
     let (mut pass, _) = Pass::begin(LATCH);
     pass.answer(seen());

@@ -67,6 +67,8 @@ pub(crate) struct World {
     pub(crate) now_ms: u64,
     pub(crate) cluster: ValidatedCluster,
     status: EtcdClusterStatus,
+    /// Times at which the status was written.
+    pub(crate) writes: Vec<u64>,
     epoch: u64,
     latch: Option<Latch>,
     service: Option<String>,
@@ -82,6 +84,8 @@ pub(crate) struct World {
     pub(crate) behind: usize,
     past: Vec<Seen>,
     pub(crate) bootstraps: u32,
+    /// How long a learner takes to catch up.
+    pub(crate) catch_up_ms: u64,
     /// Words of every act that changed something.
     pub(crate) acts: Vec<String>,
 }
@@ -106,6 +110,7 @@ impl World {
             now_ms: seen.observed.now_ms,
             cluster,
             status: EtcdClusterStatus::default(),
+            writes: Vec::new(),
             epoch: 1,
             latch: None,
             service: None,
@@ -119,6 +124,7 @@ impl World {
             behind: 0,
             past: vec![],
             bootstraps: 0,
+            catch_up_ms: 2000,
             acts: vec![],
         }
     }
@@ -273,6 +279,7 @@ impl World {
             .filter_map(|name| Some((name.clone(), self.describe(name)?)))
             .collect();
         seen.status = self.status.clone();
+        seen.status_age_ms = self.writes.last().map(|at| self.now_ms - at);
         seen
     }
 
@@ -371,19 +378,21 @@ impl World {
     }
 
     fn member_view(&self, id: u64, member: &Member, raft: &Cluster) -> MemberView {
-        let caught_up = self.lives(id, member) && self.now_ms >= member.since_ms + 2000;
+        let caught_up = self.lives(id, member) && self.now_ms >= member.since_ms + self.catch_up_ms;
+        // It gains on the leader all the time.
+        let lag = (member.since_ms + self.catch_up_ms).saturating_sub(self.now_ms) / 1000;
         MemberView {
             id,
             name: member.name.clone(),
             learner: member.learner,
             disk_uuid: member.disk.clone(),
-            match_index: if caught_up { 100 } else { 50 },
+            match_index: 100_u64.saturating_sub(lag),
             last_contact_ms: raft.contact_ms.get(&id).map(|at| self.now_ms - at),
             promotable: member.learner && caught_up,
             not_promotable: if caught_up {
                 String::new()
             } else {
-                "it lacks entries".into()
+                format!("its log is {lag} entries behind")
             },
         }
     }
@@ -423,6 +432,7 @@ impl World {
                 Need::Report(report) => {
                     if let Some(status) = report.status {
                         self.status = status;
+                        self.writes.push(self.now_ms);
                     }
                     Answer::Reported(Ok(()))
                 }

@@ -231,6 +231,7 @@ fn a_new_member_has_a_new_name() {
 fn at_rest_nothing_is_done_and_nothing_is_written() {
     let (mut world, _) = live(3, LIVES[1].2, None);
     let (acts, status) = (world.acts.len(), world.status.clone());
+    world.writes.clear();
     for _ in 0..50 {
         world.tick();
         let (ended, acted) = world.pass(None);
@@ -238,6 +239,38 @@ fn at_rest_nothing_is_done_and_nothing_is_written() {
         assert_eq!(world.status, status);
     }
     assert_eq!(world.acts.len(), acts);
+    assert_eq!(world.writes, [] as [u64; 0]);
+}
+
+#[test]
+fn a_learners_lag_is_written_every_five_seconds_at_most() {
+    let mut world = World::new(1);
+    world.settle(None);
+    world.catch_up_ms = 60_000;
+    world.cluster.spec.replicas = 2;
+    world.cluster.generation += 1;
+    let learns = |world: &World| {
+        let mut members = world.raft.iter().flat_map(|raft| raft.members.values());
+        members.any(|member| member.learner)
+    };
+    while !learns(&world) {
+        world.tick();
+        world.pass(None);
+    }
+    // That there is one, and that the leader hears from it, is news.
+    for _ in 0..5 {
+        world.tick();
+        world.pass(None);
+    }
+    world.writes.clear();
+    for _ in 0..50 {
+        world.tick();
+        world.pass(None);
+    }
+    assert!(learns(&world), "it still catches up");
+    let gaps: Vec<u64> = world.writes.windows(2).map(|w| w[1] - w[0]).collect();
+    assert!(gaps.len() > 5, "the lag is told: {gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap >= 5000), "{gaps:?}");
 }
 
 #[test]
