@@ -38,6 +38,10 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const STREAM_WINDOW: u32 = 1 << 20;
 /// Bytes a connection may be ahead of its reader.
 const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Connections that may wait to be accepted. The standard library asks for 128: of a thousand
+/// clients that connect at once the rest would be silently dropped by the kernel and try again
+/// after one second, then after three.
+const BACKLOG: i32 = 4096;
 /// How long to wait after a failed accept: the usual cause, no free descriptors, passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -131,6 +135,7 @@ pub fn listen(url: &Endpoint) -> io::Result<StdListener> {
     let mut addresses: Vec<SocketAddr> = (host, url.port).to_socket_addrs()?.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     let listener = StdListener::bind(&addresses[..addresses.len().min(1)])?;
+    socket2::SockRef::from(&listener).listen(BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

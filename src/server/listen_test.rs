@@ -62,6 +62,21 @@ fn a_taken_port_is_named() {
     );
 }
 
+/// A burst of clients waits to be accepted; none is dropped, to try again a second later.
+#[test]
+fn a_burst_of_connections_fits_into_the_backlog() {
+    let bound = loopback();
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+    let most = most.ok().and_then(|text| text.trim().parse().ok());
+    let burst = most.unwrap_or(128_usize).min(600);
+    // Nobody accepts: all of them stand in the backlog.
+    let patience = Duration::from_millis(900);
+    let waiting: io::Result<Vec<TcpStream>> = (0..burst)
+        .map(|_| TcpStream::connect_timeout(&bound.address, patience))
+        .collect();
+    assert_eq!(waiting.expect("each is let in at once").len(), burst);
+}
+
 #[test]
 fn connections_are_answered_counted_and_drained() {
     let metrics = Arc::new(ClientMetrics::new(false));
