@@ -57,3 +57,12 @@ topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitione
 
 e2e: ## on a real Kubernetes, as root on Linux, with Go; SCENARIO=name runs one, E2E_EXISTING=1 uses KUBECONFIG
 	tests/e2e/run.sh $(SCENARIO)
+
+ROUNDS ?= 5
+KEYS ?= 1000000
+bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEYS; needs Go and a quiet machine
+	tests/peers/build.sh
+	tests/peers/benchmark/build.sh
+	cargo build --locked --release --bin quorate
+	target/release/quorate bench versus --etcd target/peers/bin/etcd --benchmark target/peers/bin/benchmark \
+	  --rounds $(ROUNDS) --keys $(KEYS) --dir target/bench/data --json target/bench/latest.json

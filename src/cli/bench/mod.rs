@@ -8,6 +8,7 @@ mod load;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod versus;
 mod watch;
 mod work;
 
@@ -45,6 +46,8 @@ enum What {
     Fill(Filling),
     /// Watches one key with many watchers, and measures from each put to each event.
     Watch(Watching),
+    /// This build against real etcd: three members each on this machine, in turn.
+    Versus(versus::Arguments),
 }
 
 /// Whom to ask, how much, how long.
@@ -227,6 +230,7 @@ fn carry_out(what: What) -> Result<bool, Error> {
             };
             (watch.common, fan_out.run()?)
         }
+        What::Versus(arguments) => return versus::run(&arguments),
     };
     show(&common, &summary)?;
     Ok(summary.failed() == 0)
@@ -318,7 +322,10 @@ enum Error {
     /// The result cannot be written.
     #[error("cannot write the result: {0}")]
     Json(String),
-    /// The system gives no thread or runtime.
-    #[error("cannot start: {0}")]
-    Start(#[from] std::io::Error),
+    /// A cluster under measurement does not do what it should.
+    #[error("{0}")]
+    Cluster(String),
+    /// The system gives no thread, runtime, process or file.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
 }

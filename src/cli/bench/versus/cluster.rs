@@ -1,0 +1,284 @@
+//! Three members of one side on loopback, as processes of this machine, with data on real disk.
+//! Both sides get the same flags. Ends every process that it has started.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tonic::transport::{Channel, Endpoint};
+
+use super::super::Error;
+use super::figures::Side;
+use crate::wire::etcd::kv_client::KvClient;
+use crate::wire::etcd::maintenance_client::MaintenanceClient;
+use crate::wire::etcd::{RangeRequest, StatusRequest};
+
+/// How many members.
+pub(super) const MEMBERS: usize = 3;
+/// Time for anything that a cluster does between measurements.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(2);
+/// The kernel counts a process's time in hundredths of a second.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// A running cluster.
+pub(super) struct Cluster {
+    side: Side,
+    program: PathBuf,
+    folder: PathBuf,
+    members: Vec<Option<Child>>,
+    runtime: Runtime,
+}
+
+impl Cluster {
+    /// Starts the members with empty disks below `folder` and waits until each serves.
+    pub(super) fn start(side: Side, program: &Path, folder: &Path) -> Result<Cluster, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let folder = folder.join(match side {
+            Side::Ours => "ours",
+            Side::Etcd => "etcd",
+        });
+        fs::create_dir_all(&folder)?;
+        let mut cluster = Cluster {
+            side,
+            program: program.to_owned(),
+            folder,
+            members: Vec::new(),
+            runtime,
+        };
+        for member in 0..MEMBERS {
+            let child = cluster.spawn(member)?;
+            cluster.members.push(Some(child));
+        }
+        for member in 0..MEMBERS {
+            cluster.serves(member)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The client endpoints.
+    pub(super) fn endpoints(&self) -> Vec<String> {
+        (0..MEMBERS).map(|member| self.client(member)).collect()
+    }
+
+    /// An address of loopback a member, apart from those of other runs on this machine.
+    fn host(&self, member: usize) -> String {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let side = match self.side {
+            Side::Ours => 100,
+            Side::Etcd => 200,
+        };
+        format!("127.{}.{low}.{}", high | 128, side + member)
+    }
+
+    fn client(&self, member: usize) -> String {
+        format!("http://{}:2379", self.host(member))
+    }
+
+    fn peer(&self, member: usize) -> String {
+        format!("http://{}:2380", self.host(member))
+    }
+
+    fn log(&self, member: usize) -> PathBuf {
+        self.folder.join(format!("{member}.log"))
+    }
+
+    fn spawn(&self, member: usize) -> Result<Child, Error> {
+        let log = || {
+            let mut options = File::options();
+            options.create(true).append(true).open(self.log(member))
+        };
+        let initial: Vec<String> = (0..MEMBERS)
+            .map(|member| format!("m{member}={}", self.peer(member)))
+            .collect();
+        let mut command = Command::new(&self.program);
+        if self.side == Side::Ours {
+            command.arg("server");
+        }
+        command
+            .arg(format!("--name=m{member}"))
+            .arg(format!(
+                "--data-dir={}",
+                self.folder.join(format!("m{member}")).display()
+            ))
+            .arg(format!("--listen-client-urls={}", self.client(member)))
+            .arg(format!("--advertise-client-urls={}", self.client(member)))
+            .arg(format!("--listen-peer-urls={}", self.peer(member)))
+            .arg(format!(
+                "--initial-advertise-peer-urls={}",
+                self.peer(member)
+            ))
+            .arg(format!("--initial-cluster={}", initial.join(",")))
+            .arg("--initial-cluster-token=bench")
+            .arg("--quota-backend-bytes=6442450944")
+            .arg("--log-level=warn")
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(log()?)
+            .stderr(log()?);
+        command.spawn().map_err(|error| {
+            Error::Cluster(format!("cannot start {}: {error}", self.program.display()))
+        })
+    }
+
+    fn channel(&self, member: usize) -> Result<Channel, Error> {
+        let endpoint = Endpoint::from_shared(self.client(member));
+        let endpoint = endpoint.map_err(|error| Error::Cluster(error.to_string()))?;
+        Ok(endpoint.timeout(Duration::from_secs(5)).connect_lazy())
+    }
+
+    /// Waits until a member answers a linearizable read; gives the time that it took.
+    fn serves(&mut self, member: usize) -> Result<Duration, Error> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            // A connection of its own each time: none waits for a back-off.
+            let answered = self.runtime.block_on(async {
+                let request = RangeRequest {
+                    key: bytes::Bytes::from_static(b"none"),
+                    ..RangeRequest::default()
+                };
+                let channel = self.channel(member)?;
+                Ok::<_, Error>(KvClient::new(channel).range(request).await.is_ok())
+            })?;
+            if answered {
+                return Ok(begun.elapsed());
+            }
+            self.alive(member)?;
+            self.runtime.block_on(tokio::time::sleep(LOOK));
+        }
+        Err(self.complaint(member, "does not serve"))
+    }
+
+    fn alive(&mut self, member: usize) -> Result<(), Error> {
+        let child = self.members[member].as_mut();
+        match child.map(Child::try_wait).transpose()?.flatten() {
+            Some(status) => Err(self.complaint(member, &format!("ended with {status}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn complaint(&self, member: usize, what: &str) -> Error {
+        let log = fs::read_to_string(self.log(member)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().rev().take(8).collect();
+        let lines: Vec<&str> = lines.into_iter().rev().collect();
+        Error::Cluster(format!(
+            "member {member} of {:?} {what}:\n{}",
+            self.side,
+            lines.join("\n")
+        ))
+    }
+
+    /// Seconds of CPU that all members have used since they started.
+    pub(super) fn cpu(&self) -> Result<f64, Error> {
+        let mut ticks = 0;
+        for child in self.members.iter().flatten() {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
+            ticks += cpu_ticks(&stat)
+                .ok_or_else(|| Error::Cluster(format!("/proc/PID/stat reads {stat:?}")))?;
+        }
+        Ok(ticks as f64 / TICKS_A_SECOND)
+    }
+
+    /// MiB that an average member holds: all of it, and what is not backed by a file.
+    pub(super) fn memory(&self) -> Result<(f64, f64), Error> {
+        let (mut all, mut anonymous) = (0, 0);
+        for child in self.members.iter().flatten() {
+            let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+            let field = |name| {
+                kibibytes(&status, name)
+                    .ok_or_else(|| Error::Cluster(format!("/proc/PID/status has no {name}")))
+            };
+            all += field("VmRSS:")?;
+            anonymous += field("RssAnon:")?;
+        }
+        let mean = |sum: u64| sum as f64 / 1024.0 / MEMBERS as f64;
+        Ok((mean(all), mean(anonymous)))
+    }
+
+    /// Stops a follower as an init system would, starts it, and gives the seconds from its start
+    /// to its first linearizable answer.
+    pub(super) fn restart(&mut self) -> Result<f64, Error> {
+        let member = self.follower()?;
+        let Some(mut child) = self.members[member].take() else {
+            return Err(Error::Cluster(format!("member {member} does not run")));
+        };
+        let asked = Command::new("kill")
+            .args(["-TERM", &child.id().to_string()])
+            .status()?;
+        let begun = Instant::now();
+        while child.try_wait()?.is_none() {
+            if !asked.success() || begun.elapsed() > PATIENCE {
+                self.members[member] = Some(child);
+                return Err(self.complaint(member, "does not stop"));
+            }
+            self.runtime.block_on(tokio::time::sleep(LOOK));
+        }
+        let begun = Instant::now();
+        self.members[member] = Some(self.spawn(member)?);
+        self.serves(member)?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// Some member that does not lead.
+    fn follower(&self) -> Result<usize, Error> {
+        for member in 0..MEMBERS {
+            let status = self.runtime.block_on(async {
+                let mut client = MaintenanceClient::new(self.channel(member)?);
+                let answer = client.status(StatusRequest {}).await;
+                answer.map_err(|status| Error::Cluster(status.to_string()))
+            })?;
+            let status = status.into_inner();
+            let own = status.header.map_or(0, |header| header.member_id);
+            if status.leader != 0 && status.leader != own {
+                return Ok(member);
+            }
+        }
+        Err(Error::Cluster("every member says that it leads".to_owned()))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.members.iter_mut().flatten() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// User and system time in `/proc/PID/stat`; the name in it may hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(field(11)? + field(12)?)
+}
+
+fn kibibytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_found_behind_any_name() {
+        let stat = "12 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 31 0 0 20 0";
+        assert_eq!(cpu_ticks(stat), Some(281));
+        assert_eq!(cpu_ticks("12 (short) S 1"), None);
+    }
+
+    #[test]
+    fn memory_is_found_by_name() {
+        let status = "Name:\tx\nVmRSS:\t  2048 kB\nRssAnon:\t 1024 kB\n";
+        assert_eq!(kibibytes(status, "RssAnon:"), Some(1024));
+        assert_eq!(kibibytes(status, "VmSwap:"), None);
+    }
+}
