@@ -53,7 +53,7 @@ Summary:
 
 Latency distribution:
   10% in 0.0015 secs.
-  99% in 0.0102 secs.
+  99% in 0.0100 secs.
   99.9% in 0.0124 secs.
 ";
 
@@ -61,7 +61,7 @@ Latency distribution:
     fn rate_and_percentile_are_read() {
         let want = Report {
             per_second: 7003.7165,
-            p99_ms: 10.2,
+            p99_ms: 10.0,
             failed: 0,
         };
         assert_eq!(read(OUTPUT), Ok(want));
