@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, failed, refused};
 use super::caller::permitted;
-use super::convert;
+use super::{convert, long};
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
 use crate::store::{self, Operation};
@@ -28,7 +28,8 @@ impl Kv for Services {
         request: Request<etcd::RangeRequest>,
     ) -> Result<Response<etcd::RangeResponse>, Status> {
         let learner = learner(request.get_ref().serializable);
-        self.unary(Method::Range, learner, request, |request| async move {
+        let pieces = long::may_be_sent_in_pieces(&request);
+        let answered = self.unary(Method::Range, learner, request, |request| async move {
             let serializable = request.serializable;
             let range = convert::range(request);
             store::check_range(&range).map_err(|error| refused(&error))?;
@@ -38,12 +39,9 @@ impl Kv for Services {
             permitted(auth.require_read(actor.as_ref(), &range.key, &range.range_end))?;
             let response = read(state, range).await?;
             let header = self.header(response.revision);
-            Ok(etcd::RangeResponse {
-                header,
-                ..convert::range_response(response)
-            })
-        })
-        .await
+            Ok(long::convert(header, response).await)
+        });
+        long::answer(pieces, answered.await?)
     }
 
     type RangeStreamStream =

@@ -11,6 +11,7 @@ mod convert;
 mod health;
 mod kv;
 mod lease;
+mod long;
 mod maintenance;
 mod refused;
 mod snapshot;
@@ -47,4 +48,6 @@ pub(crate) fn router(services: &Services) -> axum::Router {
         .into_axum_router()
         .fallback(refused::answer)
         .layer(tower::util::MapResponseLayer::new(refused::too_large))
+        .layer(tower::util::MapResponseLayer::new(long::send))
+        .layer(tower::util::MapRequestLayer::new(long::mark))
 }
