@@ -30,6 +30,12 @@ const NO_WATCHER: i64 = -1;
 /// Revisions that a stream may skip and still be shown in one go; beyond, its watchers catch up
 /// in slices.
 const MAX_LEAP: i64 = 1000;
+/// Bytes of keys and values that one watcher is shown in one go; beyond, it catches up in slices.
+const MAX_SHOWN: usize = 2 << 20;
+/// Events that may be queued in one go for all watchers of a stream, or a few for each of them:
+/// after a pause of its client, a stream of a thousand watchers would else hold a million.
+const MAX_QUEUED: usize = 10_000;
+const MAX_QUEUED_EACH: usize = 4;
 
 #[tonic::async_trait]
 impl Watch for Services {
@@ -163,10 +169,12 @@ impl Conversation {
             ready,
             ..
         } = self;
+        let mut room = MAX_QUEUED.max(MAX_QUEUED_EACH * known.len());
         watchers.advance(&state.view, &mut |id, events| {
-            if leap > MAX_LEAP {
+            if leap > MAX_LEAP || events.len() > room || shown_bytes(events) > MAX_SHOWN {
                 return false;
             }
+            room -= events.len();
             let id = id.cast_signed();
             let events = events.iter().cloned().collect();
             show(services, known.get_mut(&id), ready, id, revision, events);
@@ -363,6 +371,13 @@ impl Conversation {
             ..Default::default()
         }
     }
+}
+
+/// Bytes of keys and values in events.
+fn shown_bytes(events: &[Event]) -> usize {
+    let size = |kv: &crate::store::KeyValue| kv.key.len() + kv.value.len();
+    let one = |event: &Event| size(&event.kv) + event.prev_kv.as_ref().map_or(0, size);
+    events.iter().map(one).sum()
 }
 
 /// Queues events for one watcher.
