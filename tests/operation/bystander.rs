@@ -1,0 +1,62 @@
+//! A well-behaved client that writes and reads all the time, beside whatever a test does to the
+//! server, and remembers how long it had to wait at most.
+
+use std::time::{Duration, Instant};
+
+use quorate::wire::etcd::RangeRequest;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::fixture::{Server, put};
+
+/// Bystanders, each on a connection of its own: connections are dealt to the server's threads
+/// in turn, so some of them share a thread with the client that misbehaves.
+const HOW_MANY: usize = 4;
+
+/// The running bystanders.
+pub(crate) struct Bystanders {
+    stop: watch::Sender<bool>,
+    running: Vec<JoinHandle<(u64, Duration)>>,
+}
+
+impl Bystanders {
+    pub(crate) async fn start(server: &Server) -> Bystanders {
+        let (stop, stopped) = watch::channel(false);
+        let mut running = Vec::new();
+        for number in 0..HOW_MANY {
+            let mut kv = server.kv().await;
+            let stopped = stopped.clone();
+            running.push(tokio::spawn(async move {
+                let (mut asked, mut longest) = (0, Duration::ZERO);
+                let key = format!("bystander/{number}");
+                while !*stopped.borrow() {
+                    let begun = Instant::now();
+                    kv.put(put(key.clone(), vec![1; 64])).await.expect("put");
+                    let request = RangeRequest {
+                        key: key.clone().into(),
+                        ..RangeRequest::default()
+                    };
+                    let answer = kv.range(request).await.expect("read").into_inner();
+                    assert_eq!(answer.kvs.len(), 1);
+                    longest = longest.max(begun.elapsed());
+                    asked += 1;
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                (asked, longest)
+            }));
+        }
+        Bystanders { stop, running }
+    }
+
+    /// Ends them: how many rounds they made, and the longest of them.
+    pub(crate) async fn stop(self) -> (u64, Duration) {
+        self.stop.send(true).expect("they listen");
+        let (mut asked, mut longest) = (0, Duration::ZERO);
+        for running in self.running {
+            let (more, long) = running.await.expect("no failed request");
+            asked += more;
+            longest = longest.max(long);
+        }
+        (asked, longest)
+    }
+}
