@@ -55,6 +55,13 @@ ready() { eventually "${3:-180}" "$1 has $2 ready voters" is_ready "$1" "$2"; }
 members() { status "$1" 'members[*].name' | tr ' ' '\n' | sort; }
 leader() { status "$1" leader; }
 
+# The test cluster's classes, or on an existing one E2E_STORAGE_CLASS, else its default.
+storage_class() {
+  local class=$1
+  [ -z "${E2E_EXISTING:-}" ] || class=${E2E_STORAGE_CLASS:-}
+  [ -z "$class" ] || printf ', storageClassName: %s' "$class"
+}
+
 apply_cluster() { # apply_cluster NAME REPLICAS [CLASS]
   kubectl -n "$ns" apply -f - >/dev/null <<EOF
 apiVersion: quorate.dev/v1alpha1
@@ -63,7 +70,7 @@ metadata: {name: $1}
 spec:
   replicas: $2
   image: $quorate_image
-  storage: {size: 1Gi, storageClassName: ${3:-shared}}
+  storage: {size: 1Gi$(storage_class "${3:-shared}")}
   healing: {unhealthySeconds: 20, learnerDeadlineSeconds: 60}
 EOF
 }
@@ -112,8 +119,13 @@ witness_stop() { # witness_stop CLUSTER NAME: tells it to stop; fails unless eve
 }
 
 operator_pod() { kubectl -n quorate-system get pods -l app.kubernetes.io/name=quorate,app.kubernetes.io/component=operator -o jsonpath='{.items[0].metadata.name}'; }
-operator_kill() { # the operator dies without warning; its Deployment starts another
-  kubectl -n quorate-system delete pod -l app.kubernetes.io/component=operator --grace-period=0 --force >/dev/null 2>&1
+operator_kill() { # every operator dies without warning, its Lease not given up; the Deployment starts others
+  local pod
+  for pod in $(kubectl -n quorate-system get pods -l app.kubernetes.io/name=quorate,app.kubernetes.io/component=operator -o jsonpath='{.items[*].metadata.name}'); do
+    # on a cluster that is not ours SIGKILL is out of reach, and the pod gets a SIGTERM
+    [ -n "${E2E_EXISTING:-}" ] || tests/kubernetes/cluster.sh kill-pod quorate-system "$pod"
+    kubectl -n quorate-system delete pod "$pod" --grace-period=0 --force >/dev/null 2>&1
+  done
   say "the operator was killed"
 }
 
@@ -129,3 +141,40 @@ drop_cluster() { # drop_cluster NAME: the resource and, through ownership, every
 gone() { [ -z "$(kubectl -n "$ns" get sts,pods,svc,pdb,secrets -l "app.kubernetes.io/instance=$1" -o name)" ]; }
 has_members() { [ "$(members "$1" | grep -c .)" -ge "$2" ]; }
 pod_uid() { kubectl -n "$ns" get pod "$1" -o jsonpath='{.metadata.uid}'; }
+
+# The API server's own word on its store: no consistent list fell back from the cache, no comparison of
+# cache and store found a difference (an error is none: the cache's revision was compacted meanwhile).
+store_verdict() {
+  local bad
+  bad=$(kubectl get --raw /metrics | grep -E '^apiserver_watch_cache_consistent_read_total\{.*(fallback="true"|success="false")|^apiserver_storage_consistency_checks_total.*status="failure"' || true)
+  [ -z "$bad" ] || die "the API server says of its store: $bad"
+}
+
+# What the API server measured of its store, all resources together.
+store_figures() {
+  kubectl get --raw /metrics | awk '
+    function quantile(op, q,   i) {
+      for (i = 1; i <= limits; i++) if (bucket[op, limit[i]] >= q * count[op]) return "<= " limit[i]
+      return "-"
+    }
+    function label(name,   text) { text = $0; sub(".*" name "=\"", "", text); sub("\".*", "", text); return text }
+    /^etcd_request_duration_seconds_bucket/ { le = label("le"); if (!(le in known)) { known[le]; limit[++limits] = le } bucket[label("operation"), le] += $NF }
+    /^etcd_request_duration_seconds_sum/ { sum[label("operation")] += $NF }
+    /^etcd_request_duration_seconds_count/ { count[label("operation")] += $NF }
+    /^etcd_request_errors_total/ { errors[label("operation")] += $NF }
+    /^etcd_bookmark_counts/ { bookmarks += $NF }
+    /^apiserver_storage_events_received_total/ { events += $NF }
+    /^apiserver_watch_cache_read_wait_seconds_sum/ { waited += $NF }
+    /^apiserver_watch_cache_read_wait_seconds_count/ { waits += $NF }
+    /^apiserver_watch_cache_consistent_read_total/ { consistent[label("fallback")] += $NF }
+    /^apiserver_storage_consistency_checks_total/ { checks[label("status")] += $NF }
+    /^apiserver_storage_size_bytes/ { size = $NF }
+    END {
+      printf "%-14s %9s %9s %12s %12s %9s\n", "operation", "requests", "mean ms", "p50 s", "p99 s", "errors"
+      sorted = "sort"
+      for (op in count) if (count[op]) printf "%-14s %9d %9.2f %12s %12s %9d\n", op, count[op], 1000 * sum[op] / count[op], quantile(op, 0.5), quantile(op, 0.99), errors[op] | sorted
+      close(sorted)
+      printf "events %d, progress notifications %d, size %.1f MB\n", events, bookmarks, size / 1e6
+      printf "consistent lists from cache %d, fallen back %d, mean wait %.2f ms; comparisons of cache and store: %d equal, %d different, %d compacted meanwhile\n", consistent["false"], consistent["true"], waits ? 1000 * waited / waits : 0, checks["success"], checks["failure"], checks["error"]
+    }'
+}

@@ -5,10 +5,16 @@
 #   tests/e2e/run.sh NAME...     these
 #
 # Brings up the test cluster of tests/kubernetes, installs the operator by the Helm chart for the
-# first scenarios and by deploy/install.yaml for the rest, and leaves nothing behind. With
-# E2E_EXISTING=1 it uses the cluster of $KUBECONFIG, where the image $E2E_IMAGE and an etcdctl image
-# $E2E_ETCDCTL_IMAGE can be pulled; with E2E_KEEP=1 it leaves the test cluster up; with
-# E2E_NO_BUILD=1 it takes image and binaries as they are.
+# first scenarios and by deploy/install.yaml for the rest, and leaves nothing behind.
+#
+#   E2E_NO_BUILD=1   takes image and binaries as they are
+#   E2E_KEEP=1       leaves the test cluster up
+#   E2E_STORE=etcd   the test cluster keeps its state in etcd, to compare; else in Quorate itself
+#   E2E_EXISTING=1   uses the cluster of $KUBECONFIG instead, with kubectl, helm and jq from $PATH.
+#                    Its nodes can pull (or have) the images $E2E_IMAGE and $E2E_ETCDCTL_IMAGE, volumes
+#                    are of the class $E2E_STORAGE_CLASS or the default one, and the operator is not
+#                    installed there: the run installs it and removes it with all that it made.
+#                    Scenarios marked "own cluster" kill parts of Kubernetes and are left out.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -16,19 +22,44 @@ top=$PWD
 export PATH=$top/target/kubernetes/bin:$PATH
 export QUORATE_E2E_DIR=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
 
+marked() { grep -q "^# $2\$" "tests/e2e/scenarios/$1.sh"; }
 scenarios=("$@")
 if [ ${#scenarios[@]} -eq 0 ]; then
-  for file in tests/e2e/scenarios/*.sh; do
-    grep -q '^# soak$' "$file" || scenarios+=("$(basename "$file" .sh)")
+  # those that change the chart's values come first: the second half runs without the chart
+  for match in -l -L; do
+    for file in $(grep $match '^# by chart$' tests/e2e/scenarios/*.sh); do
+      grep -q '^# soak$' "$file" || scenarios+=("$(basename "$file" .sh)")
+    done
   done
 fi
 for name in "${scenarios[@]}"; do
   [ -f "tests/e2e/scenarios/$name.sh" ] || { echo "no scenario \"$name\"; there are: $(cd tests/e2e/scenarios && echo *.sh | sed 's/\.sh//g')" >&2; exit 2; }
 done
 
-down() { [ -n "${E2E_EXISTING:-}" ] || [ -n "${E2E_KEEP:-}" ] || tests/kubernetes/cluster.sh down; }
+down() {
+  if [ -n "${E2E_EXISTING:-}" ]; then leave_existing
+  elif [ -z "${E2E_KEEP:-}" ]; then tests/kubernetes/cluster.sh down; fi
+}
+crd=customresourcedefinition/etcdclusters.quorate.dev
+enter_existing() {
+  local tool
+  for tool in kubectl helm jq; do
+    command -v $tool >/dev/null || { echo "E2E_EXISTING needs $tool on the PATH" >&2; exit 1; }
+  done
+  kubectl version >/dev/null || { echo "no Kubernetes answers: KUBECONFIG must be that of the cluster to use" >&2; exit 1; }
+  if kubectl get $crd >/dev/null 2>&1; then
+    echo "Quorate is installed on this cluster: the run would remove it, and every EtcdCluster with it; use another one" >&2; exit 1
+  fi
+  trap down EXIT
+}
+leave_existing() {
+  kubectl delete namespace -l quorate.dev/e2e=scenario --wait --timeout=180s >/dev/null || true
+  kubectl delete --ignore-not-found -f deploy/install.yaml --wait --timeout=120s >/dev/null || true
+}
 
-if [ -z "${E2E_EXISTING:-}" ]; then
+if [ -n "${E2E_EXISTING:-}" ]; then
+  enter_existing
+else
   [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { echo "make e2e needs Linux and root, or E2E_EXISTING=1 and KUBECONFIG" >&2; exit 1; }
   if [ -z "${E2E_NO_BUILD:-}" ]; then
     tests/kubernetes/packages.sh
@@ -59,24 +90,33 @@ install_by_manifest() {
   say "the operator runs, installed by deploy/install.yaml"
 }
 
-passed=0 failed=0 installed=
+# the first line of a scenario's head that is not a mark
+title() { grep -m1 -vE '^# (shellcheck |own cluster$|by chart$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
+
+passed=0 failed=0 installed= table=()
 half=$(((${#scenarios[@]} + 1) / 2))
 for name in "${scenarios[@]}"; do
+  if [ -n "${E2E_EXISTING:-}" ] && marked "$name" 'own cluster'; then
+    echo "=== scenario $name: left out, it needs the test cluster"; continue
+  fi
   if [ -z "$installed" ]; then install_by_chart; installed=chart
   elif [ "$installed" = chart ] && [ $passed -ge $half ]; then install_by_manifest; installed=manifest; fi
-  echo "=== scenario $name: $(sed -n '2s/^# //p' "tests/e2e/scenarios/$name.sh")"
+  echo "=== scenario $name: $(title "$name")"
   began=$SECONDS
   ns=e2e-$name
   kubectl create namespace "$ns" >/dev/null
-  kubectl label namespace "$ns" pod-security.kubernetes.io/enforce=restricted >/dev/null
+  kubectl label namespace "$ns" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
   # a shell of its own, because errexit does not hold inside of a condition
   if ns=$ns bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh"; then
-    passed=$((passed + 1)); echo "=== $name passed in $((SECONDS - began)) s"
+    passed=$((passed + 1)); table+=("$(printf '%6d s  %s' $((SECONDS - began)) "$name")"); echo "=== $name passed in $((SECONDS - began)) s"
   else
     failed=$((failed + 1)); echo "=== $name FAILED after $((SECONDS - began)) s"
     break # what follows would run on a cluster in an unknown state
   fi
   kubectl delete namespace "$ns" --wait=false >/dev/null
 done
+[ ${#table[@]} -eq 0 ] || printf '%s\n' "--- seconds a scenario" "${table[@]}" "$(printf '%6d s  in all' $SECONDS)"
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
+[ -n "${E2E_EXISTING:-}" ] || ns=default bash -euo pipefail -c '. tests/e2e/lib.sh; store_verdict; store_figures'
+

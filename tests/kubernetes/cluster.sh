@@ -5,7 +5,15 @@
 #   cluster.sh node N       one more node, N from 1 to 9
 #   cluster.sh lose N       node N loses power: kubelet, containerd and every container die at once
 #   cluster.sh forget N     what is left of a lost node goes: its Node object, namespace, files
+#   cluster.sh kill-pod NAMESPACE POD  the processes of a pod's containers die by SIGKILL, its sandbox stays
+#   cluster.sh kill-store   the control plane's store dies by SIGKILL and starts again on its disk
+#   cluster.sh direct SECONDS  a second API server on the same store, without a watch cache: what it answers
+#                           is what the store answers. It compacts so often; 0 is never. Prints its URL
+#   cluster.sh direct stop  ends it
 #   cluster.sh down         everything goes: processes, mounts, namespaces, bridge, cgroups, files
+#
+# The control plane keeps its state in a Quorate server with the command line of deploy/static-pod;
+# E2E_STORE=etcd takes real etcd with the same flags instead, to compare.
 #
 # State is in $QUORATE_E2E_DIR; the kubeconfig is there. Needs root and the packages that
 # packages.sh installs; the binaries come from build.sh. One cluster at a time on one machine,
@@ -23,6 +31,8 @@ gateway=10.99.0.1
 pods=10.244
 services=10.96.0.0/16
 dns=10.96.0.10
+store=$(cat "$dir/store-kind" 2>/dev/null || echo "${E2E_STORE:-quorate}")
+store_binary=${E2E_STORE_BINARY:-$top/target/image/context/out/quorate}
 prefix=qrt-node
 export PATH=$bin:$PATH KUBECONFIG=$dir/kubeconfig
 
@@ -32,7 +42,7 @@ fail() { echo "cluster.sh: $*" >&2; exit 1; }
 start() {
   local name=$1; shift
   mkdir -p "$dir/log" "$dir/pids"
-  setsid "$@" >"$dir/log/$name.log" 2>&1 </dev/null 7>&- &
+  setsid "$@" >>"$dir/log/$name.log" 2>&1 </dev/null 7>&- &
   echo $! >"$dir/pids/$name"
 }
 
@@ -59,6 +69,11 @@ preflight() {
   done
   [ -x /usr/lib/cni/bridge ] || fail "/usr/lib/cni/bridge is missing: tests/kubernetes/packages.sh installs it"
   [ -x "$bin/kube-apiserver" ] || fail "$bin/kube-apiserver is missing: run tests/kubernetes/build.sh"
+  case $store in
+    quorate) [ -x "$store_binary" ] || fail "$store_binary is missing: run tests/kubernetes/quorate-image.sh" ;;
+    etcd) [ -x "$top/target/peers/bin/etcd" ] || fail "target/peers/bin/etcd is missing: run tests/peers/build.sh" ;;
+    *) fail "E2E_STORE is quorate or etcd, not \"$store\"" ;;
+  esac
   ! ip link show $bridge >/dev/null 2>&1 || fail "a test cluster is up already (bridge $bridge): run cluster.sh down"
 }
 
@@ -73,6 +88,7 @@ certificates() {
   printf '%s,admin,admin,system:masters\n' "$(openssl rand -hex 16)" >tokens.csv
   chmod 600 ./*.key tokens.csv
   cd - >/dev/null
+  "$here/certificates.sh" "$dir/pki/store" $gateway
 }
 
 kubeconfig() {
@@ -86,21 +102,63 @@ current-context: test
 EOF
 }
 
+# The flags of deploy/static-pod/quorate.yaml, with this cluster's address, ports and paths.
+store_flags() {
+  sed -n 's/^    - \(--.*\)$/\1/p' "$top/deploy/static-pod/quorate.yaml" |
+    sed "s|10\.0\.0\.1|$gateway|g; s|:2379|:23790|g; s|:2380|:23800|g; s|:2381|:23810|g
+      s|/etc/kubernetes/pki/etcd|$dir/pki/store|g; s|/var/lib/quorate|$dir/store|g"
+}
+
+start_store() {
+  local flags command=("$store_binary" server)
+  [ "$store" = quorate ] || command=("$top/target/peers/bin/etcd" --log-level=error)
+  mapfile -t flags < <(store_flags)
+  start store "${command[@]}" "${flags[@]}"
+}
+
+kill_store() {
+  local pid
+  pid=$(cat "$dir/pids/store")
+  kill -9 "$pid"
+  while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+  start_store
+}
+
+# api_server NAME PORT [FLAG...]: one on the store; the cluster's own is on 6443
+api_server() {
+  local name=$1 port=$2; shift 2
+  start "$name" kube-apiserver --etcd-servers=https://127.0.0.1:23790 --etcd-cafile="$dir/pki/store/ca.crt" \
+    --etcd-certfile="$dir/pki/store/client.crt" --etcd-keyfile="$dir/pki/store/client.key" \
+    --bind-address=$gateway --advertise-address=$gateway --secure-port="$port" \
+    --tls-cert-file="$dir/pki/api.crt" --tls-private-key-file="$dir/pki/api.key" --client-ca-file="$dir/pki/ca.crt" \
+    --service-cluster-ip-range=$services --service-account-issuer=https://kubernetes.default.svc \
+    --service-account-key-file="$dir/pki/sa.pub" --service-account-signing-key-file="$dir/pki/sa.key" \
+    --token-auth-file="$dir/pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
+    --kubelet-preferred-address-types=InternalIP --delete-collection-workers=8 "$@"
+}
+
+direct() {
+  local url=https://$gateway:6444
+  if [ "$1" = stop ]; then
+    stop "$dir/pids/direct"
+    while [ -f "$dir/pids/direct" ] && kill -0 "$(cat "$dir/pids/direct")" 2>/dev/null; do sleep 0.1; done
+    rm -f "$dir/pids/direct"
+    return
+  fi
+  [ ! -f "$dir/pids/direct" ] || fail "the direct API server is up already: cluster.sh direct stop"
+  api_server direct 6444 --watch-cache=false --etcd-compaction-interval="$1s" --endpoint-reconciler-type=none
+  wait_for 60 "the direct API server" kubectl --server=$url get --raw /readyz
+  echo $url
+}
+
 control_plane() {
   ip link add $bridge type bridge
   ip addr add $gateway/24 dev $bridge
   ip link set $bridge up
   cat /proc/sys/net/ipv4/ip_forward >"$dir/ip_forward"
   sysctl -qw net.ipv4.ip_forward=1
-  start etcd "$top/target/peers/bin/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:23790 \
-    --advertise-client-urls http://127.0.0.1:23790 --listen-peer-urls http://127.0.0.1:23800 \
-    --initial-advertise-peer-urls http://127.0.0.1:23800 --initial-cluster default=http://127.0.0.1:23800 --log-level error
-  start apiserver kube-apiserver --etcd-servers=http://127.0.0.1:23790 --bind-address=$gateway --advertise-address=$gateway \
-    --secure-port=6443 --tls-cert-file="$dir/pki/api.crt" --tls-private-key-file="$dir/pki/api.key" --client-ca-file="$dir/pki/ca.crt" \
-    --service-cluster-ip-range=$services --service-account-issuer=https://kubernetes.default.svc \
-    --service-account-key-file="$dir/pki/sa.pub" --service-account-signing-key-file="$dir/pki/sa.key" \
-    --token-auth-file="$dir/pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
-    --kubelet-preferred-address-types=InternalIP
+  start_store
+  api_server apiserver 6443
   wait_for 60 "the API server" kubectl get --raw /readyz
   start controllers kube-controller-manager --kubeconfig="$KUBECONFIG" --service-account-private-key-file="$dir/pki/sa.key" \
     --root-ca-file="$dir/pki/ca.crt" --use-service-account-credentials=true --leader-elect=false --node-monitor-grace-period=16s
@@ -138,7 +196,7 @@ node_cgroups() {
 
 node_files() {
   local n=$1 ns=$2 d=$3
-  mkdir -p "$d/cni" "$d/kubelet"
+  mkdir -p "$d/cni" "$d/kubelet" "$d/static"
   cat >"$d/containerd.toml" <<EOF
 version = 2
 root = "$d/containerd"
@@ -170,6 +228,8 @@ clusterDomain: cluster.local
 containerRuntimeEndpoint: unix://$d/containerd.sock
 failSwapOn: false
 podLogsDir: $d/logs
+staticPodPath: $d/static
+fileCheckFrequency: 1s
 nodeStatusUpdateFrequency: 4s
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 100Mi, nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
@@ -201,6 +261,16 @@ kill_containers() {
   local ns=$1 d=$2 p
   for p in $(find "/sys/fs/cgroup/pids/$ns" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u); do kill -9 "$p" 2>/dev/null || true; done
   for p in $(ps -eo pid,args | awk -v d="$d/" '/containerd-shim/ && index($0, d) {print $1}'); do kill -9 "$p" 2>/dev/null || true; done
+}
+
+kill_pod() {
+  local uid p killed=
+  # a static pod's cgroup has the name of its manifest's hash, not of its mirror
+  uid=$(kubectl -n "$1" get pod "$2" -o json | jq -r '.metadata.annotations["kubernetes.io/config.hash"] // .metadata.uid')
+  for p in $(find /sys/fs/cgroup/pids/$prefix* /sys/fs/cgroup/$prefix* -path "*pod$uid*" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u); do
+    [ "$(cat "/proc/$p/comm" 2>/dev/null)" = pause ] || { kill -9 "$p" 2>/dev/null && killed=yes; }
+  done
+  [ -n "$killed" ] || fail "no process of pod $2 in $1 was found"
 }
 
 lose() {
@@ -260,6 +330,7 @@ up() {
   preflight
   mkdir -p "$dir" "$images" "$dir/disks"
   chmod 711 "$dir"
+  echo "$store" >"$dir/store-kind"
   exec 7>"$dir/lock"; flock -n 7 || fail "another run holds $dir/lock"
   certificates
   kubeconfig
@@ -270,7 +341,7 @@ up() {
   for n in $(seq "$nodes"); do node "$n"; done
   kubectl apply -f "$here/manifests/dns.yaml" >/dev/null
   wait_for 90 "cluster DNS" kubectl -n kube-system rollout status deployment/coredns --timeout=1s
-  echo "Kubernetes is up: $nodes nodes; export KUBECONFIG=$KUBECONFIG"
+  echo "Kubernetes is up: $nodes nodes, its state in $store; export KUBECONFIG=$KUBECONFIG"
 }
 
 case ${1:-} in
@@ -278,6 +349,9 @@ case ${1:-} in
   node) node "${2:?number of the node}" ;;
   lose) lose "${2:?number of the node}" ;;
   forget) forget "${2:?number of the node}" ;;
+  kill-pod) kill_pod "${2:?namespace}" "${3:?name of the pod}" ;;
+  kill-store) kill_store ;;
+  direct) direct "${2:?seconds between compactions, or stop}" ;;
   down) down ;;
-  *) sed -n '2,15p' "$0"; exit 2 ;;
+  *) sed -n '2,22p' "$0"; exit 2 ;;
 esac
