@@ -7,6 +7,7 @@ refused() { # refused WHAT MESSAGE-PART: the resource on standard input must be 
   say "refused: $1: $(tail -1 <<<"$message")"
 }
 resource() { printf 'apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %s}\nspec: %s\n' "$1" "$2"; }
+operator_kill # what is invalid is refused by the definition itself, with no operator there
 resource demo '{replicas: 10}' | refused "too many replicas" 'replicas'
 resource demo '{replicas: -1}' | refused "a negative size" 'replicas'
 resource demo '{replicas: 3, storage: {size: 1Gi}, colour: blue}' | refused "an unknown field" 'unknown field.*colour'

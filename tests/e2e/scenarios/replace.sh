@@ -11,6 +11,9 @@ witness_start demo replace
 names=$(jq -Rnc '[inputs]' <<<"$first")
 kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":{\"replaceMembers\":$names}}" >/dev/null
 export first
+begun() { [ "$(members demo | grep -c .)" -gt 3 ]; }
+eventually 90 "the first successor has joined" begun
+operator_kill
 eventually 240 "every member is replaced" replaced
 say "members now: $(members demo | tr '\n' ' ')"
 history=$(history_of "$(leader demo)-0")
