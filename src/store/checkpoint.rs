@@ -257,7 +257,7 @@ impl Export {
 
 /// The records of a key that a compaction has not forgotten.
 fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Arc<Record>> {
-    let base = entry.at(compacted - 1).filter(|record| !record.tombstone);
+    let base = entry.live_at(compacted);
     let base = base.map(|record| record.place());
     entry
         .records()

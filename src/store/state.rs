@@ -213,8 +213,23 @@ impl State {
         }
         self.compacted = revision;
         let kept = self.log.position(revision);
+        let mut freed = 0;
         if let Some(last) = kept.checked_sub(1).and_then(|at| self.log.get(at)) {
-            self.freed = last.frees;
+            freed = last.frees;
+            self.freed = freed;
+        }
+        // What the revision itself superseded is gone as well: whoever is out of space deletes,
+        // and then compacts at the revision of the delete. Its tombstones stay.
+        for entry in self.log.iter_from(kept) {
+            if entry.record.main > revision {
+                break;
+            }
+            let tombstone = match entry.record.tombstone {
+                true => entry.record.size(),
+                false => 0,
+            };
+            self.freed += entry.frees - freed - tombstone;
+            freed = entry.frees;
         }
         Ok(())
     }

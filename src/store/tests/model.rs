@@ -403,7 +403,10 @@ impl Model {
 
     /// What counts for the size: history from the compacted revision on, and what lives there.
     pub(super) fn records_kept(&self) -> Vec<&Row> {
-        self.surviving(|row| row.0.0 < self.compacted, |_| false)
+        self.surviving(
+            |row| row.0.0 <= self.compacted,
+            |row| row.0.0 == self.compacted,
+        )
     }
 
     /// All rows but, of those that are old, the superseded and the tombstones not spared.

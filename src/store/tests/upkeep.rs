@@ -109,3 +109,20 @@ fn an_export_comes_in_bounded_chunks_and_any_damage_is_found() {
     swapped.swap(1, 2);
     assert!(refused(swapped));
 }
+
+#[test]
+fn a_compaction_at_a_delete_frees_what_it_deleted() {
+    let mut store = Store::new();
+    do_put(&mut store, "a", &"v".repeat(10_000));
+    do_delete(&mut store, "a");
+    let revision = store.revision();
+    compact(&mut store, revision).expect("a compaction");
+    let view = store.publish();
+    assert_eq!(view.db_size(), 1 + 128, "the tombstone alone");
+    let again = Store::import(view.export()).expect("a store");
+    assert_eq!(again.publish().db_size(), view.db_size());
+    do_put(&mut store, "b", "v");
+    let revision = store.revision();
+    compact(&mut store, revision).expect("a compaction");
+    assert_eq!(store.publish().db_size(), 2 + 128);
+}
