@@ -2,23 +2,29 @@
 //! long each still lasts, in milliseconds of its own monotonic clock.
 //!
 //! A new leader gives every lease its whole time to live again and an election timeout on top,
-//! so that no lease ends early because leadership moved. Never ends a lease by itself: what is
+//! so that no lease ends early because leadership moved. Where the leader notes what remains of
+//! long leases, a new one gives them that instead; a renewal is answered only once such a note
+//! has been forgotten. Never ends a lease by itself: what is
 //! over becomes a proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::store::{LeaseId, LeaseInfo};
+use crate::store::{LeaseId, LeaseInfo, LeaseRemains};
 
 use super::api::LeaseEvent;
 use super::peer::LeaseTimes;
 
 /// The most leases that may end in a second, as in etcd.
 const ENDS_A_SECOND: u64 = 1000;
+/// The most leases in one note of what remains, as in etcd.
+const NOTED_AT_ONCE: usize = 1000;
 
 /// The leases and, at a leader, their deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Lessor {
     granted: BTreeMap<LeaseId, Granted>,
+    /// Milliseconds from one note of what remains of a long lease to the next; 0: none.
+    note_every: u64,
     /// Present at a leader only.
     clock: Option<Clock>,
 }
@@ -42,7 +48,19 @@ impl Granted {
     }
 }
 
-#[derive(Debug)]
+/// What came of the wish to renew a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// It lasts its whole time to live from now.
+    Renewed(LeaseTimes),
+    /// There is no such lease, it is ending already, or this member does not lead.
+    Gone,
+    /// What was noted of it must be forgotten first, or the next leader would end it early. Ask
+    /// again when that has been applied.
+    Wait,
+}
+
+#[derive(Debug, Default)]
 struct Clock {
     deadlines: BTreeMap<LeaseId, u64>,
     /// The same, by deadline.
@@ -52,9 +70,27 @@ struct Clock {
     /// Leases that may end now, in thousandths.
     budget: u64,
     filled_at: u64,
+    /// When what remains of each long lease is to be noted.
+    notes: BTreeMap<LeaseId, u64>,
+    /// The same, by time.
+    note_queue: BTreeSet<(u64, LeaseId)>,
+    /// Notes that are proposed and not applied yet.
+    noting: BTreeSet<LeaseId>,
+    /// Notes that are to be forgotten, and where that is not applied yet.
+    clearing: BTreeSet<LeaseId>,
+    /// Those of them that were not proposed yet.
+    to_clear: Vec<LeaseId>,
 }
 
 impl Lessor {
+    /// A lessor that notes what remains of long leases every so many milliseconds; 0: never.
+    pub(super) fn new(note_every: u64) -> Self {
+        Self {
+            note_every,
+            ..Self::default()
+        }
+    }
+
     /// What applying brought.
     pub(super) fn note(&mut self, now: u64, event: &LeaseEvent) {
         match event {
@@ -74,13 +110,10 @@ impl Lessor {
                 self.granted.insert(*id, Granted { ttl, remaining });
                 if let Some(clock) = &mut self.clock {
                     clock.arm(*id, deadline(now, ttl));
+                    clock.schedule(now, self.note_every, *id, ttl);
                 }
             }
-            LeaseEvent::Noted(id, remaining) => {
-                if let Some(granted) = self.granted.get_mut(id) {
-                    granted.remaining = *remaining;
-                }
-            }
+            LeaseEvent::Noted(id, remaining) => self.noted(now, *id, *remaining),
             LeaseEvent::Ended(id) => {
                 self.granted.remove(id);
                 if let Some(clock) = &mut self.clock {
@@ -90,17 +123,31 @@ impl Lessor {
         }
     }
 
+    fn noted(&mut self, now: u64, id: LeaseId, remaining: i64) {
+        let Some(granted) = self.granted.get_mut(&id) else {
+            return;
+        };
+        granted.remaining = remaining;
+        let left = granted.left();
+        if let Some(clock) = &mut self.clock {
+            match remaining {
+                0 => clock.clearing.remove(&id),
+                _ => clock.noting.remove(&id),
+            };
+            clock.schedule(now, self.note_every, id, left);
+        }
+    }
+
     /// This member leads from now on: arms every lease anew, `extra` milliseconds longer.
     pub(super) fn lead(&mut self, now: u64, extra: u64) {
         let mut clock = Clock {
-            deadlines: BTreeMap::new(),
-            queue: BTreeSet::new(),
-            ending: BTreeMap::new(),
-            budget: 0,
             filled_at: now,
+            ..Clock::default()
         };
         for (id, granted) in &self.granted {
-            clock.arm(*id, deadline(now, granted.left()).saturating_add(extra));
+            let left = granted.left();
+            clock.arm(*id, deadline(now, left).saturating_add(extra));
+            clock.schedule(now, self.note_every, *id, left);
         }
         self.clock = Some(clock);
     }
@@ -110,18 +157,26 @@ impl Lessor {
         self.clock = None;
     }
 
-    /// Renews a lease: it lasts its whole time to live from now. `None` when there is no such
-    /// lease, it is ending already, or this member does not lead.
-    pub(super) fn renew(&mut self, now: u64, id: LeaseId) -> Option<LeaseTimes> {
-        let granted = self.granted.get(&id)?.ttl;
-        let clock = self.clock.as_mut()?;
+    /// Renews a lease: it lasts its whole time to live from now.
+    pub(super) fn renew(&mut self, now: u64, id: LeaseId) -> Renewal {
+        let (Some(granted), Some(clock)) = (self.granted.get(&id), self.clock.as_mut()) else {
+            return Renewal::Gone;
+        };
         if clock.ending.contains_key(&id) {
-            return None;
+            return Renewal::Gone;
         }
-        clock.arm(id, deadline(now, granted));
-        Some(LeaseTimes {
-            granted,
-            remaining: granted,
+        // A note under way counts as well: it will be applied after this renewal.
+        let noted = granted.remaining > 0 || clock.noting.contains(&id);
+        if noted || clock.clearing.contains(&id) {
+            if clock.clearing.insert(id) {
+                clock.to_clear.push(id);
+            }
+            return Renewal::Wait;
+        }
+        clock.arm(id, deadline(now, granted.ttl));
+        Renewal::Renewed(LeaseTimes {
+            granted: granted.ttl,
+            remaining: granted.ttl,
         })
     }
 
@@ -159,20 +214,98 @@ impl Lessor {
         }
         over
     }
+
+    /// What remains of long leases, where that is to be noted now. Say
+    /// [`unproposed`](Self::unproposed) if it could not be proposed.
+    pub(super) fn notes(&mut self, now: u64) -> Vec<LeaseRemains> {
+        let Some(clock) = &mut self.clock else {
+            return Vec::new();
+        };
+        let mut notes = Vec::new();
+        while notes.len() < NOTED_AT_ONCE {
+            match clock.note_queue.first() {
+                Some((due, _)) if *due <= now => {}
+                _ => break,
+            }
+            let Some((_, id)) = clock.note_queue.pop_first() else {
+                break;
+            };
+            clock.notes.remove(&id);
+            let (Some(granted), Some(deadline)) =
+                (self.granted.get(&id), clock.deadlines.get(&id).copied())
+            else {
+                continue;
+            };
+            let left = deadline.saturating_sub(now).div_ceil(1000);
+            let remaining = i64::try_from(left).unwrap_or(i64::MAX);
+            // The time of the next note, whatever becomes of this one.
+            clock.schedule(now, self.note_every, id, granted.ttl);
+            let fresh = remaining >= granted.ttl;
+            if remaining == 0 || fresh || clock.clearing.contains(&id) {
+                continue;
+            }
+            clock.noting.insert(id);
+            notes.push(LeaseRemains { id, remaining });
+        }
+        notes
+    }
+
+    /// Leases whose note is to be forgotten: to be proposed with nothing remaining.
+    pub(super) fn to_clear(&mut self) -> Vec<LeaseRemains> {
+        let waiting = self.clock.as_mut().map(|clock| &mut clock.to_clear);
+        let ids = waiting.map(std::mem::take).unwrap_or_default();
+        let clear = |id| LeaseRemains { id, remaining: 0 };
+        ids.into_iter().map(clear).collect()
+    }
+
+    /// These notes were not proposed after all.
+    pub(super) fn unproposed(&mut self, notes: &[LeaseRemains]) {
+        if let Some(clock) = &mut self.clock {
+            for note in notes {
+                match note.remaining {
+                    0 => clock.clearing.remove(&note.id),
+                    _ => clock.noting.remove(&note.id),
+                };
+            }
+        }
+    }
 }
 
 impl Clock {
     fn arm(&mut self, id: LeaseId, deadline: u64) {
-        self.forget(id);
+        self.disarm(id);
         self.deadlines.insert(id, deadline);
         self.queue.insert((deadline, id));
     }
 
-    fn forget(&mut self, id: LeaseId) {
+    fn disarm(&mut self, id: LeaseId) {
         if let Some(deadline) = self.deadlines.remove(&id) {
             self.queue.remove(&(deadline, id));
         }
         self.ending.remove(&id);
+    }
+
+    /// Forgets a lease altogether.
+    fn forget(&mut self, id: LeaseId) {
+        self.disarm(id);
+        if let Some(due) = self.notes.remove(&id) {
+            self.note_queue.remove(&(due, id));
+        }
+        self.noting.remove(&id);
+        self.clearing.remove(&id);
+    }
+
+    /// Plans the next note of a lease of which `left` seconds remain, if that is long.
+    fn schedule(&mut self, now: u64, every: u64, id: LeaseId, left: i64) {
+        if let Some(due) = self.notes.remove(&id) {
+            self.note_queue.remove(&(due, id));
+        }
+        let long = u64::try_from(left).unwrap_or(0) > every / 1000;
+        if every > 0 && long {
+            let due = now.saturating_add(every);
+            self.notes.insert(id, due);
+            self.note_queue.insert((due, id));
+        }
     }
 
     fn fill(&mut self, now: u64) {
@@ -201,82 +334,5 @@ fn deadline(now: u64, ttl: i64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lessor(leases: &[(LeaseId, i64)]) -> Lessor {
-        let mut lessor = Lessor::default();
-        let all = leases.iter().map(|(id, ttl)| LeaseInfo {
-            id: *id,
-            ttl: *ttl,
-            remaining: 0,
-        });
-        lessor.note(0, &LeaseEvent::Reset(all.collect()));
-        lessor
-    }
-
-    #[test]
-    fn a_new_leader_gives_the_whole_time_and_an_election_timeout() {
-        let mut lessor = lessor(&[(1, 2)]);
-        assert_eq!(lessor.times(0, 1), None, "a follower does not know");
-        lessor.lead(10_000, 1000);
-        assert!(lessor.expired(12_999, 1000).is_empty());
-        assert_eq!(lessor.expired(13_000, 1000), [1]);
-    }
-
-    #[test]
-    fn a_renewed_lease_lasts_again() {
-        let mut lessor = lessor(&[(1, 2)]);
-        lessor.lead(0, 0);
-        let times = lessor.renew(1500, 1).unwrap();
-        assert_eq!((times.granted, times.remaining), (2, 2));
-        assert!(lessor.expired(2000, 1000).is_empty());
-        assert_eq!(lessor.times(2600, 1).unwrap().remaining, 0);
-        assert_eq!(lessor.expired(3500, 1000), [1]);
-        assert_eq!(lessor.renew(3500, 1), None, "it is ending");
-        assert_eq!(lessor.renew(3500, 2), None, "there is none");
-    }
-
-    #[test]
-    fn an_end_that_does_not_come_about_is_proposed_again() {
-        let mut lessor = lessor(&[(1, 1)]);
-        lessor.lead(0, 0);
-        assert_eq!(lessor.expired(1000, 500), [1]);
-        assert!(lessor.expired(1400, 500).is_empty());
-        assert_eq!(lessor.expired(1500, 500), [1]);
-        lessor.note(1600, &LeaseEvent::Ended(1));
-        assert!(lessor.expired(9000, 500).is_empty());
-        assert_eq!(lessor.times(9000, 1), None);
-    }
-
-    #[test]
-    fn no_more_than_a_thousand_end_in_a_second() {
-        let leases: Vec<(LeaseId, i64)> = (1..=2500).map(|id| (id, 1)).collect();
-        let mut lessor = lessor(&leases);
-        lessor.lead(0, 0);
-        let mut ended = 0;
-        for now in (1000..2000).step_by(100) {
-            ended += lessor.expired(now, 60_000).len();
-        }
-        assert_eq!(
-            ended,
-            1000 + 900,
-            "a second's worth at once, then a tenth each time"
-        );
-        for now in (2000..3000).step_by(100) {
-            ended += lessor.expired(now, 60_000).len();
-        }
-        assert_eq!(ended, 2500);
-    }
-
-    #[test]
-    fn a_lease_granted_under_a_leader_is_armed_at_once() {
-        let mut lessor = lessor(&[]);
-        lessor.lead(0, 1000);
-        lessor.note(500, &LeaseEvent::Granted(7, 3));
-        assert_eq!(lessor.times(500, 7).unwrap().remaining, 3);
-        assert_eq!(lessor.expired(3500, 1000), [7]);
-        lessor.follow();
-        assert!(lessor.expired(9500, 1000).is_empty());
-    }
-}
+#[path = "lessor_test.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use crate::node::api::{Effect, StopReason};
 use crate::node::change::{Bind, ChangeBody};
 use crate::node::payload::LogPayload;
 use crate::raft::MemberId;
-use crate::store::{LeaseExpire, Operation};
+use crate::store::{LeaseCheckpoint, LeaseExpire, LeaseRemains, Operation};
 
 use super::Member;
 
@@ -33,6 +33,7 @@ impl Member {
             let bound = |id| self.membership.expected_disk(id).is_some() && disks.contains_key(&id);
             self.contacts.observe(self.now, spans, &status, bound);
             self.end_leases();
+            self.note_leases();
             self.bind_disks();
             self.settle();
         }
@@ -59,6 +60,36 @@ impl Member {
         let command = Operation::LeaseExpire(expire).into();
         // Refused during a transfer or an overload: tried again after an election timeout.
         let _ = self.raft.propose(vec![LogPayload::command(None, command)]);
+    }
+
+    /// Proposes to note what remains of long leases.
+    fn note_leases(&mut self) {
+        let notes = self.lessor.notes(self.now);
+        self.propose_notes(notes);
+    }
+
+    /// Proposes to forget what was noted of leases that are to be renewed.
+    pub(super) fn clear_notes(&mut self) {
+        let notes = self.lessor.to_clear();
+        self.propose_notes(notes);
+    }
+
+    /// Void under another term than this leader's, and never forwarded.
+    fn propose_notes(&mut self, leases: Vec<LeaseRemains>) {
+        if leases.is_empty() {
+            return;
+        }
+        let (note, term) = (leases.clone(), self.term());
+        let note = LeaseCheckpoint { leases: note, term };
+        let command = Operation::LeaseCheckpoint(note).into();
+        if self
+            .raft
+            .propose(vec![LogPayload::command(None, command)])
+            .is_err()
+        {
+            // Refused during a transfer or an overload: it comes up again.
+            self.lessor.unproposed(&leases);
+        }
     }
 
     /// Proposes to settle the applied configuration, once a term.

@@ -54,6 +54,9 @@ pub struct MemberConfig {
     pub max_waiting_bytes: u64,
     /// The most reads and calls about leases that wait here.
     pub max_waiting_reads: usize,
+    /// Milliseconds from one note of what remains of a long lease to the next (etcd: 300,000 with
+    /// its gate `LeaseCheckpoint`); 0: none.
+    pub lease_note_ms: u64,
     /// Proposals are refused while this many committed entries wait to be applied (etcd: 5000).
     pub max_apply_gap: u64,
     /// Whether it may vote and campaign from the start. False in a server on an empty disk that
@@ -74,6 +77,7 @@ impl MemberConfig {
             checkpoints: CheckpointPolicy::default(),
             max_waiting_bytes: 64 << 20,
             max_waiting_reads: 100_000,
+            lease_note_ms: 0,
             max_apply_gap: 5000,
             voting: true,
         }
@@ -132,6 +136,8 @@ pub struct Member {
     /// Calls about leases of this member's clients, with when and whether they were sent.
     lease_calls: BTreeMap<u64, (LeaseCall, Option<u64>)>,
     lessor: Lessor,
+    /// Renewals that wait until what was noted of their leases is forgotten, with who asked.
+    renewals: Vec<(MemberId, LeaseCall)>,
     retention: Retention,
     received: Option<CheckpointInfo>,
     /// A checkpoint is wanted by this member, and the one on disk is too old for it.
@@ -177,7 +183,8 @@ impl Member {
             distrusted: None,
             reads: Reads::default(),
             lease_calls: BTreeMap::new(),
-            lessor: Lessor::default(),
+            lessor: Lessor::new(config.lease_note_ms),
+            renewals: Vec::new(),
             retention,
             received: None,
             send_later: None,
@@ -320,14 +327,17 @@ impl Member {
             if let Some(round) = self.reads.begin(self.now) {
                 self.raft.read_index(round);
             }
-            if !self.raft.has_ready() {
-                break;
+            if self.raft.has_ready() {
+                let ready = self.raft.take_ready();
+                self.carry_out(ready, effects);
+                continue;
             }
-            let ready = self.raft.take_ready();
-            self.carry_out(ready, effects);
+            // May propose in its turn.
+            self.answer_reads(effects);
+            if !self.raft.has_ready() {
+                return Ok(());
+            }
         }
-        self.answer_reads(effects);
-        Ok(())
     }
 
     fn carry_out(&mut self, ready: Ready, effects: &mut Vec<Effect>) {
@@ -398,6 +408,8 @@ impl Member {
         } else if led && !self.leads() {
             self.contacts.follow();
             self.lessor.follow();
+            // Their members ask the new leader.
+            self.renewals.clear();
             self.send_later = None;
         }
         if elsewhere {
@@ -464,6 +476,10 @@ impl Member {
         }
         self.learn(report);
         self.tolerate(effects, |raft| raft.applied(report.index))?;
+        if !self.renewals.is_empty() && !report.leases.is_empty() {
+            let waited = std::mem::take(&mut self.renewals);
+            self.answer_leases(waited, effects);
+        }
         self.settle();
         if self.retention.due(self.now, report.index) {
             effects.push(Effect::TakeCheckpoint);

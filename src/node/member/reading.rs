@@ -1,6 +1,7 @@
 //! Reads and calls about leases: what the member does with its queues of them.
 
 use crate::node::api::{Effect, RequestRefusal};
+use crate::node::lessor::Renewal;
 use crate::node::peer::{LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, PeerBody};
 use crate::raft::MemberId;
 
@@ -99,7 +100,11 @@ impl Member {
         }
     }
 
-    fn answer_leases(&mut self, calls: Vec<(MemberId, LeaseCall)>, out: &mut Vec<Effect>) {
+    pub(super) fn answer_leases(
+        &mut self,
+        calls: Vec<(MemberId, LeaseCall)>,
+        out: &mut Vec<Effect>,
+    ) {
         if !self.leads() {
             // Nobody is answered by one that does not lead any more; the calls come again.
             return;
@@ -107,12 +112,22 @@ impl Member {
         let mut answers: Vec<(MemberId, LeaseAnswerRecord)> = Vec::new();
         for (origin, call) in calls {
             let times = if call.renew {
-                self.lessor.renew(self.now, call.lease)
+                match self.lessor.renew(self.now, call.lease) {
+                    Renewal::Renewed(times) => Some(times),
+                    Renewal::Gone => None,
+                    Renewal::Wait => {
+                        if self.renewals.len() < self.config.max_waiting_reads {
+                            self.renewals.push((origin, call));
+                        }
+                        continue;
+                    }
+                }
             } else {
                 self.lessor.times(self.now, call.lease)
             };
             answers.push((origin, LeaseAnswerRecord { id: call.id, times }));
         }
+        self.clear_notes();
         answers.sort_by_key(|(origin, _)| *origin);
         for of_one in answers.chunk_by(|(one, _), (other, _)| one == other) {
             let answers: Vec<LeaseAnswerRecord> =

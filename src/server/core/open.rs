@@ -85,6 +85,9 @@ fn first_ticks(config: &Config, membership: &Membership, id: u64) -> u32 {
     }
 }
 
+/// Time between two notes of what remains of a long lease (etcd's).
+const LEASE_NOTE_MS: u64 = 300_000;
+
 fn settings(config: &Config, disk_uuid: String, id: u64, shared: &Shared) -> MemberConfig {
     let limits = &config.limits;
     let core = raft::Config {
@@ -101,6 +104,10 @@ fn settings(config: &Config, disk_uuid: String, id: u64, shared: &Shared) -> Mem
         disk_uuid,
         max_learners: usize::try_from(limits.max_learners).unwrap_or(usize::MAX),
         strict_reconfig: config.strict_reconfig_check,
+        lease_note_ms: match config.upkeep.lease_checkpoints {
+            true => LEASE_NOTE_MS,
+            false => 0,
+        },
         checkpoints: CheckpointPolicy {
             entries: config.snapshot_count,
             ..CheckpointPolicy::default()

@@ -1,0 +1,163 @@
+//! When leases end, what is noted of them, and what a renewal waits for.
+
+use super::*;
+
+fn lessor(leases: &[(LeaseId, i64)]) -> Lessor {
+    let mut lessor = Lessor::default();
+    let all = leases.iter().map(|(id, ttl)| LeaseInfo {
+        id: *id,
+        ttl: *ttl,
+        remaining: 0,
+    });
+    lessor.note(0, &LeaseEvent::Reset(all.collect()));
+    lessor
+}
+
+#[test]
+fn a_new_leader_gives_the_whole_time_and_an_election_timeout() {
+    let mut lessor = lessor(&[(1, 2)]);
+    assert_eq!(lessor.times(0, 1), None, "a follower does not know");
+    lessor.lead(10_000, 1000);
+    assert!(lessor.expired(12_999, 1000).is_empty());
+    assert_eq!(lessor.expired(13_000, 1000), [1]);
+}
+
+#[test]
+fn a_renewed_lease_lasts_again() {
+    let mut lessor = lessor(&[(1, 2)]);
+    lessor.lead(0, 0);
+    let Renewal::Renewed(times) = lessor.renew(1500, 1) else {
+        panic!("it is there");
+    };
+    assert_eq!((times.granted, times.remaining), (2, 2));
+    assert!(lessor.expired(2000, 1000).is_empty());
+    assert_eq!(lessor.times(2600, 1).unwrap().remaining, 0);
+    assert_eq!(lessor.expired(3500, 1000), [1]);
+    assert_eq!(lessor.renew(3500, 1), Renewal::Gone, "it is ending");
+    assert_eq!(lessor.renew(3500, 2), Renewal::Gone, "there is none");
+}
+
+#[test]
+fn an_end_that_does_not_come_about_is_proposed_again() {
+    let mut lessor = lessor(&[(1, 1)]);
+    lessor.lead(0, 0);
+    assert_eq!(lessor.expired(1000, 500), [1]);
+    assert!(lessor.expired(1400, 500).is_empty());
+    assert_eq!(lessor.expired(1500, 500), [1]);
+    lessor.note(1600, &LeaseEvent::Ended(1));
+    assert!(lessor.expired(9000, 500).is_empty());
+    assert_eq!(lessor.times(9000, 1), None);
+}
+
+#[test]
+fn no_more_than_a_thousand_end_in_a_second() {
+    let leases: Vec<(LeaseId, i64)> = (1..=2500).map(|id| (id, 1)).collect();
+    let mut lessor = lessor(&leases);
+    lessor.lead(0, 0);
+    let mut ended = 0;
+    for now in (1000..2000).step_by(100) {
+        ended += lessor.expired(now, 60_000).len();
+    }
+    assert_eq!(
+        ended,
+        1000 + 900,
+        "a second's worth at once, then a tenth each time"
+    );
+    for now in (2000..3000).step_by(100) {
+        ended += lessor.expired(now, 60_000).len();
+    }
+    assert_eq!(ended, 2500);
+}
+
+#[test]
+fn a_lease_granted_under_a_leader_is_armed_at_once() {
+    let mut lessor = lessor(&[]);
+    lessor.lead(0, 1000);
+    lessor.note(500, &LeaseEvent::Granted(7, 3));
+    assert_eq!(lessor.times(500, 7).unwrap().remaining, 3);
+    assert_eq!(lessor.expired(3500, 1000), [7]);
+    lessor.follow();
+    assert!(lessor.expired(9500, 1000).is_empty());
+}
+
+const EVERY: u64 = 300_000;
+
+fn noting(leases: &[(LeaseId, i64)]) -> Lessor {
+    let mut noting = Lessor::new(EVERY);
+    noting.granted = lessor(leases).granted;
+    noting.lead(0, 0);
+    noting
+}
+
+fn remains(id: LeaseId, remaining: i64) -> LeaseRemains {
+    LeaseRemains { id, remaining }
+}
+
+#[test]
+fn what_remains_of_long_leases_is_noted_again_and_again() {
+    let mut lessor = noting(&[(1, 300), (2, 1000)]);
+    assert!(lessor.notes(EVERY - 1).is_empty());
+    assert_eq!(lessor.notes(EVERY), [remains(2, 700)], "300 s is not long");
+    lessor.note(EVERY + 500, &LeaseEvent::Noted(2, 700));
+    assert!(
+        lessor.notes(2 * EVERY).is_empty(),
+        "counted from the last note"
+    );
+    assert_eq!(lessor.notes(2 * EVERY + 500), [remains(2, 400)]);
+    lessor.note(2 * EVERY + 600, &LeaseEvent::Noted(2, 400));
+    lessor.lead(10_000_000, 1000);
+    let times = lessor.times(10_000_000, 2).expect("the lease");
+    assert_eq!(times.remaining, 401, "a new leader goes by the note");
+}
+
+#[test]
+fn notes_come_in_batches_of_a_thousand() {
+    let leases: Vec<(LeaseId, i64)> = (1..=1500).map(|id| (id, 1000)).collect();
+    let mut lessor = noting(&leases);
+    assert_eq!(lessor.notes(EVERY).len(), 1000);
+    assert_eq!(lessor.notes(EVERY).len(), 500);
+    assert!(lessor.notes(EVERY).is_empty());
+}
+
+#[test]
+fn a_renewal_waits_until_the_note_is_forgotten() {
+    let mut lessor = noting(&[(1, 1000)]);
+    assert_eq!(lessor.notes(EVERY), [remains(1, 700)]);
+    // Not applied yet, but it will be after the renewal.
+    assert_eq!(lessor.renew(EVERY + 10, 1), Renewal::Wait);
+    assert_eq!(lessor.renew(EVERY + 20, 1), Renewal::Wait);
+    assert_eq!(lessor.to_clear(), [remains(1, 0)], "proposed once");
+    lessor.note(EVERY + 30, &LeaseEvent::Noted(1, 700));
+    assert_eq!(lessor.renew(EVERY + 40, 1), Renewal::Wait);
+    assert!(lessor.to_clear().is_empty());
+    lessor.note(EVERY + 50, &LeaseEvent::Noted(1, 0));
+    let renewed = LeaseTimes {
+        granted: 1000,
+        remaining: 1000,
+    };
+    assert_eq!(lessor.renew(EVERY + 60, 1), Renewal::Renewed(renewed));
+    assert_eq!(lessor.renew(EVERY + 70, 1), Renewal::Renewed(renewed));
+    lessor.lead(EVERY + 80, 0);
+    assert_eq!(lessor.times(EVERY + 80, 1), Some(renewed));
+}
+
+#[test]
+fn a_clearing_that_was_not_proposed_comes_again() {
+    let mut lessor = noting(&[(1, 1000)]);
+    lessor.note(1, &LeaseEvent::Noted(1, 700));
+    assert_eq!(lessor.renew(2, 1), Renewal::Wait);
+    let clear = lessor.to_clear();
+    lessor.unproposed(&clear);
+    assert_eq!(lessor.renew(3, 1), Renewal::Wait);
+    assert_eq!(lessor.to_clear(), clear);
+    lessor.note(4, &LeaseEvent::Ended(1));
+    assert_eq!(lessor.renew(5, 1), Renewal::Gone);
+}
+
+#[test]
+fn nothing_is_noted_of_what_was_just_renewed() {
+    let mut lessor = noting(&[(1, 1000)]);
+    assert!(matches!(lessor.renew(EVERY, 1), Renewal::Renewed(_)));
+    assert!(lessor.notes(EVERY).is_empty());
+    assert_eq!(lessor.notes(2 * EVERY), [remains(1, 700)]);
+}
