@@ -174,6 +174,10 @@ fn degraded(s: &Situation<'_>) -> ConditionInput {
             false => input(type_, False, "NotFormed", "the cluster is not formed yet"),
         };
     }
+    let alarms = alarms(s);
+    if !alarms.is_empty() {
+        return input(type_, True, "AlarmRaised", alarms.join("; "));
+    }
     let sick: Vec<String> = s
         .voters
         .iter()
@@ -204,6 +208,35 @@ fn degraded(s: &Situation<'_>) -> ConditionInput {
     };
     let message = format!("{}: {spare} may fail", count(s.voters.len(), "voter"));
     input(type_, False, "AsWanted", message)
+}
+
+/// The alarms that are on, with the names of the members that they are about and what to do.
+fn alarms(s: &Situation<'_>) -> Vec<String> {
+    let Some((_, leader)) = s.view else {
+        return Vec::new();
+    };
+    let words = |alarm: &String| {
+        let (kind, id) = alarm.split_once(' ').unwrap_or((alarm, ""));
+        let known = leader.members.iter().find(|member| {
+            u64::from_str_radix(id, 16).is_ok_and(|id| id == member.id) && !member.name.is_empty()
+        });
+        let of = match (known, id) {
+            (Some(member), _) => format!(" of {}", member.name),
+            (None, "") => String::new(),
+            (None, id) => format!(" of member {id}"),
+        };
+        let remedy = match kind {
+            "NOSPACE" => {
+                "the quota is used up and writes are refused: delete keys or raise the memory limit, compact, then run `etcdctl alarm disarm`"
+            }
+            "CORRUPT" => {
+                "its data differs from the other members' and writes are refused: replace it, then run `etcdctl alarm disarm`"
+            }
+            _ => "see `etcdctl alarm list`",
+        };
+        format!("alarm {kind}{of}: {remedy}")
+    };
+    leader.alarms.iter().map(words).collect()
 }
 
 fn stalled(draft: &Draft) -> ConditionInput {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic)]
 
+mod alarms;
 mod golden;
 mod lints;
 mod random;

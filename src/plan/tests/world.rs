@@ -33,6 +33,7 @@ pub(super) struct World {
     pub(super) leader: Option<String>,
     pub(super) term: u64,
     pub(super) commit: u64,
+    pub(super) alarms: Vec<String>,
     /// Members that the operator cannot dial.
     pub(super) unseen: BTreeSet<String>,
     /// Sides of a partition between members; who is not named is on side 0.
@@ -98,6 +99,7 @@ impl World {
             leader: None,
             term: 0,
             commit: 0,
+            alarms: Vec::new(),
             unseen: BTreeSet::new(),
             side: BTreeMap::new(),
             catch_up: 1_000_000,
@@ -223,7 +225,7 @@ impl World {
             commit: self.commit,
             applied: self.commit,
             ready: voter && served && !self.retired.contains(name),
-            alarms: Vec::new(),
+            alarms: self.alarms.clone(),
             configuration_index: self.configuration_index,
             members,
             tombstones: if leads {
