@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 
 use crate::server::flag_table::{Class, FLAGS, Kind};
+use crate::server::gates::GATES;
 use crate::{build, crd};
 
 /// Prints or writes what is made from the code.
@@ -124,11 +125,7 @@ fn flags() -> String {
                 flag.group
             );
         }
-        let class = match flag.class {
-            Class::Effect => "effect".to_owned(),
-            Class::Accepted(why) => format!("accepted: {why}"),
-            Class::Refused(remedy) => format!("refused: {remedy}"),
-        };
+        let class = class(flag.class);
         let choices = match flag.kind {
             Kind::Choice(choices) => {
                 let named: Vec<_> = choices.iter().filter(|choice| !choice.is_empty()).collect();
@@ -148,5 +145,26 @@ fn flags() -> String {
             flag.name
         );
     }
+    text.push_str(
+        "\n## Feature gates\n\nGates of `--feature-gates`; `AllAlpha` and `AllBeta` set those that are not named.\n\n| Gate | Default | What it does | Class |\n|---|---|---|---|\n",
+    );
+    for gate in GATES {
+        let _ = writeln!(
+            text,
+            "| `{}` | `{}` | {} | {} |",
+            gate.name,
+            gate.default,
+            gate.help,
+            class(gate.class)
+        );
+    }
     text
+}
+
+fn class(class: Class) -> String {
+    match class {
+        Class::Effect => "effect".to_owned(),
+        Class::Accepted(why) => format!("accepted: {why}"),
+        Class::Refused(remedy) => format!("refused: {remedy}"),
+    }
 }

@@ -49,6 +49,8 @@ pub struct Config {
     pub limits: Limits,
     /// How users are known.
     pub auth: AuthSettings,
+    /// What is done in the background.
+    pub upkeep: Upkeep,
     /// Certificates of the client port; absent: plain text.
     pub client_tls: Option<TlsFiles>,
     /// Certificates of the peer port; absent: plain text.
@@ -117,6 +119,30 @@ pub struct Limits {
     pub max_learners: u64,
     /// Largest store in bytes; absent: unlimited.
     pub quota_bytes: Option<u64>,
+}
+
+/// What is done in the background; all off unless asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// The leader compacts by itself.
+    pub auto_compaction: Option<AutoCompaction>,
+    /// A member that starts again compares its data with the others' before it serves clients.
+    pub initial_check: bool,
+    /// Time between two comparisons of all members' data by the leader.
+    pub check: Option<Duration>,
+    /// Time between two comparisons of what the last compaction left, by the leader.
+    pub compact_check: Option<Duration>,
+    /// The leader notes what remains of long leases.
+    pub lease_checkpoints: bool,
+}
+
+/// What is kept by a leader that compacts by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoCompaction {
+    /// History of so long.
+    Periodic(Duration),
+    /// So many revisions.
+    Revisions(i64),
 }
 
 /// Files of one port's TLS.

@@ -11,6 +11,7 @@ use super::config::{
     ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles, TlsPolicy,
 };
 use super::flags::Flags;
+use super::upkeep_flags;
 use super::url::{Endpoint, UrlError};
 
 /// What start-up found out about the machine.
@@ -85,6 +86,7 @@ impl Config {
                 &mut warnings,
             )
             .map_err(ConfigError::Refused)?,
+            upkeep: upkeep_flags::upkeep(flags, &mut warnings).map_err(ConfigError::Refused)?,
             tls_policy: tls_policy(flags)?,
             client: client_port(flags),
             log: log(flags)?,

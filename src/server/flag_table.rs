@@ -3,6 +3,8 @@
 //! The parser, `--help` and the documentation read this table and nothing else. A flag is in
 //! the class [`Class::Effect`] only if giving it changes what the server does.
 
+use super::gates::GATES;
+
 /// One flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
@@ -77,7 +79,7 @@ const BBOLT: &str = "there is no bbolt file to tune";
 const DISCOVERY: &str = "give --initial-cluster with every member";
 const TRACING: &str = "traces are not exported; leave the flag out";
 const GENERATED: &str = "certificates are not generated; give certificate and key files";
-const LOCKSTEP: &str = "members are not compared in the background by this version";
+const GATE: &str = "etcd removed the name: give --feature-gates";
 
 const fn flag(
     name: &'static str,
@@ -129,7 +131,7 @@ pub const FLAGS: &[Flag] = &[
     flag("enable-grpc-gateway", Member, Bool, "true", Accepted("this version has no JSON gateway under /v3/: use gRPC"), "Serve JSON under /v3/."),
     flag("raft-read-timeout", Member, Duration, "5s", Accepted("links to peers have time-outs of their own"), "Time to wait for a peer's bytes."),
     flag("raft-write-timeout", Member, Duration, "5s", Accepted("links to peers have time-outs of their own"), "Time to wait for a peer to take bytes."),
-    flag("feature-gates", Member, Text, "", Accepted("of etcd's gates none changes this server"), "Comma-separated name=true|false."),
+    flag("feature-gates", Member, Text, "", Effect, "Comma-separated name=true|false; --help lists the gates."),
     flag("config-file", Member, Text, "", Effect, "YAML or JSON file with settings; every other flag and variable is then ignored."),
     flag("version", Member, Bool, "false", Effect, "Print the version and leave."),
 
@@ -218,10 +220,10 @@ pub const FLAGS: &[Flag] = &[
     flag("distributed-tracing-sampling-rate", Observation, Number, "0", Accepted(TRACING), "Traces a million requests."),
 
     flag("watch-progress-notify-interval", Upkeep, Duration, "10m", Effect, "Idle time after which a watcher that asked for it gets a sign of life."),
-    flag("auto-compaction-retention", Upkeep, Text, "0", Refused("this version does not compact by itself: run 'etcdctl compact' on a schedule (kube-apiserver does so by itself)"), "History to keep."),
-    flag("auto-compaction-mode", Upkeep, Choice(&["periodic", "revision"]), "periodic", Accepted("there is no automatic compaction"), "What --auto-compaction-retention counts."),
-    flag("corrupt-check-time", Upkeep, Duration, "0s", Accepted(LOCKSTEP), "Time between comparisons of the members."),
-    flag("compact-hash-check-time", Upkeep, Duration, "1m", Accepted(LOCKSTEP), "Time between comparisons of the members' compactions."),
+    flag("auto-compaction-retention", Upkeep, Text, "0", Effect, "History that the leader keeps when it compacts by itself: hours, a duration such as 30m, or a number of revisions; 0 turns it off."),
+    flag("auto-compaction-mode", Upkeep, Choice(&["periodic", "revision"]), "periodic", Effect, "What --auto-compaction-retention counts: time, or revisions."),
+    flag("corrupt-check-time", Upkeep, Duration, "0s", Effect, "Time between the leader's comparisons of all members' data; 0 turns them off."),
+    flag("compact-hash-check-time", Upkeep, Duration, "1m", Effect, "Time between the leader's comparisons of what the last compaction left; needs the feature gate CompactHashCheck."),
     flag("compaction-batch-limit", Upkeep, Number, "1000", Accepted("space is reclaimed in slices of fixed size"), "Revisions that one step of a compaction deletes."),
     flag("compaction-sleep-interval", Upkeep, Duration, "10ms", Accepted("space is reclaimed in slices of fixed size"), "Pause between the steps of a compaction."),
     flag("downgrade-check-time", Upkeep, Duration, "5s", Accepted("there is no downgrade"), "Time between looks at a downgrade."),
@@ -230,12 +232,12 @@ pub const FLAGS: &[Flag] = &[
     flag("force-new-cluster", Unsafe, Bool, "false", Refused("start a new cluster from a copy of the data instead"), "Forget every other member."),
     flag("unsafe-no-fsync", Unsafe, Bool, "false", Effect, "Never sync the disk: loses data when the machine stops."),
 
-    flag("experimental-initial-corrupt-check", Removed, Bool, "", Accepted(LOCKSTEP), ""),
-    flag("experimental-corrupt-check-time", Removed, Text, "", Accepted(LOCKSTEP), ""),
-    flag("experimental-compact-hash-check-enabled", Removed, Bool, "", Accepted(LOCKSTEP), ""),
-    flag("experimental-compact-hash-check-time", Removed, Text, "", Accepted(LOCKSTEP), ""),
-    flag("experimental-enable-lease-checkpoint", Removed, Bool, "", Accepted("a new leader grants each lease its whole time again"), ""),
-    flag("experimental-enable-lease-checkpoint-persist", Removed, Bool, "", Accepted("a new leader grants each lease its whole time again"), ""),
+    flag("experimental-initial-corrupt-check", Removed, Bool, "", Accepted(GATE), ""),
+    flag("experimental-corrupt-check-time", Removed, Text, "", Accepted("etcd removed the name: give --corrupt-check-time"), ""),
+    flag("experimental-compact-hash-check-enabled", Removed, Bool, "", Accepted(GATE), ""),
+    flag("experimental-compact-hash-check-time", Removed, Text, "", Accepted("etcd removed the name: give --compact-hash-check-time"), ""),
+    flag("experimental-enable-lease-checkpoint", Removed, Bool, "", Accepted(GATE), ""),
+    flag("experimental-enable-lease-checkpoint-persist", Removed, Bool, "", Accepted("what is noted of leases is always kept"), ""),
     flag("experimental-compaction-batch-limit", Removed, Text, "", Accepted("space is reclaimed in slices of fixed size"), ""),
     flag("experimental-compaction-sleep-interval", Removed, Text, "", Accepted("space is reclaimed in slices of fixed size"), ""),
     flag("experimental-peer-skip-client-san-verification", Removed, Bool, "", Accepted("the address of a dialling peer is never held against its certificate"), ""),
@@ -326,6 +328,13 @@ pub fn help() -> String {
                     let _ = writeln!(text, "    Refused: {instead}.");
                 }
             }
+        }
+    }
+    text.push_str("\nFeature gates:\n");
+    for gate in GATES {
+        let _ = writeln!(text, "  {}={}\n    {}", gate.name, gate.default, gate.help);
+        if let Accepted(why) | Refused(why) = gate.class {
+            let _ = writeln!(text, "    Accepted without effect: {why}.");
         }
     }
     text

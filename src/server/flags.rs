@@ -358,7 +358,7 @@ fn same(kind: Kind, left: &str, right: &str) -> bool {
 }
 
 /// Go's spellings of a boolean.
-fn parse_bool(text: &str) -> Option<bool> {
+pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

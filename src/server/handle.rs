@@ -4,7 +4,7 @@
 //! core threads and waits for its answer. It never steps Raft or touches the store itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{oneshot, watch};
 
@@ -15,7 +15,9 @@ use crate::node::{
     Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
     MembershipError, Proposal, RequestId, Target, Update, member_id,
 };
-use crate::store::{Command, Error as StoreError, Response, View};
+use crate::store::{
+    Alarm, AlarmKind, Command, Error as StoreError, Operation, Response, SetAlarm, View,
+};
 
 /// Why a request was not carried out. Client services map each to etcd's code and text.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -229,6 +231,48 @@ impl MemberHandle {
         }
     }
 
+    /// Raises an alarm or switches it off, on every member; gives the alarm that is on or was.
+    pub async fn set_alarm(&self, change: SetAlarm) -> Result<Option<Alarm>, RequestError> {
+        match self
+            .propose(Operation::SetAlarm(change).into())
+            .await?
+            .response
+        {
+            Response::SetAlarm(answer) => Ok(answer.alarm),
+            // The entry of this identity is the one proposed, so this cannot be.
+            _ => Err(RequestError::LeaderChanged),
+        }
+    }
+
+    /// Raises NOSPACE in the name of this member, unless it is on or about to be. A failure is
+    /// logged: whoever finds no space next tries again.
+    pub(crate) async fn raise_no_space(&self) {
+        let alarm = Alarm {
+            kind: AlarmKind::NoSpace,
+            member: self.status().member_id,
+        };
+        let raising = &self.shared.raising;
+        if self.published().view.alarms().contains(&alarm) || raising.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Also when the caller goes away meanwhile.
+        let _end = Raised(raising);
+        let change = SetAlarm {
+            kind: alarm.kind.into(),
+            member: alarm.member,
+            on: true,
+        };
+        let size = self.published().view.db_size();
+        match self.set_alarm(change).await {
+            Ok(_) => tracing::error!(
+                size,
+                "the quota is used up: raised the alarm NOSPACE; compact, delete what is not \
+                 needed or raise --quota-backend-bytes, then switch the alarm off"
+            ),
+            Err(error) => tracing::warn!(size, "cannot raise the alarm NOSPACE yet: {error}"),
+        }
+    }
+
     /// Waits until this member has applied everything that was committed when the call began,
     /// then gives what to read.
     pub async fn linearizable(&self) -> Result<Arc<Published>, RequestError> {
@@ -353,6 +397,11 @@ impl MemberHandle {
         self.shared.ready()
     }
 
+    /// Clients wait until this member's data has been compared with the others'.
+    pub(crate) fn held(&self) -> bool {
+        self.shared.held.load(Ordering::Acquire)
+    }
+
     /// A number that no other call of this process or of an earlier one on this disk gives:
     /// for lease IDs that the server chooses.
     pub fn unique(&self) -> u64 {
@@ -408,6 +457,15 @@ impl MemberHandle {
             Err(_) if self.shared.status().leader == 0 => Err(RequestError::NoLeader),
             Err(_) => Err(RequestError::Timeout),
         }
+    }
+}
+
+/// The alarm is not being raised any more.
+struct Raised<'a>(&'a AtomicBool);
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

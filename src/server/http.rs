@@ -12,9 +12,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 
-use super::etcd::{STORAGE_VERSION, Services, VERSION};
+use super::etcd::{STORAGE_VERSION, Services, VERSION, alarms_of};
 use super::handle::{Health, Phase, Role};
 use super::metrics::{Text, write_process};
+use crate::store::AlarmKind;
 
 /// Everything of this file, for the client port and the metrics port.
 pub(crate) fn router(services: Services) -> Router {
@@ -83,8 +84,7 @@ async fn unhealthy(
     if !services.is_settled() {
         return Some("STARTING".to_owned());
     }
-    let size = member.published().view.db_size();
-    let alarms = services.alarms(size);
+    let alarms = alarms_of(&member.published().view);
     let active = alarms.iter().map(|alarm| alarm.alarm().as_str_name());
     if let Some(alarm) = active.clone().find(|name| !excluded.contains(name)) {
         return Some(format!("ALARM {alarm}"));
@@ -117,7 +117,12 @@ fn ready_checks(services: &Services) -> Checks {
         (Phase::Member, _) => Ok(()),
         _ => Err("not a member yet".to_owned()),
     };
+    let corrupt = match member.published().view.alarmed(AlarmKind::Corrupt) {
+        true => Err("alarm activated: CORRUPT".to_owned()),
+        false => Ok(()),
+    };
     vec![
+        ("data_corruption", corrupt),
         ("serializable_read", found(member.live())),
         ("linearizable_read", found(member.ready())),
         ("non_learner", learner),

@@ -11,6 +11,7 @@ mod etcd;
 pub mod exit;
 pub mod flag_table;
 pub mod flags;
+pub mod gates;
 pub mod handle;
 mod http;
 mod link;
@@ -30,6 +31,8 @@ mod start;
 pub mod tls;
 #[cfg(test)]
 mod tls_fixture;
+mod upkeep;
+mod upkeep_flags;
 pub mod url;
 
 pub use config_flags::{ConfigError, Machine};

@@ -24,7 +24,7 @@ use crate::node::{
     Applied, Input, LeaseCall, LeaseTimes, Machine, MemberStatus, Membership, Outcome, Proposal,
     ProposalError, RequestId, RequestRefusal, TransferFailure,
 };
-use crate::store::Response;
+use crate::store::{AlarmKind, Response};
 
 /// Bytes of requests and messages that may wait for the raft thread.
 const INBOX_BYTES: usize = 64 << 20;
@@ -206,6 +206,10 @@ pub(crate) struct Shared {
     pub activity: Mutex<String>,
     /// Set once the server is about to go: it is unready from then on.
     pub retired: AtomicBool,
+    /// The alarm NOSPACE is being raised.
+    pub raising: AtomicBool,
+    /// Clients wait until this member's data has been compared with the others'.
+    pub held: AtomicBool,
     /// What the core threads measure.
     pub metrics: CoreMetrics,
     /// Simple tokens; the applier brings them.
@@ -250,6 +254,8 @@ impl Shared {
             proposals_failed: AtomicU64::new(0),
             activity: Mutex::default(),
             retired: AtomicBool::new(false),
+            raising: AtomicBool::new(false),
+            held: AtomicBool::new(config.upkeep.initial_check),
             metrics: CoreMetrics::default(),
             tokens: SimpleTokens::new(config.auth.token_ttl),
             beats: THREADS.map(beat),
@@ -418,6 +424,12 @@ impl Shared {
             (Phase::Member, _) if self.retired.load(Ordering::Relaxed) => {
                 Health::Not("about to stop".to_owned())
             }
+            (Phase::Member, _) if self.held.load(Ordering::Acquire) => {
+                Health::Not("its data is being compared with the other members'".to_owned())
+            }
+            (Phase::Member, _) if self.is_corrupt(status.member_id) => {
+                Health::Not("its data differs from the other members'".to_owned())
+            }
             (Phase::Member, _) => match self.read_age() {
                 Some(age) if age <= STALE => Health::Ok,
                 Some(age) => Health::Not(format!(
@@ -427,6 +439,15 @@ impl Shared {
                 None => Health::Not("no linearizable read yet".to_owned()),
             },
         }
+    }
+
+    /// The alarm about corruption is on and names this member, or nobody.
+    fn is_corrupt(&self, own: u64) -> bool {
+        let alarms = self.published.borrow().view.alarms();
+        let mut corrupt = alarms
+            .iter()
+            .filter(|alarm| alarm.kind == AlarmKind::Corrupt);
+        corrupt.any(|alarm| alarm.member == own || alarm.member == 0)
     }
 }
 

@@ -7,6 +7,7 @@
 // Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
+mod alarms;
 mod auth;
 mod auth_certificates;
 mod auth_requests;

@@ -6,4 +6,5 @@ mod fixture;
 mod requests;
 mod snapshots;
 mod start;
+mod upkeep;
 mod watch;

@@ -87,6 +87,26 @@ async fn the_quota_stops_puts_and_shows() {
         physical: true,
     };
     kv.compact(compact).await.expect("compactions go on");
+    let error = kv.put(put("k", "v")).await.expect_err("the alarm is on");
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error:?}");
+    let mut maintenance = server.maintenance().await;
+    let alarm = |action: etcd::alarm_request::AlarmAction, member_id| etcd::AlarmRequest {
+        action: action.into(),
+        member_id,
+        alarm: etcd::AlarmType::Nospace.into(),
+    };
+    let get = alarm(etcd::alarm_request::AlarmAction::Get, 0);
+    let on = maintenance.alarm(get).await.expect("a list").into_inner();
+    let raised: Vec<etcd::AlarmMember> = on.alarms;
+    assert_eq!(raised.len(), 1, "{raised:?}");
+    let header = on.header.expect("header");
+    assert_eq!(raised[0].member_id, header.member_id);
+    let off = alarm(
+        etcd::alarm_request::AlarmAction::Deactivate,
+        header.member_id,
+    );
+    let gone = maintenance.alarm(off).await.expect("switched off");
+    assert_eq!(gone.into_inner().alarms, raised);
     kv.put(put("k", "v")).await.expect("there is space again");
 }
 

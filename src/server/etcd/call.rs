@@ -208,6 +208,9 @@ impl Services {
         if shared.settled.load(Relaxed) {
             return true;
         }
+        if shared.member.held() {
+            return false;
+        }
         let status = shared.member.status();
         let state = shared.member.published();
         let known = state
@@ -266,7 +269,7 @@ impl Services {
         operation: store::Operation,
     ) -> Result<store::Response, Status> {
         let mut command = store::Command::from(operation);
-        self.check(&command)?;
+        self.check(&command).await?;
         command.actor = self.actor().await?;
         Ok(self.propose_checked(command).await?.response)
     }
@@ -278,14 +281,22 @@ impl Services {
         operation: store::Operation,
     ) -> Result<Proposed, Status> {
         let mut command = store::Command::from(operation);
-        self.check(&command)?;
+        self.check(&command).await?;
         command.actor = actor;
         self.propose_checked(command).await
     }
 
-    fn check(&self, command: &store::Command) -> Result<(), Status> {
+    async fn check(&self, command: &store::Command) -> Result<(), Status> {
         let view = self.shared.member.published().view.clone();
-        store::check(command, &self.shared.store_limits, &view).map_err(|error| refused(&error))
+        match store::check(command, &self.shared.store_limits, &view) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                if error == store::Error::NoSpace {
+                    self.shared.member.raise_no_space().await;
+                }
+                Err(refused(&error))
+            }
+        }
     }
 
     async fn propose_checked(&self, command: store::Command) -> Result<Proposed, Status> {

@@ -10,6 +10,7 @@ use super::caller::Caller;
 use super::snapshot;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Role;
+use crate::store::{Alarm, AlarmKind, SetAlarm, View};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::downgrade_request::DowngradeAction;
 use crate::wire::etcd::maintenance_server::Maintenance;
@@ -21,8 +22,6 @@ const CLUSTER_LEVEL: &str = "3.7";
 pub(in crate::server) const STORAGE_VERSION: &str = "3.7.0";
 /// Size that even an empty store reports: etcdctl divides by it.
 const LEAST_SIZE: u64 = 4096;
-/// Bytes beside key and value that a put is taken to need: what must be left below the quota.
-const PUT_COST: u64 = 256;
 
 #[tonic::async_trait]
 impl Maintenance for Services {
@@ -30,26 +29,30 @@ impl Maintenance for Services {
         &self,
         request: Request<etcd::AlarmRequest>,
     ) -> Result<Response<etcd::AlarmResponse>, Status> {
-        self.unary(Method::Alarm, Learner::Refused, request, |request| async move {
-            if request.action() != AlarmAction::Get {
-                self.require_admin().await?;
-            }
-            if request.action() == AlarmAction::Activate {
-                return Err(Status::unimplemented(
-                    "etcdserver: alarms cannot be raised by hand in this version: NOSPACE follows the quota",
-                ));
-            }
-            // Nothing is to be switched off: NOSPACE ends by itself once there is space again.
-            let state = self.state(false).await?;
-            let alarms = self
-                .alarms(state.view.db_size())
-                .into_iter()
-                .filter(|alarm| {
-                    request.alarm() == AlarmType::None || request.alarm() == alarm.alarm()
+        self.unary(
+            Method::Alarm,
+            Learner::Refused,
+            request,
+            |request| async move {
+                if request.action() != AlarmAction::Get {
+                    self.require_admin().await?;
+                }
+                let alarms = match request.action() {
+                    AlarmAction::Get => {
+                        let mut alarms = alarms_of(&self.state(false).await?.view);
+                        alarms.retain(|alarm| {
+                            request.alarm() == AlarmType::None || request.alarm == alarm.alarm
+                        });
+                        alarms
+                    }
+                    action => self.set_alarm(&request, action).await?,
+                };
+                Ok(etcd::AlarmResponse {
+                    header: self.header(self.shared.member.published().view.revision()),
+                    alarms,
                 })
-                .collect();
-            Ok(etcd::AlarmResponse { header: self.header(state.view.revision()), alarms })
-        })
+            },
+        )
         .await
     }
 
@@ -199,6 +202,27 @@ fn downgrade_refusal(version: &str) -> EtcdError {
     }
 }
 
+/// The alarms that are on.
+pub(in crate::server) fn alarms_of(view: &View) -> Vec<etcd::AlarmMember> {
+    view.alarms().into_iter().map(shown).collect()
+}
+
+fn shown(alarm: Alarm) -> etcd::AlarmMember {
+    etcd::AlarmMember {
+        member_id: alarm.member,
+        alarm: alarm.kind.into(),
+    }
+}
+
+/// As Go prints the message, which leaves out what is 0.
+fn in_words(alarm: &etcd::AlarmMember) -> String {
+    let member = match alarm.member_id {
+        0 => String::new(),
+        id => format!("memberID:{id} "),
+    };
+    format!("{member}alarm:{}", alarm.alarm().as_str_name())
+}
+
 impl Services {
     /// What `Status` says.
     fn describe(&self) -> etcd::StatusResponse {
@@ -209,13 +233,7 @@ impl Services {
         if status.leader == 0 {
             errors.push(EtcdError::NoLeader.text().to_owned());
         }
-        errors.extend(self.alarms(state.view.db_size()).iter().map(|alarm| {
-            format!(
-                "memberID:{} alarm:{} ",
-                alarm.member_id,
-                alarm.alarm().as_str_name()
-            )
-        }));
+        errors.extend(alarms_of(&state.view).iter().map(in_words));
         let quota = self.shared.limits.quota_bytes;
         etcd::StatusResponse {
             header: self.header(state.view.revision()),
@@ -235,19 +253,23 @@ impl Services {
         }
     }
 
-    /// NOSPACE while the store is so full that no put is taken.
-    pub(in crate::server) fn alarms(&self, size: u64) -> Vec<etcd::AlarmMember> {
-        let full = self
-            .shared
-            .limits
-            .quota_bytes
-            .is_some_and(|quota| size + PUT_COST >= quota);
-        let member_id = self.shared.member.status().member_id;
-        let alarm = etcd::AlarmMember {
-            member_id,
-            alarm: AlarmType::Nospace.into(),
+    /// Raises an alarm or switches it off. A kind that etcd does not know is refused: it would
+    /// mean nothing and could never be seen.
+    async fn set_alarm(
+        &self,
+        request: &etcd::AlarmRequest,
+        action: AlarmAction,
+    ) -> Result<Vec<etcd::AlarmMember>, Status> {
+        let kind = AlarmKind::try_from(request.alarm)
+            .map_err(|_| Status::invalid_argument("etcdserver: unknown alarm type"))?;
+        let change = SetAlarm {
+            kind: kind.into(),
+            member: request.member_id,
+            on: action == AlarmAction::Activate,
         };
-        full.then_some(alarm).into_iter().collect()
+        let alarm = self.shared.member.set_alarm(change).await;
+        let alarm = alarm.map_err(failed)?.map(shown);
+        Ok(alarm.into_iter().collect())
     }
 
     /// Hashes aside: it takes time in proportion to the number of keys.

@@ -18,7 +18,7 @@ mod snapshot;
 mod watch;
 
 pub(crate) use call::{Services, VERSION};
-pub(super) use maintenance::STORAGE_VERSION;
+pub(super) use maintenance::{STORAGE_VERSION, alarms_of};
 
 use crate::wire::etcd::auth_server::AuthServer;
 use crate::wire::etcd::cluster_server::ClusterServer;

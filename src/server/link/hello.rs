@@ -18,7 +18,7 @@ pub(crate) enum Purpose {
     Messages = 1,
     /// One checkpoint.
     Checkpoint = 2,
-    /// Questions of a server that is not a member yet.
+    /// Questions: of a server that is not a member yet, and for hashes.
     Questions = 3,
     /// Nothing but the hello itself: initial members meet before any of them votes.
     Introduction = 4,
@@ -200,11 +200,11 @@ impl Known {
     }
 }
 
-/// A question of a server that is not a member yet.
+/// A question, of a server that is not a member yet or of a member that compares data.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Question {
     /// Which.
-    #[prost(oneof = "Ask", tags = "1, 2")]
+    #[prost(oneof = "Ask", tags = "1, 2, 3")]
     pub ask: Option<Ask>,
 }
 
@@ -217,11 +217,25 @@ pub(crate) enum Ask {
     /// Bind this disk to a member that was added.
     #[prost(message, tag = "2")]
     Join(Join),
+    /// What is the hash of your keys?
+    #[prost(message, tag = "3")]
+    Hash(HashAt),
 }
 
 /// Asks for the members.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct List {}
+
+/// Asks for the hash of the keys, to compare members' data.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct HashAt {
+    /// The revision, which is waited for a while.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// The compaction that must have been applied, which is waited for as well.
+    #[prost(int64, tag = "2")]
+    pub compacted: i64,
+}
 
 /// Asks to bind a disk.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -279,7 +293,7 @@ pub(crate) struct CheckpointDone {
     pub error: String,
 }
 
-/// The answer to either question.
+/// The answer to any question.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Answer {
     /// Empty, or why the question has no answer.
@@ -300,6 +314,23 @@ pub(crate) struct Answer {
     /// IDs of removed members.
     #[prost(uint64, repeated, tag = "6")]
     pub removed: Vec<u64>,
+    /// To a question for a hash.
+    #[prost(message, optional, tag = "7")]
+    pub hash: Option<HashOf>,
+}
+
+/// The hash of a member's keys, as etcd's `HashKV` counts it.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(crate) struct HashOf {
+    /// CRC32C.
+    #[prost(uint32, tag = "1")]
+    pub hash: u32,
+    /// The compaction that history begins at.
+    #[prost(int64, tag = "2")]
+    pub compacted: i64,
+    /// The revision that was hashed.
+    #[prost(int64, tag = "3")]
+    pub revision: i64,
 }
 
 /// One member in an answer.

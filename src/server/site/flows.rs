@@ -480,8 +480,22 @@ impl Site {
     }
 
     async fn ask(&self, endpoint: &Endpoint, ask: Ask) -> Result<Answer, DialError> {
-        let hello = self.hello(0, Purpose::Questions);
-        let (mut io, _) = self.dialler.greet(endpoint, &hello).await?;
+        self.ask_member(0, endpoint, ask).await
+    }
+
+    /// The same of one member; 0: of whoever answers.
+    pub(super) async fn ask_member(
+        &self,
+        id: u64,
+        endpoint: &Endpoint,
+        ask: Ask,
+    ) -> Result<Answer, DialError> {
+        let hello = self.hello(id, Purpose::Questions);
+        let (mut io, reply) = self.dialler.greet(endpoint, &hello).await?;
+        if id != 0 && reply.member_id != id {
+            let text = format!("member {:x} answers in place of {id:x}", reply.member_id);
+            return Err(DialError::Io(std::io::Error::other(text)));
+        }
         let question = Question { ask: Some(ask) };
         within("the question", frame::write(&mut io, &question)).await?;
         let answer = timeout(ROUND, frame::read(&mut io, FRAME_LIMIT));

@@ -9,6 +9,7 @@ mod no_sync;
 mod port;
 mod service;
 mod start;
+mod upkeep;
 
 pub use start::{Guard, start};
 

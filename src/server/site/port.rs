@@ -68,6 +68,7 @@ impl Host for Site {
         match ask {
             Ask::List(_) => async move { self.list() }.boxed(),
             Ask::Join(join) => self.join(join).boxed(),
+            Ask::Hash(at) => self.hash(at).boxed(),
         }
     }
 
@@ -124,6 +125,7 @@ impl Site {
             members: listed.collect(),
             incarnation: membership.incarnation,
             removed: membership.tombstones.iter().map(|stone| stone.id).collect(),
+            hash: None,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::operator_auth::{Verified, Verifier};
+use crate::store::{Alarm, AlarmKind};
 use crate::wire::member as proto;
 
 /// The service as a router for the peer port.
@@ -274,13 +275,26 @@ fn describe(site: &Site) -> proto::DescribeResponse {
             .collect(),
         ready,
         unready_reason,
-        alarms: Vec::new(),
+        alarms: published.view.alarms().iter().map(in_words).collect(),
         claim_uid: identity.claim_uid,
         activity: activity.clone(),
         last_index: said.last_index,
         revision: published.view.revision(),
         db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
         peer_urls: site.config.advertise_peer_urls.clone(),
+    }
+}
+
+/// etcd's name of the alarm, then the member that it is about, if it names one.
+fn in_words(alarm: &Alarm) -> String {
+    let kind = match alarm.kind {
+        AlarmKind::None => "NONE",
+        AlarmKind::NoSpace => "NOSPACE",
+        AlarmKind::Corrupt => "CORRUPT",
+    };
+    match alarm.member {
+        0 => kind.to_owned(),
+        member => format!("{kind} {member:x}"),
     }
 }
 

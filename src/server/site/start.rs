@@ -307,11 +307,13 @@ async fn supervise(
             None
         }
     };
+    let returns = files.is_none();
     run_core(site, files).await?;
     let keeper = Arc::clone(site);
     tokio::spawn(async move { prove_ready(&keeper).await });
     let publisher = Arc::clone(site);
     tokio::spawn(async move { publish_self(&publisher).await });
+    super::upkeep::start(site, returns);
     follow(site, &mut happened).await
 }
 

@@ -1,0 +1,341 @@
+//! What a member does in the background: raises the alarm when its store is full, compacts by
+//! itself, and compares the members' data. When and who is wrong is decided by `server::upkeep`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+
+use super::Site;
+use crate::disk::Class;
+use crate::server::config::AutoCompaction;
+use crate::server::exit::{self, Stop};
+use crate::server::handle::{RequestError, Role};
+use crate::server::link::hello::{Answer, Ask, HashAt, HashOf};
+use crate::server::upkeep::compactor::Compactor;
+use crate::server::upkeep::verdict::{self, Hashed, Verdict};
+use crate::store::{Alarm, AlarmKind, Compact, Error as StoreError, Operation, SetAlarm, View};
+
+/// How often the size of the store is looked at.
+const SIZE: Duration = Duration::from_millis(500);
+/// How long a member that is asked for a hash waits for the revision.
+const CATCH_UP: Duration = Duration::from_secs(3);
+/// Comparisons in which a compaction may come in between.
+const ATTEMPTS: usize = 3;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// All that there is.
+    Everything,
+    /// What the last compaction left.
+    Compaction,
+}
+
+/// Starts all of it. `returns`: this server was a member before it started.
+pub(super) fn start(site: &Arc<Site>, returns: bool) {
+    let upkeep = site.config.upkeep;
+    if upkeep.initial_check && returns {
+        let site = Arc::clone(site);
+        tokio::spawn(async move { check_first(&site).await });
+    } else {
+        site.shared.held.store(false, Ordering::Release);
+    }
+    if let Some(quota) = site.config.limits.quota_bytes {
+        let site = Arc::clone(site);
+        tokio::spawn(async move { watch_size(&site, quota).await });
+    }
+    if let Some(mode) = upkeep.auto_compaction {
+        let site = Arc::clone(site);
+        tokio::spawn(async move { compact(&site, mode).await });
+    }
+    for (what, every) in [
+        (What::Everything, upkeep.check),
+        (What::Compaction, upkeep.compact_check),
+    ] {
+        if let Some(every) = every {
+            let site = Arc::clone(site);
+            tokio::spawn(async move { check(&site, what, every).await });
+        }
+    }
+}
+
+/// Raises NOSPACE when what others wrote fills this member beyond its own quota. Only growth
+/// raises it, so that it stays off for whoever has switched it off to make space.
+async fn watch_size(site: &Site, quota: u64) {
+    let mut before = u64::MAX;
+    loop {
+        let size = site.handle.published().view.db_size();
+        if size >= quota && size > before {
+            site.handle.raise_no_space().await;
+        }
+        before = size;
+        sleep(SIZE).await;
+    }
+}
+
+/// Compacts as leader, when it is time.
+async fn compact(site: &Site, mode: AutoCompaction) {
+    let began = Instant::now();
+    let mut compactor = Compactor::new(mode, Duration::ZERO);
+    let revision = || site.handle.published().view.revision();
+    loop {
+        compactor.look(revision());
+        sleep(compactor.interval()).await;
+        let leads = site.shared.status().role == Role::Leader;
+        let Some(at) = compactor.due(began.elapsed(), revision(), leads) else {
+            continue;
+        };
+        let command = Operation::Compact(Compact { revision: at });
+        match site.handle.propose(command.into()).await {
+            Ok(_) | Err(RequestError::Store(StoreError::Compacted { .. })) => {
+                tracing::info!(revision = at, ?mode, "completed auto compaction");
+                compactor.done(began.elapsed(), at);
+            }
+            Err(error) => tracing::warn!(revision = at, "cannot compact yet: {error}"),
+        }
+    }
+}
+
+/// Compares the members' data as leader, again and again.
+async fn check(site: &Site, what: What, every: Duration) {
+    let mut checked = 0;
+    loop {
+        sleep(every).await;
+        if site.shared.status().role != Role::Leader {
+            continue;
+        }
+        let compacted = site.handle.published().view.compacted();
+        // What a compaction left never changes.
+        if what == What::Compaction && compacted <= checked {
+            continue;
+        }
+        match compare(site, what).await {
+            Ok(Verdict::Equal {
+                compared,
+                passed_over,
+            }) => {
+                tracing::info!(?what, compared, "the members' data is equal");
+                if passed_over.is_empty() {
+                    checked = compacted;
+                }
+            }
+            Ok(Verdict::Wrong(members)) => {
+                checked = compacted;
+                for member in members {
+                    alarm(site, member).await;
+                }
+            }
+            Ok(Verdict::Unclear) => {
+                checked = compacted;
+                alarm(site, 0).await;
+            }
+            Err(error) => tracing::warn!(?what, "cannot compare the members' data: {error}"),
+        }
+    }
+}
+
+/// Raises CORRUPT for a member; 0: nobody knows for which.
+async fn alarm(site: &Site, member: u64) {
+    let name = name_of(site, member);
+    let id = format!("{member:x}");
+    match member {
+        0 => tracing::error!(
+            "the members' data differs, and no majority agrees: it is not known whose is wrong"
+        ),
+        _ => tracing::error!(
+            member = id,
+            name,
+            "this member's data differs from the majority's: remove it and add it again with an \
+             empty data directory, then switch the alarm off"
+        ),
+    }
+    let kind = AlarmKind::Corrupt;
+    let raised = Alarm { kind, member };
+    if site.handle.published().view.alarms().contains(&raised) {
+        return;
+    }
+    let (kind, on) = (kind.into(), true);
+    if let Err(error) = site.handle.set_alarm(SetAlarm { kind, member, on }).await {
+        tracing::warn!(member = id, "cannot raise the alarm CORRUPT yet: {error}");
+    }
+}
+
+fn name_of(site: &Site, member: u64) -> String {
+    let published = site.handle.published();
+    let known = published.membership.member(member);
+    known.map(|known| known.name.clone()).unwrap_or_default()
+}
+
+/// Compares this member's data with the others' before clients are served, as far as the others
+/// answer. Without a quorum there is nothing to compare with.
+async fn check_first(site: &Site) {
+    let patience = 2 * site.config.request_timeout();
+    let result = timeout(patience, async {
+        loop {
+            match compare(site, What::Everything).await {
+                Ok(verdict) => return verdict,
+                Err(error) => tracing::info!("cannot compare the members' data yet: {error}"),
+            }
+            sleep(site.config.heartbeat).await;
+        }
+    });
+    let own = site.who().member_id;
+    match result.await {
+        Ok(Verdict::Equal {
+            compared,
+            passed_over,
+        }) => tracing::info!(
+            compared,
+            passed_over = passed_over.len(),
+            "this member's data is equal to the others'"
+        ),
+        Ok(Verdict::Wrong(members)) if members.contains(&own) => {
+            return site
+                .shared
+                .stop(inconsistent(own, Class::Corrupt.exit_code()));
+        }
+        Ok(Verdict::Unclear) => return site.shared.stop(inconsistent(own, exit::OTHER)),
+        Ok(Verdict::Wrong(members)) => {
+            for member in members {
+                let (id, name) = (format!("{member:x}"), name_of(site, member));
+                tracing::error!(member = id, name, "this member's data differs");
+            }
+        }
+        Err(_) => tracing::warn!(
+            "this member's data was not compared with the others': there was no quorum in time"
+        ),
+    }
+    site.shared.held.store(false, Ordering::Release);
+}
+
+/// The end of a member that must not serve what it has. Only where a majority says so is its
+/// disk known to be bad.
+fn inconsistent(own: u64, code: u8) -> Stop {
+    let (class, rest) = match code == exit::OTHER {
+        true => (
+            "inconsistent",
+            "no majority agrees, so it is not known whose is wrong: start the other members first",
+        ),
+        false => (
+            Class::Corrupt.name(),
+            "the others agree: remove this member and add it again with an empty data directory",
+        ),
+    };
+    Stop {
+        code,
+        class,
+        message: format!("member {own:x} found data inconsistency with peers; {rest}"),
+    }
+}
+
+/// Hashes at one revision everywhere and compares. Tried again where a compaction came in
+/// between.
+async fn compare(site: &Site, what: What) -> Result<Verdict, RequestError> {
+    let mut last = Verdict::Unclear;
+    for _ in 0..ATTEMPTS {
+        let state = site.handle.linearizable().await?;
+        let revision = match what {
+            What::Everything => state.view.revision(),
+            What::Compaction => state.view.compacted(),
+        };
+        let Some(own) = hash(&state.view, revision).await else {
+            // Compacted since: the view is old.
+            continue;
+        };
+        let me = site.who().member_id;
+        let others = state.membership.members.keys().filter(|id| **id != me);
+        let asked = others.map(|id| async move {
+            let hash = ask(site, *id, own).await;
+            (*id, hash)
+        });
+        let answers: Vec<verdict::Answer> = futures::future::join_all(asked)
+            .await
+            .into_iter()
+            .map(|(member, hash)| verdict::Answer { member, hash })
+            .collect();
+        let between = answers.iter().any(|answer| {
+            answer
+                .hash
+                .is_some_and(|hash| hash.compacted != own.compacted)
+        });
+        last = verdict::judge(me, own, &answers);
+        if !between {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+/// Another member's hash.
+async fn ask(site: &Site, id: u64, own: Hashed) -> Option<Hashed> {
+    let at = HashAt {
+        revision: own.revision,
+        compacted: own.compacted,
+    };
+    for endpoint in site.endpoints(id) {
+        match site.ask_member(id, &endpoint, Ask::Hash(at)).await {
+            Ok(Answer {
+                hash: Some(hash), ..
+            }) => {
+                return Some(Hashed {
+                    hash: hash.hash,
+                    compacted: hash.compacted,
+                    revision: hash.revision,
+                });
+            }
+            Ok(refused) => {
+                let id = format!("{id:x}");
+                tracing::warn!(member = id, "gives no hash: {}", refused.error);
+            }
+            Err(error) => {
+                let id = format!("{id:x}");
+                tracing::warn!(member = id, "cannot be asked for a hash: {error}");
+            }
+        }
+    }
+    None
+}
+
+/// Hashes aside: it takes time in proportion to the number of keys.
+async fn hash(view: &Arc<View>, revision: i64) -> Option<Hashed> {
+    let view = Arc::clone(view);
+    let hashed = tokio::task::spawn_blocking(move || view.hash_kv(revision)).await;
+    hashed.ok()?.ok().map(Hashed::from)
+}
+
+impl Site {
+    /// Answers another member that compares data.
+    pub(super) async fn hash(&self, at: HashAt) -> Answer {
+        let mut published = self.shared.published.subscribe();
+        let reached = |state: &Arc<crate::server::handle::Published>| {
+            state.view.revision() >= at.revision && state.view.compacted() >= at.compacted
+        };
+        // Out of time, the answer says how far this member has come.
+        let _ = timeout(CATCH_UP, published.wait_for(reached)).await;
+        let view = Arc::clone(&self.handle.published().view);
+        let cluster_id = self.who().cluster_id;
+        match hash(&view, at.revision).await {
+            Some(hash) => Answer {
+                cluster_id,
+                hash: Some(HashOf {
+                    hash: hash.hash,
+                    compacted: hash.compacted,
+                    revision: hash.revision,
+                }),
+                ..Answer::default()
+            },
+            None => Answer {
+                cluster_id,
+                error: format!(
+                    "revision {} is not among {} to {}",
+                    at.revision,
+                    view.compacted(),
+                    view.revision()
+                ),
+                ..Answer::default()
+            },
+        }
+    }
+}

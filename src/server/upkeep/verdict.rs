@@ -1,0 +1,143 @@
+//! Whose data is wrong, by the hashes that members give for one revision. The majority is
+//! right; where there is none, nobody is named (etcd's rule). Never asks anyone.
+
+use std::collections::BTreeMap;
+
+use crate::store::{KeyHash, Revision};
+
+/// What one member answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The member.
+    pub member: u64,
+    /// Its hash; none if it could not be asked or has not that revision.
+    pub hash: Option<Hashed>,
+}
+
+/// A hash and what it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hashed {
+    /// CRC32C.
+    pub hash: u32,
+    /// From where on history is in it.
+    pub compacted: Revision,
+    /// Up to where.
+    pub revision: Revision,
+}
+
+impl From<KeyHash> for Hashed {
+    fn from(hash: KeyHash) -> Hashed {
+        Hashed {
+            hash: hash.hash,
+            compacted: hash.compact_revision,
+            revision: hash.hash_revision,
+        }
+    }
+}
+
+/// What the hashes tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Those that could be compared agree.
+    Equal {
+        /// How many others.
+        compared: usize,
+        /// Who could not be compared: no answer, or its history begins elsewhere.
+        passed_over: Vec<u64>,
+    },
+    /// These differ from the majority of all members.
+    Wrong(Vec<u64>),
+    /// They differ, and no majority agrees.
+    Unclear,
+}
+
+/// Compares what the others answered with one's own.
+pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer]) -> Verdict {
+    let mut groups: BTreeMap<u32, Vec<u64>> = BTreeMap::from([(hash.hash, vec![own])]);
+    let mut passed_over = Vec::new();
+    for answer in answers {
+        let same =
+            |other: &Hashed| (other.compacted, other.revision) == (hash.compacted, hash.revision);
+        match answer.hash.filter(same) {
+            Some(other) => groups.entry(other.hash).or_default().push(answer.member),
+            None => passed_over.push(answer.member),
+        }
+    }
+    if groups.len() == 1 {
+        return Verdict::Equal {
+            compared: answers.len() - passed_over.len(),
+            passed_over,
+        };
+    }
+    let quorum = (answers.len() + 1) / 2 + 1;
+    let right = groups.iter().find(|(_, group)| group.len() >= quorum);
+    match right.map(|(right, _)| *right) {
+        Some(right) => {
+            groups.remove(&right);
+            let mut wrong: Vec<u64> = groups.into_values().flatten().collect();
+            wrong.sort_unstable();
+            Verdict::Wrong(wrong)
+        }
+        None => Verdict::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashed(hash: u32) -> Hashed {
+        Hashed {
+            hash,
+            compacted: 5,
+            revision: 9,
+        }
+    }
+
+    fn answer(member: u64, hash: u32) -> Answer {
+        Answer {
+            member,
+            hash: Some(hashed(hash)),
+        }
+    }
+
+    #[test]
+    fn the_one_that_differs_from_the_majority_is_named() {
+        let judged = judge(1, hashed(7), &[answer(2, 7), answer(3, 8)]);
+        assert_eq!(judged, Verdict::Wrong(vec![3]));
+        let judged = judge(1, hashed(8), &[answer(2, 7), answer(3, 7)]);
+        assert_eq!(judged, Verdict::Wrong(vec![1]), "also the one that asks");
+        let five = [answer(2, 7), answer(3, 8), answer(4, 7), answer(5, 9)];
+        assert_eq!(judge(1, hashed(7), &five), Verdict::Wrong(vec![3, 5]));
+    }
+
+    #[test]
+    fn without_a_majority_nobody_is_named() {
+        assert_eq!(judge(1, hashed(7), &[answer(2, 8)]), Verdict::Unclear);
+        let silent = Answer {
+            member: 3,
+            hash: None,
+        };
+        let judged = judge(1, hashed(7), &[answer(2, 8), silent]);
+        assert_eq!(judged, Verdict::Unclear, "one of three is no majority");
+    }
+
+    #[test]
+    fn who_cannot_be_compared_is_passed_over() {
+        let mut compacted = answer(2, 1);
+        compacted.hash = compacted.hash.map(|hash| Hashed {
+            compacted: 6,
+            ..hash
+        });
+        let silent = Answer {
+            member: 3,
+            hash: None,
+        };
+        let judged = judge(1, hashed(7), &[compacted, silent, answer(4, 7)]);
+        let equal = Verdict::Equal {
+            compared: 1,
+            passed_over: vec![2, 3],
+        };
+        assert_eq!(judged, equal);
+    }
+}
