@@ -302,6 +302,50 @@ fn a_lease_outlives_its_leader() {
     assert_eq!(cluster.get(through, "key"), None);
 }
 
+fn noting(_: MemberId, config: &mut MemberConfig) {
+    config.lease_note_ms = 2000;
+}
+
+#[test]
+fn what_was_noted_of_a_lease_outlives_its_leader_until_a_renewal() {
+    let mut cluster = Cluster::tweaked(&[1, 2, 3], noting);
+    let leader = cluster.leader();
+    let through = cluster.followers()[0];
+    let grant = Operation::LeaseGrant(LeaseGrant { id: 9, ttl: 10 });
+    cluster.propose(through, grant.into());
+    cluster.ticks(45);
+    let noted = |cluster: &mut Cluster, id| {
+        let view = cluster.server(id).machine.view();
+        view.lease(9).expect("the lease").remaining
+    };
+    let left = noted(&mut cluster, through);
+    assert!((5..=7).contains(&left), "noted after 2 s and 4 s: {left}");
+    cluster.stop(leader);
+    let next = cluster.leader();
+    let call = |id, renew| {
+        Input::Lease(vec![LeaseCall {
+            id,
+            lease: 9,
+            renew,
+        }])
+    };
+    cluster.give(next, call(1, false));
+    cluster.settle();
+    let times = cluster.server(next).leases[&1].unwrap().expect("alive");
+    assert!(
+        times.remaining <= left + 1,
+        "no whole time again: {times:?}"
+    );
+    let other = cluster.followers()[0];
+    cluster.give(other, call(2, true));
+    cluster.ticks(1);
+    let renewed = cluster.server(other).leases[&2].unwrap().expect("alive");
+    assert_eq!((renewed.granted, renewed.remaining), (10, 10));
+    assert_eq!(noted(&mut cluster, next), 0, "forgotten before the answer");
+    cluster.ticks(2);
+    cluster.assert_equal();
+}
+
 #[test]
 fn a_cut_off_leader_answers_neither_reads_nor_keepalives() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
