@@ -22,11 +22,13 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
     assert!(
         !required,
-        "etcdctl::{test} needs real etcd in {}",
+        "{}::{test} needs real etcd in {}",
+        env!("CARGO_CRATE_NAME"),
         directory.display()
     );
     // Straight to the handle: what a passing test prints through macros is not shown.
-    let text = format!("skipped: etcdctl::{test} (no real etcd: run tests/peers/build.sh)\n");
+    let suite = env!("CARGO_CRATE_NAME");
+    let text = format!("skipped: {suite}::{test} (no real etcd: run tests/peers/build.sh)\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
     None
 }

@@ -1,11 +1,10 @@
-//! Random requests from a seed, over few keys so that they meet.
+//! Random parts of requests from a seed, over few keys so that they meet. Bad ones too.
 
 use bytes::Bytes;
 use quorate::wire::etcd::compare::TargetUnion;
 use quorate::wire::etcd::request_op::Request;
 use quorate::wire::etcd::{
-    CompactionRequest, Compare, DeleteRangeRequest, HashKvRequest, LeaseGrantRequest,
-    LeaseRevokeRequest, LeaseTimeToLiveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -189,67 +188,34 @@ impl Dice {
             })
             .collect()
     }
-}
 
-/// One request.
-#[derive(Clone, Debug)]
-pub(crate) enum Question {
-    Put(PutRequest),
-    Delete(DeleteRangeRequest),
-    Range(RangeRequest),
-    Txn(TxnRequest),
-    Compact(CompactionRequest),
-    Grant(LeaseGrantRequest),
-    Revoke(LeaseRevokeRequest),
-    TimeToLive(LeaseTimeToLiveRequest),
-    Hash(HashKvRequest),
-}
-
-impl Question {
-    /// Lets no range be answered from what one member happens to have.
-    pub(crate) fn be_linearizable(&mut self) {
-        if let Question::Range(range) = self {
-            range.serializable = false;
+    /// A transaction with as many operations as are allowed, or one more, here or nested.
+    pub(crate) fn many(&mut self, revision: i64) -> TxnRequest {
+        let count = self.between(126, 130);
+        let range = |dice: &mut Self| RequestOp {
+            request: Some(Request::RequestRange(RangeRequest {
+                key: dice.key(),
+                count_only: true,
+                ..RangeRequest::default()
+            })),
+        };
+        let mut outer = TxnRequest::default();
+        match self.below(4) {
+            0 => outer.compare = (0..count).map(|_| self.compare(revision)).collect(),
+            1 => outer.success = (0..count).map(|_| range(self)).collect(),
+            2 => outer.failure = (0..count).map(|_| range(self)).collect(),
+            _ => {
+                let mut inner = TxnRequest::default();
+                let used = self.between(1, 3);
+                let left = count - used;
+                inner.success = (0..left).map(|_| range(self)).collect();
+                let nested = RequestOp {
+                    request: Some(Request::RequestTxn(inner)),
+                };
+                outer.success.push(nested);
+                outer.compare = (0..used).map(|_| self.compare(revision)).collect();
+            }
         }
-    }
-}
-
-pub(crate) fn question(dice: &mut Dice, revision: i64, compactions: &[i64]) -> Question {
-    match dice.below(40) {
-        0..=9 => Question::Put(dice.put()),
-        10..=12 => Question::Delete(dice.delete()),
-        13..=19 => Question::Range(dice.range(revision)),
-        20..=30 => Question::Txn(dice.txn(2, revision)),
-        31 | 32 => {
-            let id = dice.between(1, 4);
-            let ttl = if dice.one_in(10) {
-                9_000_000_001
-            } else {
-                10_000
-            };
-            Question::Grant(LeaseGrantRequest { id, ttl })
-        }
-        33 => Question::Revoke(LeaseRevokeRequest {
-            id: dice.between(1, 5),
-        }),
-        34 => Question::TimeToLive(LeaseTimeToLiveRequest {
-            id: dice.between(1, 5),
-            keys: true,
-        }),
-        35 => {
-            let last = compactions.last().copied().unwrap_or(0);
-            let revision = dice.between((last - 1).max(-1), revision + 1);
-            // Done when answered, or etcd's hash could still see what it forgets.
-            Question::Compact(CompactionRequest {
-                revision,
-                physical: true,
-            })
-        }
-        _ => {
-            let at = dice.between(0, revision + 1);
-            // For a compacted revision etcd answers with the hash from before the compaction.
-            let at = if compactions.contains(&at) { 0 } else { at };
-            Question::Hash(HashKvRequest { revision: at })
-        }
+        outer
     }
 }

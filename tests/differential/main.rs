@@ -1,0 +1,228 @@
+//! The same random requests, over gRPC, to Quorate and to real etcd: equal answers, equal error
+//! texts and codes, equal events for every watcher, equal hashes. What is known to differ, and
+//! why, is in `docs/differences.md`; the requests here avoid it.
+//!
+//! A conversation follows from its seed. `SEED=n REQUESTS=n` repeats one; `SEEDS=n` makes n of
+//! them, from `SEED_BASE`. A difference prints the seed, the number of the request, the requests
+//! before it, and the least list of requests that still shows a difference.
+//!
+//! Needs the tools that `tests/peers/build.sh` builds. Without them each test says by name that
+//! it was skipped; with `QUORATE_REQUIRE_PEERS=1` it fails instead.
+
+// Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
+#![allow(clippy::panic, clippy::disallowed_methods)]
+
+mod audience;
+#[path = "../etcdctl/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+mod dice;
+mod pair;
+#[path = "../etcdctl/process.rs"]
+#[allow(dead_code)]
+mod process;
+mod question;
+mod server;
+mod smaller;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cluster::Kind;
+use dice::Dice;
+use pair::{Difference, Pair};
+use question::{Facts, Question, bulky, expiry, questions};
+
+/// Requests of a conversation by default; the default seeds make 20,000 and more.
+const REQUESTS: u64 = 5200;
+const SEEDS: u64 = 4;
+/// Conversations at a time: they wait for watchers as much as they work.
+const AT_ONCE: usize = 2;
+
+/// A request and the member of ours that it goes to.
+type Step = (usize, Question);
+
+/// What a conversation came to.
+#[derive(Debug, Default)]
+struct Summary {
+    asked: u64,
+    refused: u64,
+    revision: i64,
+    compactions: usize,
+    watchers: i64,
+    shown: usize,
+    fragments: u64,
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// With `DIFFERENTIAL_SELF_TEST=1` both sides are real etcd, which checks the test itself.
+fn ours() -> Kind {
+    match std::env::var("DIFFERENTIAL_SELF_TEST") {
+        Ok(value) if value == "1" => Kind::Etcd,
+        _ => Kind::Quorate,
+    }
+}
+
+/// Straight to the handle: what a passing test prints through macros is not shown.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// One conversation; `told` has every request so far when it returns.
+async fn converse(
+    pair: &mut Pair,
+    size: usize,
+    seed: u64,
+    requests: u64,
+    told: &mut Vec<Step>,
+) -> Result<Summary, Difference> {
+    let mut dice = Dice::new(seed);
+    let mut facts = Facts {
+        revision: 1,
+        ..Facts::default()
+    };
+    let mut bulky_at = Some(requests / 2);
+    let mut last = false;
+    while !last {
+        let next = if bulky_at.is_some_and(|at| pair.asked >= at) {
+            bulky_at = None;
+            bulky(&facts)
+        } else if pair.asked + 10 >= requests {
+            last = true;
+            expiry()
+        } else {
+            questions(&mut dice, &mut facts)
+        };
+        for mut question in next {
+            let member = dice.below(size as u64) as usize;
+            if size > 1 {
+                question.be_linearizable();
+            }
+            told.push((member, question));
+            let (_, question) = &told[told.len() - 1];
+            let own = pair.ask(member, question).await?;
+            facts.revision = pair.revision();
+            if let (Question::Compact(compact), Some(_)) = (question, own) {
+                facts.compactions.push(compact.revision);
+            }
+        }
+    }
+    let (shown, fragments) = pair.shown();
+    Ok(Summary {
+        asked: pair.asked,
+        refused: pair.refused,
+        revision: facts.revision,
+        compactions: facts.compactions.len(),
+        watchers: facts.watchers,
+        shown,
+        fragments,
+    })
+}
+
+/// A conversation with a cluster of ours of this size, from its start to its end.
+fn hold(peers: &Path, size: usize, seed: u64, requests: u64) -> Summary {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let mut pair = Pair::start(ours(), peers, size).await;
+        let mut told = Vec::new();
+        let result = converse(&mut pair, size, seed, requests, &mut told).await;
+        match result {
+            Ok(summary) => summary,
+            Err(difference) => {
+                let at = told.len();
+                let logs = pair.logs();
+                drop(pair);
+                let before: Vec<String> = told[at.saturating_sub(9)..at - 1]
+                    .iter()
+                    .map(|step| format!("  {step:?}"))
+                    .collect();
+                let before = before.join("\n");
+                say(&format!(
+                    "SEED={seed} differs at request {at}: {difference}\nthe requests before it:\n{before}\n"
+                ));
+                let least = smaller::smaller(ours(), peers, size, told).await;
+                panic!("seed {seed}, request {at}: {difference}\n{least}\n{logs}");
+            }
+        }
+    })
+}
+
+/// Holds the conversations of all seeds and says how many requests that were.
+fn hold_all(test: &str, size: usize, seeds: u64, requests: u64) {
+    let Some(peers) = process::peers(test) else {
+        return;
+    };
+    let requests = number("REQUESTS").unwrap_or(requests);
+    let all: Vec<u64> = match number("SEED") {
+        Some(seed) => vec![seed],
+        None => {
+            let first = number("SEED_BASE").unwrap_or(1);
+            (first..first + number("SEEDS").unwrap_or(seeds)).collect()
+        }
+    };
+    let summaries = at_once(&peers, size, &all, requests);
+    let mut sum = Summary::default();
+    for (summary, seed) in summaries.iter().zip(&all) {
+        let tame = summary.revision < requests as i64 / 4 || summary.refused < requests / 50;
+        assert!(
+            !tame,
+            "the conversation of seed {seed} was too tame: {summary:?}"
+        );
+        sum.asked += summary.asked;
+        sum.refused += summary.refused;
+        sum.revision += summary.revision;
+        sum.compactions += summary.compactions;
+        sum.watchers += summary.watchers;
+        sum.shown += summary.shown;
+        sum.fragments += summary.fragments;
+    }
+    assert!(
+        sum.compactions > 2 && sum.fragments > 0,
+        "too tame: {sum:?}"
+    );
+    say(&format!(
+        "differential::{test}: {} requests of seeds {all:?} to etcd and to {size} of ours: all answers equal ({} refusals, {} revisions, {} compactions, {} watchers shown {} events)\n",
+        sum.asked, sum.refused, sum.revision, sum.compactions, sum.watchers, sum.shown,
+    ));
+}
+
+fn at_once(peers: &Path, size: usize, seeds: &[u64], requests: u64) -> Vec<Summary> {
+    let next = AtomicU64::new(0);
+    let mut summaries: Vec<(usize, Summary)> = std::thread::scope(|scope| {
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let at =
+                    usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
+                let Some(seed) = seeds.get(at) else {
+                    return done;
+                };
+                done.push((at, hold(peers, size, *seed, requests)));
+            }
+        };
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let joined = threads.into_iter().flat_map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.collect()
+    });
+    summaries.sort_by_key(|(at, _)| *at);
+    summaries.into_iter().map(|(_, summary)| summary).collect()
+}
+
+#[test]
+fn requests_are_answered_as_etcd_does() {
+    hold_all("requests_are_answered_as_etcd_does", 1, SEEDS, REQUESTS);
+}
+
+#[test]
+fn requests_to_any_of_three_members_are_answered_as_by_one() {
+    let test = "requests_to_any_of_three_members_are_answered_as_by_one";
+    hold_all(test, 3, 1, REQUESTS / 3);
+}

@@ -1,0 +1,226 @@
+//! Quorate and real etcd, asked the same.
+
+use std::fmt;
+use std::path::Path;
+
+use bytes::Bytes;
+use quorate::wire::etcd::PutRequest;
+
+use crate::audience::Audience;
+use crate::cluster::{Cluster, Kind};
+use crate::question::{Question, STREAMS};
+use crate::server::{Said, Server};
+
+/// Speed alone: what is lost by a crash is no part of this test.
+const FLAGS: &[&str] = &["--unsafe-no-fsync", "--log-level=error"];
+
+/// An answer that is not the same.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    pub(crate) question: String,
+    pub(crate) ours: String,
+    pub(crate) theirs: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference {
+            question,
+            ours,
+            theirs,
+        } = self;
+        write!(f, "{question}\n  ours: {ours}\n  etcd: {theirs}")
+    }
+}
+
+/// One side: the members and the watch streams, which are spread over the members.
+#[derive(Debug)]
+struct Side {
+    members: Vec<Server>,
+    streams: Vec<Audience>,
+}
+
+impl Side {
+    async fn new(cluster: &Cluster) -> Side {
+        let mut members = Vec::new();
+        for at in 0..cluster.members.len() {
+            members.push(Server::new(cluster, at).await);
+        }
+        let mut streams = Vec::new();
+        for at in 0..STREAMS {
+            let client = members[at % members.len()].watch.clone();
+            streams.push(Audience::new(client).await);
+        }
+        Side { members, streams }
+    }
+
+    async fn ask(&mut self, member: usize, question: &Question, revision: i64) -> Said {
+        let several = self.members.len() > 1;
+        match question {
+            Question::Watch(stream, create) => {
+                if several {
+                    let member = stream % self.members.len();
+                    self.members[member].reach(revision).await;
+                }
+                (None, self.streams[*stream].create(create).await)
+            }
+            Question::Cancel(stream, id) => {
+                self.streams[*stream].cancel(*id);
+                (None, String::new())
+            }
+            Question::Settle => {
+                for stream in &mut self.streams {
+                    stream.settle(revision).await;
+                }
+                (None, String::new())
+            }
+            _ => {
+                if several {
+                    self.members[member].reach(revision).await;
+                }
+                self.members[member].ask(question).await
+            }
+        }
+    }
+}
+
+/// Both sides.
+pub(crate) struct Pair {
+    ours: Side,
+    theirs: Side,
+    clusters: [Cluster; 2],
+    revision: i64,
+    /// The newest revision at which a watcher wants to begin.
+    newest_start: i64,
+    /// Requests that each side was sent.
+    pub(crate) asked: u64,
+    /// Answers that were errors.
+    pub(crate) refused: u64,
+}
+
+impl Pair {
+    /// As many members of ours as are wanted, and one of etcd's.
+    pub(crate) async fn start(ours: Kind, peers: &Path, size: usize) -> Pair {
+        let start = |kind, size| {
+            let peers = peers.to_owned();
+            tokio::task::spawn_blocking(move || Cluster::start_with(kind, &peers, size, FLAGS))
+        };
+        let (ours, theirs) = tokio::join!(start(ours, size), start(Kind::Etcd, 1));
+        let clusters = [ours.expect("ours"), theirs.expect("etcd")];
+        Pair {
+            ours: Side::new(&clusters[0]).await,
+            theirs: Side::new(&clusters[1]).await,
+            clusters,
+            revision: 1,
+            newest_start: 0,
+            asked: 0,
+            refused: 0,
+        }
+    }
+
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// What our members wrote, for a failed test.
+    pub(crate) fn logs(&self) -> String {
+        self.clusters[0].logs()
+    }
+
+    /// Events shown to all watchers of one side, and answers that were cut into fragments.
+    pub(crate) fn shown(&self) -> (usize, u64) {
+        let seen = |stream: &Audience| stream.seen.values().map(Vec::len).sum::<usize>();
+        let streams = &self.ours.streams;
+        (
+            streams.iter().map(seen).sum(),
+            streams.iter().map(|stream| stream.fragments).sum(),
+        )
+    }
+
+    /// Asks both, our side at one of its members, and compares. Returns the revision of the
+    /// answer where it has one.
+    pub(crate) async fn ask(
+        &mut self,
+        member: usize,
+        question: &Question,
+    ) -> Result<Option<i64>, Difference> {
+        match question {
+            Question::Watch(_, create) => {
+                self.newest_start = self.newest_start.max(create.start_revision);
+            }
+            // What begins in the future holds up progress.
+            Question::Settle => {
+                while self.revision < self.newest_start {
+                    let put = PutRequest {
+                        key: Bytes::from_static(b"~"),
+                        ..PutRequest::default()
+                    };
+                    self.both(member, &Question::Put(put)).await?;
+                }
+            }
+            _ => {}
+        }
+        let revision = self.both(member, question).await?;
+        if matches!(question, Question::Settle) {
+            self.compare_streams()?;
+        }
+        Ok(revision)
+    }
+
+    async fn both(
+        &mut self,
+        member: usize,
+        question: &Question,
+    ) -> Result<Option<i64>, Difference> {
+        let revision = self.revision;
+        self.asked += 1;
+        let ((own, said), (_, expected)) = tokio::join!(
+            self.ours.ask(member, question, revision),
+            self.theirs.ask(0, question, revision),
+        );
+        if said != expected {
+            return Err(Difference {
+                question: format!("{question:?}"),
+                ours: said,
+                theirs: expected,
+            });
+        }
+        self.refused += u64::from(own.is_none() && said.contains("etcdserver: "));
+        self.revision = own.unwrap_or(0).max(revision);
+        Ok(own)
+    }
+
+    fn compare_streams(&self) -> Result<(), Difference> {
+        let both = self.ours.streams.iter().zip(&self.theirs.streams);
+        for (number, (ours, theirs)) in both.enumerate() {
+            let ids: Vec<i64> = ours
+                .seen
+                .keys()
+                .chain(theirs.seen.keys())
+                .copied()
+                .collect();
+            for id in ids {
+                let (none, at) = (Vec::new(), format!("watcher {id} of stream {number}"));
+                let own = ours.seen.get(&id).unwrap_or(&none);
+                let other = theirs.seen.get(&id).unwrap_or(&none);
+                if own == other {
+                    continue;
+                }
+                let same = own.iter().zip(other).take_while(|(a, b)| a == b).count();
+                let rest = |all: &Vec<String>| all.iter().skip(same).take(4).cloned().collect();
+                let (ours, theirs): (Vec<_>, Vec<_>) = (rest(own), rest(other));
+                let before = own.get(same.wrapping_sub(1));
+                return Err(Difference {
+                    question: format!(
+                        "{at}, {} after {same}: {before:?}",
+                        own[..1.min(own.len())].concat()
+                    ),
+                    ours: format!("{ours:?}"),
+                    theirs: format!("{theirs:?}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! One request of a conversation, and which one comes next.
+
+use bytes::Bytes;
+use quorate::wire::etcd::{
+    AlarmRequest, CompactionRequest, DeleteRangeRequest, DowngradeRequest, HashKvRequest,
+    LeaseGrantRequest, MemberAddRequest, PutRequest, RangeRequest, TxnRequest, WatchCreateRequest,
+};
+
+use crate::dice::Dice;
+
+/// Stands for the ID of the member that is asked.
+pub(crate) const OWN_ID: u64 = u64::MAX;
+/// Stands for its peer URL.
+pub(crate) const OWN_PEER: &str = "PEER";
+/// Watch streams of a conversation.
+pub(crate) const STREAMS: usize = 3;
+/// The lease that is let expire.
+pub(crate) const SHORT_LEASE: i64 = 77;
+
+/// One request. Those without a type of their own need no more than what is named here.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    Put(PutRequest),
+    Delete(DeleteRangeRequest),
+    Range(RangeRequest),
+    Stream(RangeRequest),
+    Txn(TxnRequest),
+    Compact(CompactionRequest),
+    Grant(LeaseGrantRequest),
+    Revoke(i64),
+    TimeToLive(i64),
+    Leases,
+    KeepAlive(i64),
+    /// Waits until the lease [`SHORT_LEASE`] has expired.
+    Expire,
+    Hash(HashKvRequest),
+    Members,
+    MemberAdd(MemberAddRequest),
+    MemberRemove(u64),
+    MemberUpdate(u64, String),
+    MemberPromote(u64),
+    Alarm(AlarmRequest),
+    Status,
+    Defragment,
+    MoveLeader(u64),
+    Downgrade(DowngradeRequest),
+    Health(String),
+    Watch(usize, WatchCreateRequest),
+    Cancel(usize, i64),
+    /// Waits until every watcher was shown everything, and compares what they were shown.
+    Settle,
+}
+
+impl Question {
+    /// Lets nothing be answered from what one member happens to have.
+    pub(crate) fn be_linearizable(&mut self) {
+        use quorate::wire::etcd::request_op::Request;
+        fn plain(txn: &mut TxnRequest) {
+            for operation in txn.success.iter_mut().chain(&mut txn.failure) {
+                match &mut operation.request {
+                    Some(Request::RequestRange(range)) => range.serializable = false,
+                    Some(Request::RequestTxn(nested)) => plain(nested),
+                    _ => {}
+                }
+            }
+        }
+        match self {
+            Question::Range(range) | Question::Stream(range) => range.serializable = false,
+            Question::Txn(txn) => plain(txn),
+            _ => {}
+        }
+    }
+}
+
+/// What the generator knows of the conversation so far; the same on both sides.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) revision: i64,
+    /// Compacted revisions, the newest last.
+    pub(crate) compactions: Vec<i64>,
+    /// Watchers asked for so far.
+    pub(crate) watchers: i64,
+}
+
+impl Facts {
+    fn compacted(&self) -> i64 {
+        self.compactions.last().copied().unwrap_or(0)
+    }
+}
+
+/// The next request, or a few that belong together.
+pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
+    let revision = facts.revision;
+    let one = match dice.below(1000) {
+        0..=219 => Question::Put(dice.put()),
+        220..=289 => Question::Delete(dice.delete()),
+        290..=449 => Question::Range(dice.range(revision)),
+        450..=499 => Question::Stream(dice.range(revision)),
+        500..=739 => Question::Txn(dice.txn(3, revision)),
+        740..=749 => Question::Txn(dice.many(revision)),
+        750..=789 => Question::Grant(grant(dice)),
+        790..=809 => Question::Revoke(dice.between(0, 5)),
+        810..=834 => Question::TimeToLive(dice.between(0, 5)),
+        835..=844 => Question::Leases,
+        845..=869 => Question::KeepAlive(dice.between(0, 5)),
+        870..=914 => Question::Hash(hash(dice, facts)),
+        915..=922 => Question::Members,
+        923..=938 => membership(dice),
+        939..=943 => Question::Alarm(AlarmRequest::default()),
+        944..=951 => Question::Status,
+        952 => Question::Defragment,
+        953..=955 => Question::MoveLeader([OWN_ID, 0, 5][dice.below(3) as usize]),
+        956..=961 => Question::Downgrade(downgrade(dice)),
+        962..=965 => Question::Health(["", "nobody"][dice.below(2) as usize].to_owned()),
+        966..=983 => watch(dice, facts),
+        984..=987 => return oversized(dice),
+        988..=993 => return cancels(dice, facts),
+        _ => return vec![Question::Settle, compact(dice, facts)],
+    };
+    vec![one]
+}
+
+/// Nothing that expires by itself: when it does would be chance.
+fn grant(dice: &mut Dice) -> LeaseGrantRequest {
+    let ttl = match dice.below(20) {
+        0 => 9_000_000_001,
+        1 => 9_000_000_000,
+        _ => 10_000,
+    };
+    let id = match dice.below(30) {
+        0 => -3,
+        1 => 0,
+        _ => dice.between(1, 4),
+    };
+    LeaseGrantRequest { id, ttl }
+}
+
+/// At a compacted revision itself etcd answers with the hash from before the compaction.
+fn hash(dice: &mut Dice, facts: &Facts) -> HashKvRequest {
+    let at = dice.between(-1, facts.revision + 1);
+    let revision = if facts.compactions.contains(&at) {
+        0
+    } else {
+        at
+    };
+    HashKvRequest { revision }
+}
+
+/// `physical`: done when answered, or etcd's hash could still see what it forgets.
+fn compact(dice: &mut Dice, facts: &Facts) -> Question {
+    let low = (facts.compacted() - 1).max(-1);
+    let revision = dice.between(low, facts.revision + 1);
+    Question::Compact(CompactionRequest {
+        revision,
+        physical: true,
+    })
+}
+
+/// Changes of the membership that are refused.
+fn membership(dice: &mut Dice) -> Question {
+    let id = [OWN_ID, 0, 5][dice.below(3) as usize];
+    let urls = [
+        OWN_PEER,
+        "",
+        "http://",
+        "localhost:1",
+        "http://a b:1",
+        "http://127.0.0.1",
+    ];
+    let url = urls[dice.below(urls.len() as u64) as usize];
+    match dice.below(4) {
+        0 => Question::MemberAdd(MemberAddRequest {
+            peer_ur_ls: if dice.one_in(6) {
+                Vec::new()
+            } else {
+                vec![url.to_owned()]
+            },
+            is_learner: dice.one_in(2),
+        }),
+        1 => Question::MemberRemove(if id == OWN_ID { 6 } else { id }),
+        2 if id == OWN_ID && url == OWN_PEER => Question::Members,
+        2 => Question::MemberUpdate(id, url.to_owned()),
+        _ => Question::MemberPromote(id),
+    }
+}
+
+fn downgrade(dice: &mut Dice) -> DowngradeRequest {
+    let versions = ["3.6", "3.5", "3.7", "3.6.0", "4.0", "", "nonsense"];
+    let cancel = dice.one_in(4);
+    DowngradeRequest {
+        action: if cancel { 2 } else { 0 },
+        version: versions[dice.below(versions.len() as u64) as usize].to_owned(),
+    }
+}
+
+fn watch(dice: &mut Dice, facts: &mut Facts) -> Question {
+    let (key, range_end) = dice.span();
+    let (compacted, revision) = (facts.compacted(), facts.revision);
+    let start_revision = match dice.below(4) {
+        0 => 0,
+        1 => revision + dice.between(1, 3),
+        2 => dice.between(compacted - 1, compacted + 1),
+        _ => dice.between(compacted, revision),
+    };
+    let filters = (0..2).filter(|_| dice.one_in(6)).collect();
+    facts.watchers += 1;
+    let create = WatchCreateRequest {
+        key: if dice.one_in(20) { Bytes::new() } else { key },
+        range_end,
+        start_revision: if dice.one_in(30) { -1 } else { start_revision },
+        progress_notify: dice.one_in(4),
+        filters,
+        prev_kv: dice.one_in(2),
+        // An ID of its own, once, or that of the stream's first watcher, which is taken.
+        watch_id: match dice.below(12) {
+            0 => 1000 + facts.watchers,
+            1 => -1000 - facts.watchers,
+            _ => 0,
+        },
+        fragment: dice.one_in(4),
+    };
+    Question::Watch(dice.below(STREAMS as u64) as usize, create)
+}
+
+/// Values near and above the size of the largest request and message.
+fn oversized(dice: &mut Dice) -> Vec<Question> {
+    let sizes = [1_500_000, 1_572_864, 2_097_152, 2_200_000];
+    let size = sizes[dice.below(sizes.len() as u64) as usize];
+    let put = |size: usize| {
+        Question::Put(PutRequest {
+            key: Bytes::from_static(b"x"),
+            value: vec![b'x'; size].into(),
+            ..PutRequest::default()
+        })
+    };
+    let delete = Question::Delete(DeleteRangeRequest {
+        key: Bytes::from_static(b"x"),
+        ..DeleteRangeRequest::default()
+    });
+    vec![put(size), delete]
+}
+
+/// Cancellations follow a settling: what is under way to a cancelled watcher may be lost.
+fn cancels(dice: &mut Dice, facts: &Facts) -> Vec<Question> {
+    let mut all = vec![Question::Settle];
+    for _ in 0..dice.between(1, 4) {
+        let stream = dice.below(STREAMS as u64) as usize;
+        let newest = facts.watchers / STREAMS as i64;
+        all.push(Question::Cancel(stream, dice.between(1, newest + 1)));
+    }
+    all
+}
+
+/// A history larger than one message, watched with and without `fragment`.
+pub(crate) fn bulky(facts: &Facts) -> Vec<Question> {
+    let put = |number: u8| {
+        Question::Put(PutRequest {
+            key: Bytes::from(vec![b'x', number]),
+            value: vec![number; 700_000].into(),
+            ..PutRequest::default()
+        })
+    };
+    let mut all: Vec<Question> = (0..5).map(put).collect();
+    for (stream, fragment) in [(0, true), (1, false)] {
+        let create = WatchCreateRequest {
+            key: Bytes::from_static(b"x"),
+            range_end: Bytes::from_static(b"y"),
+            start_revision: facts.revision + 1,
+            fragment,
+            ..WatchCreateRequest::default()
+        };
+        all.push(Question::Watch(stream, create));
+    }
+    let delete = DeleteRangeRequest {
+        key: Bytes::from_static(b"x"),
+        range_end: Bytes::from_static(b"y"),
+        ..DeleteRangeRequest::default()
+    };
+    all.extend([Question::Settle, Question::Delete(delete), Question::Settle]);
+    all
+}
+
+/// A lease with keys that runs out.
+pub(crate) fn expiry() -> Vec<Question> {
+    let put = |key: &'static str, lease| {
+        Question::Put(PutRequest {
+            key: Bytes::from_static(key.as_bytes()),
+            lease,
+            ..PutRequest::default()
+        })
+    };
+    vec![
+        Question::Grant(LeaseGrantRequest {
+            id: SHORT_LEASE,
+            ttl: 1,
+        }),
+        put("a1", SHORT_LEASE),
+        put("b", SHORT_LEASE),
+        put("c3", 0),
+        Question::Expire,
+        Question::Leases,
+        Question::Settle,
+        Question::Hash(HashKvRequest::default()),
+    ]
+}

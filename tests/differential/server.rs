@@ -1,0 +1,317 @@
+//! gRPC clients of one member, and its answers as text without what names the cluster.
+
+use quorate::wire::etcd::cluster_client::ClusterClient;
+use quorate::wire::etcd::kv_client::KvClient;
+use quorate::wire::etcd::lease_client::LeaseClient;
+use quorate::wire::etcd::maintenance_client::MaintenanceClient;
+use quorate::wire::etcd::watch_client::WatchClient;
+use quorate::wire::etcd::{
+    DefragmentRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
+    LeaseTimeToLiveRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
+    MemberUpdateRequest, MoveLeaderRequest, RangeRequest, RangeResponse, ResponseHeader,
+    StatusRequest,
+};
+use quorate::wire::health::HealthCheckRequest;
+use quorate::wire::health::health_client::HealthClient;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::cluster::Cluster;
+use crate::process::PATIENCE;
+use crate::question::{OWN_ID, OWN_PEER, Question, SHORT_LEASE};
+
+/// No answer of these tests is larger.
+const LARGEST: usize = 64 << 20;
+
+/// What was said: the revision, where there is one, and the whole answer as text.
+pub(crate) type Said = (Option<i64>, String);
+
+/// Clients of one member.
+#[derive(Debug)]
+pub(crate) struct Server {
+    kv: KvClient<Channel>,
+    lease: LeaseClient<Channel>,
+    maintenance: MaintenanceClient<Channel>,
+    cluster: ClusterClient<Channel>,
+    health: HealthClient<Channel>,
+    pub(crate) watch: WatchClient<Channel>,
+    id: u64,
+    peer: String,
+}
+
+impl Server {
+    pub(crate) async fn new(cluster: &Cluster, member: usize) -> Server {
+        let member = &cluster.members[member];
+        let endpoint = Endpoint::from_shared(format!("http://{}", member.client));
+        let channel = endpoint.expect("an address").connect_lazy();
+        let mut server = Server {
+            kv: KvClient::new(channel.clone()).max_decoding_message_size(LARGEST),
+            lease: LeaseClient::new(channel.clone()),
+            maintenance: MaintenanceClient::new(channel.clone()),
+            cluster: ClusterClient::new(channel.clone()),
+            health: HealthClient::new(channel.clone()),
+            watch: WatchClient::new(channel).max_decoding_message_size(LARGEST),
+            id: 0,
+            peer: format!("http://{}", member.peer),
+        };
+        let status = server.maintenance.status(StatusRequest {}).await;
+        let header = status.expect("a status").into_inner().header;
+        server.id = header.map_or(0, |header| header.member_id);
+        assert_ne!(server.id, 0);
+        server
+    }
+
+    /// Waits until the member has applied a revision.
+    pub(crate) async fn reach(&mut self, revision: i64) {
+        let start = tokio::time::Instant::now();
+        while start.elapsed() < PATIENCE {
+            let status = self.maintenance.status(StatusRequest {}).await;
+            let own = status.ok().and_then(|reply| reply.into_inner().header);
+            if own.is_some_and(|header| header.revision >= revision) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        panic!("a member does not reach revision {revision}");
+    }
+
+    /// Asks, and gives the answer as text.
+    pub(crate) async fn ask(&mut self, question: &Question) -> Said {
+        match self.answer(question).await {
+            Ok(said) => said,
+            Err(status) => (None, format!("{:?} {}", status.code(), status.message())),
+        }
+    }
+
+    async fn answer(&mut self, question: &Question) -> Result<Said, Status> {
+        macro_rules! plain {
+            ($reply:expr) => {{
+                let mut reply = $reply.await?.into_inner();
+                let revision = reply.header.as_mut().map(anonymous);
+                Ok((revision, format!("{reply:?}")))
+            }};
+        }
+        match question.clone() {
+            Question::Put(put) => plain!(self.kv.put(put)),
+            Question::Delete(delete) => plain!(self.kv.delete_range(delete)),
+            Question::Range(range) => plain!(self.kv.range(range)),
+            Question::Stream(range) => self.stream(range).await,
+            Question::Compact(compact) => plain!(self.kv.compact(compact)),
+            Question::Txn(txn) => {
+                let mut reply = self.kv.txn(txn).await?.into_inner();
+                let revision = reply.header.as_ref().map(|header| header.revision);
+                // Headers within hold a revision and nothing else.
+                reply.header.as_mut().map(anonymous);
+                Ok((revision, format!("{reply:?}")))
+            }
+            Question::Grant(_)
+            | Question::Revoke(_)
+            | Question::TimeToLive(_)
+            | Question::Leases
+            | Question::KeepAlive(_)
+            | Question::Expire => self.leases(question).await,
+            Question::Hash(hash) => plain!(self.maintenance.hash_kv(hash)),
+            Question::Alarm(alarm) => plain!(self.maintenance.alarm(alarm)),
+            Question::Downgrade(downgrade) => plain!(self.maintenance.downgrade(downgrade)),
+            Question::Defragment => {
+                // etcd gives no header here.
+                let reply = self.maintenance.defragment(DefragmentRequest {}).await?;
+                Ok((None, format!("{:?}", reply.into_inner())))
+            }
+            Question::MoveLeader(id) => {
+                let target_id = self.id(id);
+                plain!(
+                    self.maintenance
+                        .move_leader(MoveLeaderRequest { target_id })
+                )
+            }
+            Question::Status => self.status().await,
+            Question::Health(service) => {
+                let reply = self.health.check(HealthCheckRequest { service }).await?;
+                Ok((None, format!("{:?}", reply.into_inner())))
+            }
+            Question::Members
+            | Question::MemberAdd(_)
+            | Question::MemberRemove(_)
+            | Question::MemberUpdate(..)
+            | Question::MemberPromote(_) => self.members(question).await,
+            Question::Watch(..) | Question::Cancel(..) | Question::Settle => {
+                unreachable!("asked on a stream")
+            }
+        }
+    }
+
+    /// The pieces put together, and where they were cut.
+    async fn stream(&mut self, range: RangeRequest) -> Result<Said, Status> {
+        let mut stream = self.kv.range_stream(range).await?.into_inner();
+        let mut whole = RangeResponse::default();
+        let mut cuts = Vec::new();
+        while let Some(piece) = stream.message().await? {
+            let piece = piece.range_response.unwrap_or_default();
+            cuts.push(piece.kvs.len());
+            let kvs = std::mem::take(&mut whole.kvs);
+            whole = RangeResponse {
+                kvs: kvs.into_iter().chain(piece.kvs).collect(),
+                ..piece
+            };
+        }
+        let revision = whole.header.as_mut().map(anonymous);
+        Ok((revision, format!("{cuts:?} {whole:?}")))
+    }
+
+    async fn leases(&mut self, question: &Question) -> Result<Said, Status> {
+        match question {
+            Question::Grant(grant) => {
+                let mut reply = self.lease.lease_grant(*grant).await?.into_inner();
+                let revision = reply.header.as_mut().map(anonymous);
+                if grant.id == 0 {
+                    // The server's choice, which differs: it must not stay.
+                    assert!(reply.id > 0, "{reply:?}");
+                    let revoke = LeaseRevokeRequest { id: reply.id };
+                    self.lease.lease_revoke(revoke).await?;
+                    reply.id = 0;
+                }
+                Ok((revision, format!("{reply:?}")))
+            }
+            Question::Revoke(id) => {
+                let reply = self
+                    .lease
+                    .lease_revoke(LeaseRevokeRequest { id: *id })
+                    .await?;
+                let revision = reply.into_inner().header.map(|header| header.revision);
+                Ok((revision, format!("revoked at {revision:?}")))
+            }
+            Question::TimeToLive(id) => {
+                let request = LeaseTimeToLiveRequest {
+                    id: *id,
+                    keys: true,
+                };
+                let mut reply = self.lease.lease_time_to_live(request).await?.into_inner();
+                // etcd gives the keys in no order, and time passes.
+                reply.keys.sort();
+                reply.header.as_mut().map(anonymous);
+                if reply.ttl > 0 {
+                    assert!(reply.ttl <= reply.granted_ttl, "{reply:?}");
+                    reply.ttl = 1;
+                }
+                Ok((None, format!("{reply:?}")))
+            }
+            Question::KeepAlive(id) => {
+                let request = LeaseKeepAliveRequest { id: *id };
+                let stream = self.lease.lease_keep_alive(tokio_stream::once(request));
+                let mut stream = stream.await?.into_inner();
+                let mut text = String::new();
+                while let Some(mut reply) = stream.message().await? {
+                    reply.header.as_mut().map(anonymous);
+                    text.push_str(&format!("{reply:?}"));
+                }
+                Ok((None, text))
+            }
+            Question::Expire => {
+                let start = tokio::time::Instant::now();
+                while self.held().await?.contains(&SHORT_LEASE) {
+                    assert!(start.elapsed() < PATIENCE, "a lease does not expire");
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                Ok((None, "expired".to_owned()))
+            }
+            _ => {
+                let mut held = self.held().await?;
+                held.sort_unstable();
+                Ok((None, format!("{held:?}")))
+            }
+        }
+    }
+
+    async fn held(&mut self) -> Result<Vec<i64>, Status> {
+        let reply = self.lease.lease_leases(LeaseLeasesRequest {}).await?;
+        let leases = reply.into_inner().leases;
+        Ok(leases.into_iter().map(|lease| lease.id).collect())
+    }
+
+    async fn members(&mut self, question: &Question) -> Result<Said, Status> {
+        let url = |url: &String| {
+            if url == OWN_PEER {
+                self.peer.clone()
+            } else {
+                url.clone()
+            }
+        };
+        let members = match question {
+            Question::MemberAdd(add) => {
+                let mut add = add.clone();
+                add.peer_ur_ls = add.peer_ur_ls.iter().map(url).collect();
+                self.cluster.member_add(add).await?.into_inner().members
+            }
+            Question::MemberRemove(id) => {
+                let remove = MemberRemoveRequest { id: self.id(*id) };
+                let reply = self.cluster.member_remove(remove).await?;
+                reply.into_inner().members
+            }
+            Question::MemberUpdate(id, peer) => {
+                let update = MemberUpdateRequest {
+                    id: self.id(*id),
+                    peer_ur_ls: vec![url(peer)],
+                };
+                let reply = self.cluster.member_update(update).await?;
+                reply.into_inner().members
+            }
+            Question::MemberPromote(id) => {
+                let promote = MemberPromoteRequest { id: self.id(*id) };
+                let reply = self.cluster.member_promote(promote).await?;
+                reply.into_inner().members
+            }
+            _ => {
+                let list = MemberListRequest { linearizable: true };
+                let reply = self.cluster.member_list(list).await?.into_inner();
+                let header = reply.header.unwrap_or_default();
+                assert_eq!(header.member_id, self.id, "the header names who answers");
+                assert_eq!(header.revision, 0, "the membership has no revision");
+                assert!(reply.members.iter().any(|member| member.id == self.id));
+                reply.members
+            }
+        };
+        let learners = members.iter().filter(|member| member.is_learner).count();
+        Ok((
+            None,
+            format!("{} members, {learners} learners", members.len()),
+        ))
+    }
+
+    async fn status(&mut self) -> Result<Said, Status> {
+        let reply = self
+            .maintenance
+            .status(StatusRequest {})
+            .await?
+            .into_inner();
+        let header = reply.header.unwrap_or_default();
+        assert!(reply.db_size > 0 && reply.leader != 0 && reply.raft_term > 0);
+        assert!(reply.raft_applied_index <= reply.raft_index);
+        let text = format!(
+            "{} {:?} {} {} {:?}",
+            reply.version,
+            reply.errors,
+            reply.is_learner,
+            reply.storage_version,
+            reply.downgrade_info
+        );
+        Ok((Some(header.revision), text))
+    }
+
+    fn id(&self, id: u64) -> u64 {
+        if id == OWN_ID { self.id } else { id }
+    }
+}
+
+/// Leaves the revision alone in a header, which must name cluster, member and term.
+fn anonymous(header: &mut ResponseHeader) -> i64 {
+    assert!(
+        header.cluster_id != 0 && header.member_id != 0 && header.raft_term != 0,
+        "{header:?}"
+    );
+    *header = ResponseHeader {
+        revision: header.revision,
+        ..ResponseHeader::default()
+    };
+    header.revision
+}
