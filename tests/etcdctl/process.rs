@@ -19,18 +19,22 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     {
         return Some(directory);
     }
-    let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "{}::{test} needs real etcd in {}",
-        env!("CARGO_CRATE_NAME"),
+    let reason = format!(
+        "no real etcd in {}: run tests/peers/build.sh",
         directory.display()
     );
-    // Straight to the handle: what a passing test prints through macros is not shown.
-    let suite = env!("CARGO_CRATE_NAME");
-    let text = format!("skipped: {suite}::{test} (no real etcd: run tests/peers/build.sh)\n");
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    skip(test, &reason);
     None
+}
+
+/// Says by name that a test could not run and why; an error where everything is to run.
+pub(crate) fn skip(test: &str, reason: &str) {
+    let suite = env!("CARGO_CRATE_NAME");
+    let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+    assert!(!required, "{suite}::{test}: {reason}");
+    // Straight to the handle: what a passing test prints through macros is not shown.
+    let text = format!("skipped: {suite}::{test} ({reason})\n");
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// A child that is killed when it goes out of scope.
