@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim differential soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,7 +23,7 @@ test: ## everything that needs only the Rust toolchain; says by name what it cou
 check: ## formatting, lints, layering, generated files, supply chain: writes nothing
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
-	cargo test --locked --test layering
+	cargo test --locked --test layering --test conformance
 	tests/generated.sh
 	tests/supply-chain.sh
 
@@ -33,6 +33,7 @@ fix: ## formats and applies the lints' suggestions
 
 generate: ## CRD, rights, flag reference and the one-file install, from the code and the chart
 	cargo run --locked --quiet --bin quorate -- generate --write
+	CONFORMANCE_WRITE=1 cargo test --locked --quiet --test conformance
 	tests/kubernetes/build.sh helm
 	tests/kubernetes/install-yaml.sh
 
@@ -41,6 +42,9 @@ sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays o
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh
+
+differential: ## the same random requests to Quorate and to real etcd (make peers): SEEDS=n from SEED_BASE, SEED=n REQUESTS=n repeats one
+	SEEDS=$(if $(filter file,$(origin SEEDS)),20,$(SEEDS)) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) $(if $(REQUESTS),REQUESTS=$(REQUESTS)) cargo test --locked --test differential
 
 peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin
 	tests/peers/build.sh

@@ -5,7 +5,7 @@
 #
 #   tests/soak.sh              about an hour on two cores
 #   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
-#   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator properties etcdctl
+#   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator properties differential
 #   BASE=n                     the first seed where a part takes one (default: days since 1970
 #                              times a million, so each day looks elsewhere)
 set -euo pipefail
@@ -54,10 +54,10 @@ part operator "a crash before, after and in the answer of every act" \
 n=$(seeds 200000)
 part properties "$n cases a property" \
   env PROPTEST_CASES="$n" cargo test --locked --profile sim --lib -- raft::quorum raft::progress
-n=$(seeds 50000)
-part etcdctl "$n random requests beside real etcd, seed $base" \
-  env OPS="$n" SEED="$base" QUORATE_REQUIRE_PEERS=1 \
-  cargo test --locked --test etcdctl -- random::
+n=$(seeds 40)
+part differential "$n conversations of 5,200 random requests beside real etcd, from seed $base" \
+  env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_PEERS=1 \
+  cargo test --locked --test differential
 
 echo
 echo "## $(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(nproc) cores"

@@ -37,7 +37,8 @@ pub(super) fn hash_kv(state: &State, revision: Revision) -> Result<KeyHash, Erro
     if revision > current {
         return Err(Error::FutureRevision { current });
     }
-    let revision = if revision <= 0 { current } else { revision };
+    // Below 0 there is nothing, and etcd hashes that.
+    let revision = if revision == 0 { current } else { revision };
     let mut hasher = Hasher {
         hash: crc32c::crc32c(b"key"),
         buffer: Vec::new(),
@@ -67,7 +68,7 @@ fn compacted_records(state: &State, revision: Revision) -> Vec<Arc<Record>> {
     if state.compacted < 0 {
         return records;
     }
-    let none_live = state.count(Span::ALL, revision) == 0;
+    let none_live = revision < 0 || state.count(Span::ALL, revision) == 0;
     let at = if none_live { state.compacted } else { revision };
     state.visit(Span::ALL, at, &mut |record| {
         if record.main <= state.compacted {

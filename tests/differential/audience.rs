@@ -99,8 +99,22 @@ impl Audience {
         format!("{} watchers", self.seen.len())
     }
 
-    pub(crate) fn cancel(&mut self, watch_id: i64) {
+    fn send_cancel(&mut self, watch_id: i64) {
         self.send(RequestUnion::CancelRequest(WatchCancelRequest { watch_id }));
+    }
+
+    /// Cancels a watcher and waits for the answer; there is none if no such watcher is alive.
+    pub(crate) async fn cancel(&mut self, id: i64) {
+        self.send_cancel(id);
+        let alive = |audience: &Audience| {
+            let last = audience.seen.get(&id).and_then(|seen| seen.last());
+            last.is_some_and(|last| !last.starts_with("canceled"))
+        };
+        while alive(self) {
+            let next = tokio::time::timeout(PATIENCE, self.responses.recv()).await;
+            let next = next.unwrap_or_else(|_| panic!("watcher {id} is not cancelled"));
+            self.take(next.expect("an open stream"));
+        }
     }
 
     /// Waits until every watcher has been shown everything up to a revision.
@@ -152,7 +166,7 @@ impl Audience {
             if compacted > 0 {
                 self.compacted.insert(id);
                 // In etcd it holds up progress until it is cancelled again.
-                self.cancel(id);
+                self.send_cancel(id);
             }
         }
     }

@@ -65,7 +65,7 @@ impl Side {
                 (None, self.streams[*stream].create(create).await)
             }
             Question::Cancel(stream, id) => {
-                self.streams[*stream].cancel(*id);
+                self.streams[*stream].cancel(*id).await;
                 (None, String::new())
             }
             Question::Settle => {

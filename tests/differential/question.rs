@@ -41,10 +41,13 @@ pub(crate) enum Question {
     MemberPromote(u64),
     Alarm(AlarmRequest),
     Status,
+    /// The hash over everything, which each implementation makes in its own way.
+    WholeHash,
     Defragment,
     MoveLeader(u64),
     Downgrade(DowngradeRequest),
     Health(String),
+    HealthWatch(String),
     Watch(usize, WatchCreateRequest),
     Cancel(usize, i64),
     /// Waits until every watcher was shown everything, and compares what they were shown.
@@ -95,7 +98,7 @@ pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
         0..=219 => Question::Put(dice.put()),
         220..=289 => Question::Delete(dice.delete()),
         290..=449 => Question::Range(dice.range(revision)),
-        450..=499 => Question::Stream(dice.range(revision)),
+        450..=499 => Question::Stream(stream(dice, revision)),
         500..=739 => Question::Txn(dice.txn(3, revision)),
         740..=749 => Question::Txn(dice.many(revision)),
         750..=789 => Question::Grant(grant(dice)),
@@ -107,17 +110,34 @@ pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
         915..=922 => Question::Members,
         923..=938 => membership(dice),
         939..=943 => Question::Alarm(AlarmRequest::default()),
-        944..=951 => Question::Status,
+        944..=950 => Question::Status,
+        951 => Question::WholeHash,
         952 => Question::Defragment,
         953..=955 => Question::MoveLeader([OWN_ID, 0, 5][dice.below(3) as usize]),
         956..=961 => Question::Downgrade(downgrade(dice)),
-        962..=965 => Question::Health(["", "nobody"][dice.below(2) as usize].to_owned()),
+        962..=965 => {
+            let service = ["", "nobody"][dice.below(2) as usize].to_owned();
+            if dice.one_in(2) {
+                Question::Health(service)
+            } else {
+                Question::HealthWatch(service)
+            }
+        }
         966..=983 => watch(dice, facts),
         984..=987 => return oversized(dice),
         988..=993 => return cancels(dice, facts),
         _ => return vec![Question::Settle, compact(dice, facts)],
     };
     vec![one]
+}
+
+/// A sort target without an order makes etcd sort each piece for itself.
+fn stream(dice: &mut Dice, revision: i64) -> RangeRequest {
+    let mut range = dice.range(revision);
+    if range.sort_order == 0 {
+        range.sort_target = 0;
+    }
+    range
 }
 
 /// Nothing that expires by itself: when it does would be chance.
@@ -178,14 +198,15 @@ fn membership(dice: &mut Dice) -> Question {
             is_learner: dice.one_in(2),
         }),
         1 => Question::MemberRemove(if id == OWN_ID { 6 } else { id }),
-        2 if id == OWN_ID && url == OWN_PEER => Question::Members,
+        // etcd takes any text for the URL of a member.
+        2 if id == OWN_ID => Question::Members,
         2 => Question::MemberUpdate(id, url.to_owned()),
         _ => Question::MemberPromote(id),
     }
 }
 
 fn downgrade(dice: &mut Dice) -> DowngradeRequest {
-    let versions = ["3.6", "3.5", "3.7", "3.6.0", "4.0", "", "nonsense"];
+    let versions = ["3.6", "3.5", "3.7", "4.0", "", "nonsense"];
     let cancel = dice.one_in(4);
     DowngradeRequest {
         action: if cancel { 2 } else { 0 },

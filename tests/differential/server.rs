@@ -6,7 +6,7 @@ use quorate::wire::etcd::lease_client::LeaseClient;
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
 use quorate::wire::etcd::watch_client::WatchClient;
 use quorate::wire::etcd::{
-    DefragmentRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
+    DefragmentRequest, HashRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
     LeaseTimeToLiveRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
     MemberUpdateRequest, MoveLeaderRequest, RangeRequest, RangeResponse, ResponseHeader,
     StatusRequest,
@@ -129,6 +129,17 @@ impl Server {
             Question::Health(service) => {
                 let reply = self.health.check(HealthCheckRequest { service }).await?;
                 Ok((None, format!("{:?}", reply.into_inner())))
+            }
+            Question::HealthWatch(service) => {
+                let stream = self.health.watch(HealthCheckRequest { service }).await?;
+                let first = stream.into_inner().message().await?;
+                Ok((None, format!("{first:?}")))
+            }
+            Question::WholeHash => {
+                let mut reply = self.maintenance.hash(HashRequest {}).await?.into_inner();
+                assert_ne!(reply.hash, 0);
+                let revision = reply.header.as_mut().map(anonymous);
+                Ok((revision, String::new()))
             }
             Question::Members
             | Question::MemberAdd(_)

@@ -46,6 +46,7 @@ fn settle(teller: &Teller) {
     assert!(equal, "members do not catch up:\n{}", teller.cluster.logs());
 }
 
+// Shows Maintenance.HashKV: equal to etcd's for the same history, before and after compactions.
 #[test]
 fn hashes_are_etcds_for_the_same_history() {
     compare("hashes_are_etcds_for_the_same_history", 3, |teller| {

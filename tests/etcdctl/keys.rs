@@ -63,6 +63,7 @@ fn read(teller: &mut Teller, at: usize) {
     }
 }
 
+// Shows KV.Put, KV.Range, KV.DeleteRange: etcdctl's put, get and del with their options and errors.
 #[test]
 fn puts_gets_and_deletes_are_etcds() {
     compare("puts_gets_and_deletes_are_etcds", 1, |teller| {
@@ -91,6 +92,7 @@ fn puts_gets_and_deletes_are_etcds() {
     });
 }
 
+// Shows KV.Put, KV.Range, KV.DeleteRange: every member answers, linearizable and serializable.
 #[test]
 fn every_member_answers_as_etcds_do() {
     compare("every_member_answers_as_etcds_do", 3, |teller| {
@@ -132,6 +134,7 @@ fn answer(teller: &mut Teller, at: usize, arguments: &[&str]) {
     ));
 }
 
+// Shows KV.Txn: etcdctl's txn, compares, both branches, errors.
 #[test]
 fn transactions_are_etcds() {
     compare("transactions_are_etcds", 1, |teller| {
@@ -161,6 +164,7 @@ fn transactions_are_etcds() {
     });
 }
 
+// Shows KV.Compact: refusals below and above, what stays readable.
 #[test]
 fn compaction_is_etcds() {
     compare("compaction_is_etcds", 1, |teller| {

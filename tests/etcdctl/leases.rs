@@ -16,6 +16,7 @@ fn grant(teller: &mut Teller, at: usize, ttl: &str, number: usize) -> String {
     id
 }
 
+// Shows Lease.LeaseGrant, Lease.LeaseRevoke, Lease.LeaseKeepAlive, Lease.LeaseTimeToLive, Lease.LeaseLeases: etcdctl's lease commands through every member.
 #[test]
 fn leases_are_etcds() {
     compare("leases_are_etcds", 1, |teller| {
@@ -53,6 +54,7 @@ fn leases_are_etcds() {
     });
 }
 
+// Shows Lease.LeaseGrant: expiry deletes the keys of the lease.
 #[test]
 fn a_lease_that_nobody_renews_takes_its_keys_along() {
     compare(

@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, Kind};
 use crate::process::{eventually, peers};
 use crate::story::compare;
 
+// Shows Maintenance.Status, Maintenance.Defragment: every member tells its status; defragmentation succeeds.
 #[test]
 fn status_and_health_are_told_by_every_member() {
     let Some(peers) = peers("status_and_health_are_told_by_every_member") else {
@@ -77,6 +78,7 @@ fn health_needs_a_quorum() {
     assert_eq!(cluster.must(leader, &["get", "a"]), "a\n1\n");
 }
 
+// Shows Maintenance.MoveLeader: to a member, to none, asked of a follower.
 #[test]
 fn leadership_moves_as_in_etcd() {
     compare("leadership_moves_as_in_etcd", 3, |teller| {

@@ -63,6 +63,7 @@ fn promote(teller: &mut Teller, at: usize, id: &str) {
     teller.note(&said);
 }
 
+// Shows Cluster.MemberAdd, Cluster.MemberPromote, Cluster.MemberRemove, Cluster.MemberList: growth by learners, refusals, shrinking.
 #[test]
 fn a_cluster_grows_by_learners_and_shrinks_as_in_etcd() {
     compare(
@@ -149,6 +150,7 @@ fn refusals(teller: &mut Teller, learner: usize) {
     assert_eq!(status["isLearner"].as_bool(), Some(true), "{status}");
 }
 
+// Shows Cluster.MemberUpdate: a member moves to another peer URL.
 #[test]
 fn a_peer_url_can_be_changed() {
     compare("a_peer_url_can_be_changed", 3, |teller| {

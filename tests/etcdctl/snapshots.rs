@@ -175,6 +175,7 @@ fn etcd_from(peers: &Path, file: &str, size: usize, more: &[&str]) -> Cluster {
     cluster
 }
 
+// Shows Maintenance.Snapshot: etcdutl accepts it and real etcd starts from it.
 #[test]
 fn etcd_starts_from_our_snapshot() {
     let Some(peers) = peers("etcd_starts_from_our_snapshot") else {
@@ -209,6 +210,7 @@ fn etcd_starts_from_our_snapshot() {
     );
 }
 
+// Shows Maintenance.Snapshot: from a learner.
 #[test]
 fn etcd_starts_from_a_learners_snapshot() {
     let Some(peers) = peers("etcd_starts_from_a_learners_snapshot") else {

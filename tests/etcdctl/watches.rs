@@ -13,6 +13,7 @@ fn watch(teller: &mut Teller, at: usize, arguments: &[&str], lines: usize) {
     teller.note(&format!("{all:?}\n{said}"));
 }
 
+// Shows Watch.Watch: history from a revision, compacted starts, previous values.
 #[test]
 fn history_is_watched_as_in_etcd() {
     compare("history_is_watched_as_in_etcd", 3, |teller| {
@@ -43,6 +44,7 @@ fn history_is_watched_as_in_etcd() {
     });
 }
 
+// Shows Watch.Watch: every member shows what happens.
 #[test]
 fn what_happens_is_watched_through_every_member() {
     compare(
@@ -83,6 +85,7 @@ fn what_happens_is_watched_through_every_member() {
     );
 }
 
+// Shows Watch.Watch: several watchers on one stream.
 #[test]
 fn one_etcdctl_can_watch_much() {
     compare("one_etcdctl_can_watch_much", 1, |teller| {

@@ -15,6 +15,9 @@ openssl openssl
 buildah buildah
 musl-gcc musl-tools
 jq jq
+python3 python3-venv
+node nodejs
+npm npm
 curl curl
 EOF
 [ ${#need[@]} -eq 0 ] && exit 0

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the real etcd, etcdctl and etcdutl that the tests compare against into target/peers/bin.
-# Their versions are pinned in go.mod and go.sum; nothing is built when those have not changed.
+# Builds the real etcd, etcdctl and etcdutl that the tests compare against into target/peers/bin,
+# with the story of the Go client library and the printer of etcd's descriptors. Their versions are pinned in go.mod and go.sum; nothing is built when those have not changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${PEERS_OUT:-$here/../../target/peers/bin}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-stamp=$(cat "$here/go.mod" "$here/go.sum" "$here/build.sh" | sha256sum | cut -d' ' -f1)
+stamp=$(cat "$here/go.mod" "$here/go.sum" "$here/build.sh" "$here"/go/*.go "$here"/descriptors/*.go | sha256sum | cut -d' ' -f1)
 if [ -x "$out/etcd" ] && [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then
   exit 0
 fi
@@ -17,5 +17,9 @@ rm -f "$out/.stamp"
 for tool in etcd:server etcdctl:etcdctl etcdutl:etcdutl; do
   echo "peers: building ${tool%%:*}" >&2
   go build -trimpath -ldflags "-s -w" -o "$out/${tool%%:*}" "go.etcd.io/etcd/${tool##*:}/v3"
+done
+for tool in story-go:go descriptors:descriptors; do
+  echo "peers: building ${tool%%:*}" >&2
+  go build -trimpath -ldflags "-s -w" -o "$out/${tool%%:*}" "./${tool##*:}"
 done
 echo "$stamp" > "$out/.stamp"

@@ -6,6 +6,7 @@ use tonic::{Code, Request, Status};
 
 use super::fixture::{Server, everything, put};
 
+// Shows KV.Put, KV.Txn: the largest request and the most operations.
 #[tokio::test]
 async fn sizes_have_etcd_s_limits_and_texts() {
     let server = Server::start(&["--max-request-bytes=10000", "--max-txn-ops=2"]);
@@ -135,6 +136,7 @@ async fn unknown(server: &Server, path: &'static str) -> Status {
         .expect_err("unknown")
 }
 
+// Shows KV.RangeStream: the pieces make the whole, with one header.
 #[tokio::test]
 async fn a_streamed_range_equals_the_whole_one() {
     let server = Server::start(&["--max-request-bytes=4000"]);
@@ -187,6 +189,7 @@ async fn streamed(
     )
 }
 
+// Shows Maintenance.Status: every field of 3.7.
 #[tokio::test]
 async fn status_has_every_field_that_clients_read() {
     let server = Server::start(&[]);
@@ -218,6 +221,7 @@ async fn status_has_every_field_that_clients_read() {
     }
 }
 
+// Shows KV.Range: long ranges are from one revision.
 #[tokio::test]
 async fn long_ranges_are_whole_and_from_one_revision() {
     let server = Server::start(&[]);
@@ -280,6 +284,7 @@ async fn long_ranges_are_whole_and_from_one_revision() {
     assert_eq!(ask(descending).await, (last, 2520, true));
 }
 
+// Shows Cluster.MemberList: who answers is in its own list.
 #[tokio::test]
 async fn a_member_that_answers_is_in_its_own_list() {
     let server = Server::start(&[]);
@@ -301,6 +306,7 @@ async fn a_member_that_answers_is_in_its_own_list() {
     );
 }
 
+// Shows KV.Range: a sort target without an order sorts upwards.
 #[tokio::test]
 async fn a_target_alone_sorts() {
     let server = Server::start(&[]);

@@ -88,6 +88,7 @@ fn values(answer: &WatchResponse) -> Vec<String> {
         .collect()
 }
 
+// Shows Watch.Watch: creation, then history, then the present.
 #[tokio::test]
 async fn history_comes_after_the_creation_and_before_the_present() {
     let server = Server::start(&[]);
@@ -129,6 +130,7 @@ async fn history_comes_after_the_creation_and_before_the_present() {
     stream.quiet().await;
 }
 
+// Shows Watch.Watch: refusals are created and cancelled.
 #[tokio::test]
 async fn refusals_come_as_created_and_canceled() {
     let server = Server::start(&[]);
@@ -173,6 +175,7 @@ async fn refusals_come_as_created_and_canceled() {
     assert_eq!(stream.create(on("a")).await.watch_id, 1);
 }
 
+// Shows Watch.Watch: a compacted start is created, then cancelled.
 #[tokio::test]
 async fn a_compacted_start_is_created_then_canceled() {
     let server = Server::start(&[]);
@@ -210,6 +213,7 @@ async fn a_compacted_start_is_created_then_canceled() {
     );
 }
 
+// Shows Watch.Watch: a start in the future is silent until then.
 #[tokio::test]
 async fn the_future_is_silent_until_it_comes() {
     let server = Server::start(&[]);
@@ -237,6 +241,7 @@ async fn the_future_is_silent_until_it_comes() {
     assert_eq!(progress.header.expect("header").revision, 4);
 }
 
+// Shows Watch.Watch: filters, progress notifications.
 #[tokio::test]
 async fn filters_hide_whole_batches_and_idle_watchers_get_a_sign_of_life() {
     let server = Server::start(&["--watch-progress-notify-interval=300ms"]);
@@ -266,6 +271,7 @@ async fn filters_hide_whole_batches_and_idle_watchers_get_a_sign_of_life() {
     assert_eq!(sign.header.expect("header").revision, 3);
 }
 
+// Shows Watch.Watch: fragments only where asked for.
 #[tokio::test]
 async fn a_revision_is_split_only_for_those_who_asked() {
     let server = Server::start(&["--max-request-bytes=600000"]);

@@ -70,7 +70,14 @@ impl Cluster for Services {
             Learner::Refused,
             request,
             |request| async move {
-                let peer_urls = peer_urls(&request.peer_ur_ls)?;
+                let peer_urls = peer_urls(&request.peer_ur_ls).map_err(|refusal| {
+                    let state = self.shared.member.published();
+                    match state.membership.member(request.id) {
+                        Some(_) => refusal,
+                        // etcd looks for the member first.
+                        None => EtcdError::MemberNotFound.into(),
+                    }
+                })?;
                 let update = MembershipRequest::Update {
                     id: request.id,
                     peer_urls,

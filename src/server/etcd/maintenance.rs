@@ -156,10 +156,11 @@ impl Maintenance for Services {
                 if !voter {
                     return Err(EtcdError::BadLeaderTransferee.into());
                 }
-                member
-                    .move_leader(request.target_id)
-                    .await
-                    .map_err(failed)?;
+                // Who leads already is where etcd's move ends, too.
+                if request.target_id != member.status().member_id {
+                    let moved = member.move_leader(request.target_id).await;
+                    moved.map_err(failed)?;
+                }
                 Ok(etcd::MoveLeaderResponse { header: None })
             },
         )

@@ -74,6 +74,7 @@ func please(what string) {
 	must(err)
 }
 
+// Shows KV.Put, KV.Range, KV.RangeStream, KV.DeleteRange: Go client library.
 func keys(ctx context.Context, client *clientv3.Client) {
 	first, err := client.Put(ctx, "go/a", "1")
 	must(err)
@@ -104,6 +105,7 @@ func keys(ctx context.Context, client *clientv3.Client) {
 	assert(gone.Deleted == 2 && len(gone.PrevKvs) == 2, "deleted: %v", gone)
 }
 
+// Shows KV.Txn: Go client library, nested.
 func transactions(ctx context.Context, client *clientv3.Client) {
 	create := func(value string) *clientv3.TxnResponse {
 		answer, err := client.Txn(ctx).
@@ -124,6 +126,7 @@ func transactions(ctx context.Context, client *clientv3.Client) {
 	assert(errors.Is(err, rpctypes.ErrDuplicateKey), "twice: %v", err)
 }
 
+// Shows Lease.LeaseGrant, Lease.LeaseKeepAlive, Lease.LeaseTimeToLive, Lease.LeaseLeases, Lease.LeaseRevoke: Go client library.
 func leases(ctx context.Context, client *clientv3.Client) {
 	lease, err := client.Grant(ctx, 600)
 	must(err)
@@ -158,6 +161,7 @@ func leases(ctx context.Context, client *clientv3.Client) {
 	}
 }
 
+// Shows KV.Compact, Watch.Watch: Go client library knows the compacted error.
 func compaction(ctx context.Context, client *clientv3.Client) {
 	put, err := client.Put(ctx, "go/c", "1")
 	must(err)
@@ -176,6 +180,7 @@ func compaction(ctx context.Context, client *clientv3.Client) {
 	assert(errors.Is(event.Err(), rpctypes.ErrCompacted), "watched: %v", event.Err())
 }
 
+// Shows Maintenance.Status, Maintenance.HashKV, Maintenance.Alarm, Maintenance.Defragment, Cluster.MemberList: Go client library.
 func maintenance(ctx context.Context, client *clientv3.Client) {
 	members, err := client.MemberList(ctx)
 	must(err)
@@ -205,6 +210,7 @@ func maintenance(ctx context.Context, client *clientv3.Client) {
 }
 
 // locks lets three sessions count under one lock.
+// Shows KV.Txn, Watch.Watch: Go client library's mutex.
 func locks(ctx context.Context, client *clientv3.Client) {
 	var group sync.WaitGroup
 	for range 3 {
@@ -234,6 +240,7 @@ func locks(ctx context.Context, client *clientv3.Client) {
 	assert(string(count.Kvs[0].Value) == "15", "counted: %v", count)
 }
 
+// Shows KV.Txn, Watch.Watch: Go client library's election.
 func elections(ctx context.Context, client *clientv3.Client) {
 	one, err := concurrency.NewSession(client, concurrency.WithTTL(30))
 	must(err)
@@ -256,6 +263,7 @@ func elections(ctx context.Context, client *clientv3.Client) {
 	must(two.Close())
 }
 
+// Shows KV.Txn: Go client library's software transactions.
 func stm(ctx context.Context, client *clientv3.Client) {
 	var group sync.WaitGroup
 	for range 4 {
@@ -278,6 +286,7 @@ func stm(ctx context.Context, client *clientv3.Client) {
 
 // watchOverKill watches while the leader is killed and while it comes back:
 // every event once, in order, and the lease lives on.
+// Shows Watch.Watch, Lease.LeaseKeepAlive: Go client library resumes over a killed leader, each event once.
 func watchOverKill(ctx context.Context, client *clientv3.Client) {
 	lease, err := client.Grant(ctx, 30)
 	must(err)

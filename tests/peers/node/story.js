@@ -22,6 +22,7 @@ function please(what) {
   return new Promise((resolve) => lines.once('line', resolve));
 }
 
+// Shows KV.Put, KV.Range, KV.DeleteRange: Node client etcd3.
 async function keys() {
   await client.put('js/a').value('1');
   const previous = await client.put('js/a').value('2').getPrevious();
@@ -37,6 +38,7 @@ async function keys() {
   assert.strictEqual(gone.length, 2);
 }
 
+// Shows KV.Txn: Node client etcd3.
 async function transactions() {
   const create = (value) =>
     client
@@ -50,6 +52,7 @@ async function transactions() {
   assert.strictEqual(answer.responses[0].response_range.kvs[0].value.toString(), '1');
 }
 
+// Shows Lease.LeaseGrant, Lease.LeaseKeepAlive, Lease.LeaseRevoke: Node client etcd3.
 async function leases() {
   const lease = client.lease(600, { autoKeepAlive: false });
   await lease.put('js/l').value('1');
@@ -58,6 +61,7 @@ async function leases() {
   assert.strictEqual(await client.get('js/l').string(), null);
 }
 
+// Shows KV.Compact: Node client etcd3.
 async function compaction() {
   const old = await client.put('js/c').value('1');
   const last = await client.put('js/c').value('2');
@@ -65,16 +69,18 @@ async function compaction() {
   await assert.rejects(client.get('js/c').revision(old.header.revision).exec(), /has been compacted/);
 }
 
+// Shows Maintenance.Status, Maintenance.Alarm, Cluster.MemberList: Node client etcd3.
 async function maintenance() {
   const status = await client.maintenance.status();
   assert.ok(status.version.startsWith('3.') && Number(status.dbSize) > 0, JSON.stringify(status));
-  const { members } = await client.cluster.memberList();
+  const { members } = await client.cluster.memberList({});
   assert.strictEqual(members.length, hosts.length);
   const { alarms } = await client.maintenance.alarm({ action: 0, memberID: 0, alarm: 0 });
   assert.deepStrictEqual(alarms, []);
 }
 
 // Three count under one lock.
+// Shows KV.Txn: Node client etcd3's lock.
 async function locks() {
   let inside = 0;
   const count = () =>
@@ -99,6 +105,7 @@ async function locks() {
   assert.strictEqual(await client.get('js/count').string(), '3');
 }
 
+// Shows KV.Txn, Watch.Watch: Node client etcd3's election.
 async function elections() {
   const election = client.election('js', 30);
   const one = election.campaign('one');
@@ -121,6 +128,7 @@ async function softwareTransactions() {
   assert.strictEqual(await client.get('js/stm').string(), '4');
 }
 
+// Shows Watch.Watch: Node client etcd3 resumes over a killed leader.
 async function watchOverKill() {
   const last = 30;
   const seen = [];

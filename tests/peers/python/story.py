@@ -23,6 +23,7 @@ async def please(what):
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 
 
+# Shows KV.Put, KV.Range, KV.DeleteRange: Python client aetcd.
 async def keys():
     async with client() as etcd:
         await etcd.put(b"py/a", b"1")
@@ -43,6 +44,7 @@ async def keys():
         assert gone.deleted == 1, gone
 
 
+# Shows KV.Txn: Python client aetcd.
 async def transactions():
     async with client() as etcd:
         async def create(value):
@@ -57,19 +59,21 @@ async def transactions():
         assert not done and answers[0][0][0] == b"1", answers
 
 
+# Shows Lease.LeaseGrant, Lease.LeaseKeepAlive, Lease.LeaseTimeToLive, Lease.LeaseRevoke: Python client aetcd.
 async def leases():
     async with client() as etcd, client(2) as other:
         lease = await etcd.lease(600)
         await etcd.put(b"py/l", b"1", lease=lease)
         # Any member renews a lease.
         renewed = await other.refresh_lease(lease.id)
-        assert renewed.ttl == 600, renewed
+        assert renewed.TTL == 600, renewed
         assert await lease.granted_ttl() == 600
         assert await lease.keys() == [b"py/l"]
         await lease.revoke()
         assert await etcd.get(b"py/l") is None
 
 
+# Shows KV.Txn, Watch.Watch: Python client aetcd's lock.
 async def locks():
     async with client() as one, client(1) as two:
         first, second = one.lock(b"py/lock", ttl=30), two.lock(b"py/lock", ttl=30)
@@ -82,6 +86,7 @@ async def locks():
         assert await second.release()
 
 
+# Shows KV.Compact: Python client aetcd.
 async def compaction():
     async with client() as etcd:
         old = (await etcd.put(b"py/c", b"1")).header.revision
@@ -95,6 +100,7 @@ async def compaction():
             raise AssertionError("compacted twice")
 
 
+# Shows Maintenance.Status, Maintenance.Alarm, Maintenance.Defragment, Cluster.MemberList: Python client aetcd.
 async def maintenance():
     async with client() as etcd:
         status = await etcd.status()
@@ -105,6 +111,7 @@ async def maintenance():
         await etcd.defragment()
 
 
+# Shows Watch.Watch: Python client aetcd watches on over a killed leader.
 async def watch_over_kill():
     """This library does not find another member by itself, so the story follows its advice: watch
     again, from behind the last revision that was seen."""

@@ -1,0 +1,167 @@
+//! docs/conformance.md says for every call of etcd's API which behaviour is shown by which test.
+//! It is made from the tests: a comment `Shows KV.Put, KV.Range: what is shown.` above a test, or
+//! above a chapter of a client's story, is a row for each call that it names.
+//!
+//! Fails where a comment names a call that does not exist or stands above no test, and where the
+//! page differs from what the comments say; `CONFORMANCE_WRITE=1` writes the page.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const PAGE: &str = "docs/conformance.md";
+/// What begins a comment that makes rows.
+const MARK: &str = " Shows ";
+/// What is searched, and how a test or a chapter of a story begins there.
+const LANGUAGES: &[(&str, &str, &[&str])] = &[
+    ("rs", "//", &["fn ", "async fn "]),
+    ("go", "//", &["func "]),
+    ("py", "#", &["async def "]),
+    ("js", "//", &["async function "]),
+];
+
+const HEAD: &str = "\
+# Conformance
+
+What of etcd's client API is shown by which test. Made from the tests by `make generate`; do not
+edit. Tests in `tests/etcdctl` tell real etcdctl's commands to Quorate and to real etcd and compare
+what it says; those in `tests/differential` send both the same random requests; the stories in
+`tests/peers` are told by client libraries that we did not write, to both. What is known to differ
+is in [differences.md](differences.md).
+
+| call | behaviour | shown by |
+|---|---|---|
+";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("node_modules") {
+            files(&path, found);
+        } else if !path.is_dir() {
+            found.push(path);
+        }
+    }
+}
+
+/// Every call that our protobuf files offer, as `KV.Put`.
+fn calls() -> BTreeSet<String> {
+    let mut calls = BTreeSet::new();
+    for entry in fs::read_dir(root().join("src/wire/proto")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let Ok(text) = fs::read_to_string(&path) else {
+            continue;
+        };
+        let mut service = String::new();
+        for line in text.lines().map(str::trim) {
+            let word = |line: &str| line.split([' ', '(', '{']).next().unwrap_or("").to_owned();
+            if let Some(rest) = line.strip_prefix("service ") {
+                service = word(rest);
+            } else if let Some(rest) = line.strip_prefix("rpc ") {
+                calls.insert(format!("{service}.{}", word(rest)));
+            }
+        }
+    }
+    calls
+}
+
+/// One row: the call, the behaviour, and where it is shown.
+type Row = (String, String, String);
+
+/// The rows that one file makes.
+fn rows(path: &Path, calls: &BTreeSet<String>) -> Vec<Row> {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let language = LANGUAGES.iter().find(|(name, ..)| Some(*name) == extension);
+    let Some((_, comment, starts)) = language else {
+        return Vec::new();
+    };
+    let text = fs::read_to_string(path).expect("a readable file");
+    let shown = path.strip_prefix(root()).expect("below the root").display();
+    let (mut rows, mut open) = (Vec::new(), Vec::new());
+    for line in text.lines().map(str::trim) {
+        if let Some(text) = line
+            .strip_prefix(comment)
+            .and_then(|rest| rest.strip_prefix(MARK))
+        {
+            let (names, behaviour) = text.split_once(": ").unwrap_or((text, ""));
+            assert!(!behaviour.is_empty(), "{shown}: no behaviour in `{line}`");
+            for name in names.split(", ") {
+                assert!(calls.contains(name), "{shown}: there is no call {name}");
+                let behaviour = behaviour.trim_end_matches('.').replace('|', "or");
+                open.push((name.to_owned(), behaviour));
+            }
+            continue;
+        }
+        let Some(rest) = starts.iter().find_map(|start| line.strip_prefix(start)) else {
+            continue;
+        };
+        let name = rest.split(['(', '<']).next().unwrap_or("");
+        let place = format!("`{shown}`: {name}");
+        rows.extend(
+            open.drain(..)
+                .map(|(call, what)| (call, what, place.clone())),
+        );
+    }
+    assert!(open.is_empty(), "{shown}: `{open:?}` stands above no test");
+    rows
+}
+
+fn page(calls: &BTreeSet<String>) -> (String, BTreeSet<String>) {
+    let mut found = Vec::new();
+    files(&root().join("tests"), &mut found);
+    let mut all: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    // This file shows nothing: its own text speaks of the mark.
+    for path in found
+        .iter()
+        .filter(|path| !path.ends_with("tests/conformance.rs"))
+    {
+        for (call, behaviour, place) in rows(path, calls) {
+            all.entry((call, behaviour)).or_default().insert(place);
+        }
+    }
+    let mut page = HEAD.to_owned();
+    let mut missing = calls.clone();
+    for ((call, behaviour), places) in &all {
+        let places: Vec<&str> = places.iter().map(String::as_str).collect();
+        let _ = writeln!(page, "| {call} | {behaviour} | {} |", places.join("; "));
+        missing.remove(call);
+    }
+    (page, missing)
+}
+
+#[test]
+fn the_page_says_what_the_tests_show() {
+    let (page, missing) = page(&calls());
+    // quorate.v1 is no part of etcd's API, and has a folder of its own.
+    println!("calls that no test names: {missing:?}");
+    let path = root().join(PAGE);
+    if std::env::var_os("CONFORMANCE_WRITE").is_some() {
+        fs::write(&path, &page).expect("a page");
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == page, "{PAGE} is stale: run `make generate`");
+}
+
+#[test]
+fn what_clients_live_on_is_shown() {
+    let (_, missing) = page(&calls());
+    let of = |service: &str| {
+        let all = missing.iter().filter(|call| call.starts_with(service));
+        all.cloned().collect::<Vec<String>>()
+    };
+    for service in [
+        "KV.",
+        "Watch.",
+        "Lease.",
+        "Cluster.",
+        "Maintenance.",
+        "Health.",
+    ] {
+        assert_eq!(of(service), Vec::<String>::new(), "no test shows these");
+    }
+}
