@@ -103,7 +103,8 @@ impl Pair {
     pub(crate) async fn start(ours: Kind, peers: &Path, size: usize) -> Pair {
         let start = |kind, size| {
             let peers = peers.to_owned();
-            tokio::task::spawn_blocking(move || Cluster::start_with(kind, &peers, size, FLAGS))
+            let flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
+            tokio::task::spawn_blocking(move || Cluster::start_with(kind, &peers, size, &flags))
         };
         let (ours, theirs) = tokio::join!(start(ours, size), start(Kind::Etcd, 1));
         let clusters = [ours.expect("ours"), theirs.expect("etcd")];

@@ -38,6 +38,7 @@ fn guard(teller: &mut Teller, at: usize) {
     }
 }
 
+// Shows Auth.UserAdd, Auth.UserGet, Auth.UserList, Auth.UserDelete, Auth.UserChangePassword, Auth.UserGrantRole, Auth.UserRevokeRole, Auth.RoleAdd, Auth.RoleGet, Auth.RoleList, Auth.RoleDelete, Auth.RoleGrantPermission, Auth.RoleRevokePermission: etcdctl's user and role commands and their errors.
 #[test]
 fn users_and_roles_are_managed_as_in_etcd() {
     compare_with(
@@ -120,6 +121,7 @@ fn users_and_roles_are_managed_as_in_etcd() {
     );
 }
 
+// Shows KV.Put, KV.Range, KV.DeleteRange, KV.Txn, Watch.Watch: what a user's permissions allow.
 #[test]
 fn what_a_user_may_do_is_what_etcd_lets_them() {
     compare_with(
@@ -215,6 +217,7 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
     );
 }
 
+// Shows Lease.LeaseRevoke, Lease.LeaseTimeToLive: leases with keys of others are guarded.
 #[test]
 fn leases_are_guarded_as_in_etcd() {
     compare_with("leases_are_guarded_as_in_etcd", 1, &[CHEAP], |teller| {
@@ -337,6 +340,7 @@ fn a_newcomer_learns_users_with_the_state() {
 }
 
 /// HS256 needs no pair of keys; the others are tested where they are made.
+// Shows Auth.Authenticate: signed tokens.
 #[test]
 fn signed_tokens_work_as_in_etcd() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -394,6 +398,7 @@ fn settings_of_tokens_are_judged_at_the_start() {
 }
 
 /// A story without flags of its own, so that the usual cost of a hash is met once.
+// Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus: on and off again.
 #[test]
 fn authentication_can_be_turned_off_again() {
     compare("authentication_can_be_turned_off_again", 1, |teller| {

@@ -421,6 +421,7 @@ async fn tell(kind: Kind, peers: &Path) -> Vec<String> {
     notes
 }
 
+// Shows KV.Txn, KV.Put, Watch.Watch, Auth.AuthStatus, Maintenance.Status: the requests of etcd's published advisories, and calls without a token.
 #[test]
 fn what_is_refused_is_refused_in_etcds_words() {
     let Some(peers) = peers("what_is_refused_is_refused_in_etcds_words") else {

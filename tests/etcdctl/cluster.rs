@@ -108,7 +108,6 @@ impl Cluster {
             extra: Vec::new(),
             tls: false,
             members: (0..size).map(Member::new).collect(),
-            flags: Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@
 
 const assert = require('node:assert');
 const readline = require('node:readline');
-const { Etcd3 } = require('etcd3');
+const { Etcd3, EtcdLockFailedError } = require('etcd3');
 
 const PATIENCE = 60_000;
 const hosts = process.argv.slice(2).map((endpoint) => `http://${endpoint}`);
@@ -96,7 +96,7 @@ async function locks() {
       try {
         return await count();
       } catch (error) {
-        if (error.name !== 'EtcdLockFailedError') throw error;
+        if (!(error instanceof EtcdLockFailedError)) throw error;
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     }
