@@ -43,7 +43,7 @@ sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays o
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh
 
-differential: ## the same random requests to Quorate and to real etcd (make peers): SEEDS=n from SEED_BASE, SEED=n REQUESTS=n repeats one
+differential: peers ## the same random requests to Quorate and to real etcd; SEEDS=n, or SEED=n REQUESTS=n for one
 	SEEDS=$(if $(filter file,$(origin SEEDS)),20,$(SEEDS)) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) $(if $(REQUESTS),REQUESTS=$(REQUESTS)) cargo test --locked --test differential
 
 peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin

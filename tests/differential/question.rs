@@ -157,7 +157,10 @@ fn grant(dice: &mut Dice) -> LeaseGrantRequest {
 
 /// At a compacted revision itself etcd answers with the hash from before the compaction.
 fn hash(dice: &mut Dice, facts: &Facts) -> HashKvRequest {
-    let at = dice.between(-1, facts.revision + 1);
+    let at = match dice.below(12) {
+        0 => -1,
+        _ => dice.between(0, facts.revision + 1),
+    };
     let revision = if facts.compactions.contains(&at) {
         0
     } else {
@@ -313,7 +316,8 @@ pub(crate) fn expiry() -> Vec<Question> {
     vec![
         Question::Grant(LeaseGrantRequest {
             id: SHORT_LEASE,
-            ttl: 1,
+            // Long enough for its keys to be put on a busy machine.
+            ttl: 6,
         }),
         put("a1", SHORT_LEASE),
         put("b", SHORT_LEASE),

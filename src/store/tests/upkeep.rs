@@ -26,6 +26,11 @@ fn the_hash_of_known_histories_is_etcds() {
         store.publish().hash_kv(4),
         Err(Error::FutureRevision { current: 3 })
     );
+    let below = store.publish().hash_kv(-1).expect("the hash of nothing");
+    assert_eq!(
+        (below.hash, below.hash_revision),
+        (crc32c::crc32c(b"key"), -1)
+    );
     compact(&mut store, 3).expect("a compaction");
     assert_eq!(
         hash(&store).hash,

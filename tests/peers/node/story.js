@@ -10,10 +10,10 @@ const { Etcd3, EtcdLockFailedError } = require('etcd3');
 
 const PATIENCE = 60_000;
 const hosts = process.argv.slice(2).map((endpoint) => `http://${endpoint}`);
-const options = { hosts, dialTimeout: 5000 };
+const options = { hosts, dialTimeout: 10_000 };
 const client = new Etcd3({
   ...options,
-  defaultCallOptions: (context) => (context.isStream ? {} : { deadline: Date.now() + 5000 }),
+  defaultCallOptions: (context) => (context.isStream ? {} : { deadline: Date.now() + 10_000 }),
 });
 const lines = readline.createInterface({ input: process.stdin });
 

@@ -15,7 +15,7 @@ ENDPOINTS = [tuple(endpoint.rsplit(":", 1)) for endpoint in sys.argv[1:]]
 
 def client(number=0):
     host, port = ENDPOINTS[number % len(ENDPOINTS)]
-    return aetcd.Client(host=host, port=int(port), timeout=5)
+    return aetcd.Client(host=host, port=int(port), timeout=10)
 
 
 async def please(what):
