@@ -65,10 +65,10 @@ pub(super) fn hash_kv(state: &State, revision: Revision) -> Result<KeyHash, Erro
 /// tombstones are never part of it.
 fn compacted_records(state: &State, revision: Revision) -> Vec<Arc<Record>> {
     let mut records = Vec::new();
-    if state.compacted < 0 {
+    if state.compacted < 0 || revision < 0 {
         return records;
     }
-    let none_live = revision < 0 || state.count(Span::ALL, revision) == 0;
+    let none_live = state.count(Span::ALL, revision) == 0;
     let at = if none_live { state.compacted } else { revision };
     state.visit(Span::ALL, at, &mut |record| {
         if record.main <= state.compacted {

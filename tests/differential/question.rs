@@ -209,7 +209,7 @@ fn membership(dice: &mut Dice) -> Question {
 }
 
 fn downgrade(dice: &mut Dice) -> DowngradeRequest {
-    let versions = ["3.6", "3.5", "3.7", "4.0", "", "nonsense"];
+    let versions = ["3.5", "3.7", "4.0", "", "nonsense"];
     let cancel = dice.one_in(4);
     DowngradeRequest {
         action: if cancel { 2 } else { 0 },

@@ -26,6 +26,7 @@ fn the_hash_of_known_histories_is_etcds() {
         store.publish().hash_kv(4),
         Err(Error::FutureRevision { current: 3 })
     );
+    compact(&mut store, 2).expect("a compaction");
     let below = store.publish().hash_kv(-1).expect("the hash of nothing");
     assert_eq!(
         (below.hash, below.hash_revision),
