@@ -10,7 +10,8 @@ use super::schema::{self, AlarmMember, Lease};
 use super::{Error, STORAGE_VERSION};
 use crate::bolt::{Bucket, Reader, Source};
 use crate::store::{
-    Alarm, AlarmKind, AuthState, KeyValue, LeaseInfo, Rebuild, Revision, Role, Row, Store, User,
+    Alarm, AlarmKind, AuthState, KeyValue, LeaseInfo, MAX_LEASE_TTL, Rebuild, Revision, Role, Row,
+    Store, User,
 };
 
 /// Bytes of a bucket that is read whole: leases, users and roles are rows of their own, the rest
@@ -103,6 +104,9 @@ impl<S: Source> Buckets<S> {
                 .map_err(|error| damaged(schema::LEASE, &key, &error.to_string()))?;
             if key[..] != lease.id.cast_unsigned().to_be_bytes() || lease.id == 0 {
                 return Err(damaged(schema::LEASE, &key, "it holds another lease"));
+            }
+            if lease.ttl > MAX_LEASE_TTL {
+                return Err(damaged(schema::LEASE, &key, "it lasts too long"));
             }
             rebuild.lease(LeaseInfo {
                 id: lease.id,
@@ -211,8 +215,10 @@ fn compaction(meta: &BTreeMap<Vec<u8>, Bytes>, key: &[u8]) -> Result<Revision, E
     };
     // The main revision comes first and is all that counts.
     match value.get(..8).and_then(|main| main.try_into().ok()) {
-        Some(main) => Ok(Revision::from_be_bytes(main).max(-1)),
-        None => Err(damaged(schema::META, key, "this is no revision")),
+        Some(main) if Revision::from_be_bytes(main) <= 1 << 60 => {
+            Ok(Revision::from_be_bytes(main).max(-1))
+        }
+        _ => Err(damaged(schema::META, key, "this is no revision")),
     }
 }
 

@@ -174,6 +174,42 @@ fn a_store_comes_back_and_goes_on_alike() {
     }
 }
 
+/// Without its digest a damaged file may still be readable; what comes out of it is a store that
+/// works.
+#[test]
+fn a_damaged_database_is_an_error_or_a_store_that_works() {
+    let mut store = Store::new();
+    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(1));
+    for _ in 0..150 {
+        let operation = dice.operation(store.revision());
+        let _ = apply(&mut store, &operation);
+    }
+    let file = database(&store);
+    let mut readable = 0;
+    for _ in 0..300 {
+        let mut damaged = file.clone();
+        for _ in 0..=dice.below(3) {
+            let at = dice.below(file.len() as u64) as usize;
+            damaged[at] = match dice.below(2) {
+                0 => damaged[at] ^ (1 << dice.below(8)),
+                _ => dice.below(256) as u8,
+            };
+        }
+        let Ok(imported) = import(&damaged[..], dice.below(2) * 100) else {
+            continue;
+        };
+        readable += 1;
+        let mut back = imported.store;
+        for _ in 0..5 {
+            let operation = dice.operation(back.revision());
+            let _ = apply(&mut back, &operation);
+        }
+        Store::import(back.publish().export()).expect("a checkpoint");
+        let _ = import(&database(&back)[..], 0).expect("a database");
+    }
+    assert!(readable > 20, "{readable} were readable");
+}
+
 #[test]
 fn alarms_come_back() {
     let mut store = Store::new();

@@ -16,6 +16,9 @@ use super::tree::Item as _;
 use super::view::View;
 use super::{Alarm, AuthState, Error, KeyValue, Revision, SetAlarm};
 
+/// The largest revision that is taken: no store gets there, and none may overflow from there.
+const MOST: Revision = 1 << 60;
+
 /// One revision of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -163,6 +166,9 @@ impl Rebuild {
         if place <= self.last {
             return Err(damaged(row, "it is out of order"));
         }
+        if row.main > MOST {
+            return Err(damaged(row, "its revision is too large"));
+        }
         self.last = place;
         if row.kv.key.is_empty() {
             return Ok(());
@@ -170,8 +176,8 @@ impl Rebuild {
         let kv = &row.kv;
         let sound = row.tombstone
             || (kv.mod_revision == row.main
-                && kv.version >= 1
-                && (1..=row.main).contains(&kv.create_revision));
+                && (1..=row.main).contains(&kv.create_revision)
+                && (1..=MOST).contains(&kv.version));
         if !sound {
             return Err(damaged(row, "its revisions contradict each other"));
         }
@@ -250,7 +256,8 @@ impl Rebuild {
         if bump > 0 {
             let raised = i64::try_from(bump)
                 .ok()
-                .and_then(|bump| state.revision.checked_add(bump));
+                .and_then(|bump| state.revision.checked_add(bump))
+                .filter(|raised| *raised <= MOST);
             state.revision =
                 raised.ok_or_else(|| Error::Checkpoint("the revision is too large".to_owned()))?;
             state.compact(state.revision)?;
