@@ -75,6 +75,16 @@ counters! {
     refused: "writes refused",
     /// Linearizable reads answered.
     reads: "linearizable reads",
+    /// Events that watchers were shown.
+    events: "events shown to watchers",
+    /// Times that a watcher began at a server.
+    seats: "watchers begun or resumed",
+    /// Watchers that were told that what they need is compacted.
+    compacted_watchers: "watchers cancelled by a compaction",
+    /// Leases renewed.
+    renewals: "leases renewed",
+    /// Leases that ended by time.
+    expired_leases: "leases expired",
 }
 
 #[cfg(test)]

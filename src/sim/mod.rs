@@ -14,12 +14,14 @@ mod clock;
 mod counters;
 mod faults;
 mod host;
+mod leases;
 mod network;
 mod options;
 mod oracles;
 mod run;
 mod streams;
 mod trace;
+mod watchers;
 mod world;
 
 pub use counters::Counters;

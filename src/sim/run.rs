@@ -99,6 +99,7 @@ fn live(world: &mut World) -> Result<u64, Violation> {
             world.counters.acknowledged > acknowledged + 20 && world.counters.reads > reads + 10;
         if served && well(world).is_ok() {
             world.compare_states()?;
+            world.watchers_catch_up()?;
             return Ok(world.agenda.now() - began);
         }
     }

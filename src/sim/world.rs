@@ -19,10 +19,12 @@ use super::client::Client;
 use super::clock::{Agenda, MILLISECOND, Micros};
 use super::counters::Counters;
 use super::host::Host;
+use super::leases::Holder;
 use super::network::{HostId, Network, Weather};
 use super::options::Options;
-use super::oracles::{Commits, Elections, Linear, Logs, States, Violation};
+use super::oracles::{Commits, Elections, Leases, Linear, Logs, States, Violation, Watched};
 use super::trace::Trace;
+use super::watchers::Watching;
 
 /// A tick of every member. The election timeout is ten of them.
 pub(super) const TICK: Micros = 20 * MILLISECOND;
@@ -67,6 +69,10 @@ pub(super) enum Event {
     Install(HostId, u64, SnapshotMeta),
     /// A client acts.
     Client(usize),
+    /// Watchers take seats and catch up.
+    Watch,
+    /// The holder of leases acts.
+    Lease,
     /// Something goes wrong, or right again.
     Fault,
     /// A server comes back.
@@ -96,6 +102,10 @@ pub(super) struct World {
     commits: Commits,
     states: States,
     pub(super) linear: Linear,
+    pub(super) watched: Watched,
+    pub(super) leases: Leases,
+    pub(super) watching: Vec<Watching>,
+    pub(super) holder: Holder,
     /// The configurations in the order in which they were applied.
     configurations: Vec<(Index, Configuration)>,
     pub(super) membership: Membership,
@@ -128,6 +138,10 @@ impl World {
             commits: Commits::found(crate::node::FOUNDING_INDEX, crate::node::FOUNDING_INDEX),
             states: States::default(),
             linear: Linear::default(),
+            watched: Watched::default(),
+            leases: Leases::default(),
+            watching: Vec::new(),
+            holder: Holder::default(),
             configurations: Vec::new(),
             membership: Membership::default(),
             stormy: true,
@@ -173,6 +187,10 @@ impl World {
             self.clients.push(Client::default());
             self.agenda.after(300 * MILLISECOND, Event::Client(client));
         }
+        let one = super::client::any_key(&mut self.random);
+        self.watching = vec![Watching::new(None), Watching::new(Some(one))];
+        self.agenda.after(300 * MILLISECOND, Event::Watch);
+        self.agenda.after(400 * MILLISECOND, Event::Lease);
         self.agenda.after(500 * MILLISECOND, Event::Fault);
         self.agenda.after(700 * MILLISECOND, Event::Churn);
         Ok(())
@@ -293,6 +311,8 @@ impl World {
                 self.install(host, &meta)?
             }
             Event::Client(client) => self.client_acts(client)?,
+            Event::Watch => self.watchers_act()?,
+            Event::Lease => self.holder_acts()?,
             Event::Fault if self.stormy => self.fault()?,
             Event::Restart(host) => self.restart(host)?,
             Event::Churn => self.look_after_membership()?,
@@ -402,7 +422,11 @@ impl World {
                 }
             }
             Effect::Notice(text) => self.trace.note(now, format_args!("host {host}: {text}")),
-            Effect::LeaseAnswer { .. } => {}
+            Effect::LeaseAnswer { id, answer } => match answer {
+                Ok(times) => self.renewed(id, times)?,
+                // Refused: nothing is known of the lease.
+                Err(_) => {}
+            },
             Effect::Stop(reason) => {
                 return Err(broken(&format!("host {host} stopped"), reason));
             }
@@ -510,6 +534,7 @@ impl World {
             return Ok(());
         };
         let report: Report = process.machine.take_report();
+        self.show(host)?;
         self.feed(host, Input::Applied(report))
     }
 
@@ -556,10 +581,12 @@ impl World {
             for event in events.map_err(|error| broken("reading the history", error))? {
                 let deleted = event.kind == crate::store::EventKind::Delete;
                 let value = (!deleted).then(|| event.kv.value.clone());
-                self.linear
-                    .changed(event.kv.mod_revision, event.kv.key, value);
+                let (revision, key) = (event.kv.mod_revision, event.kv.key);
+                self.watched.changed(revision, key.clone(), value.clone());
+                self.linear.changed(revision, key, value);
             }
         }
+        self.learn_leases(applied)?;
         if let Outcome::Membership(Ok(membership)) = &applied.outcome {
             let before = self
                 .configurations
@@ -614,6 +641,7 @@ impl World {
             now,
             format_args!("host {host} installs the checkpoint at {}", meta.index),
         );
+        self.show(host)?;
         self.feed(host, Input::Installed(report))
     }
 }

@@ -3,15 +3,19 @@
 
 mod commit;
 mod election;
+mod leases;
 mod linear;
 mod log;
 mod state;
+mod watched;
 
 pub(super) use commit::Commits;
 pub(super) use election::Elections;
+pub(super) use leases::Leases;
 pub(super) use linear::{Linear, Read, Write};
 pub(super) use log::Logs;
 pub(super) use state::States;
+pub(super) use watched::{Progress, Watched};
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,92 @@
+//! A lease ends by time only when its time is over, counted from when its grant or its last
+//! acknowledged renewal was asked for, whoever led in between.
+
+use std::collections::BTreeMap;
+
+use super::{Verdict, Violation};
+use crate::sim::clock::{MILLISECOND, Micros, SECOND};
+use crate::store::LeaseId;
+
+/// What is known of one lease.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    not_before: Micros,
+    ended: Option<Micros>,
+}
+
+/// The leases that were ever asked for.
+#[derive(Debug, Default)]
+pub(in crate::sim) struct Leases {
+    known: BTreeMap<LeaseId, Known>,
+}
+
+impl Leases {
+    /// A grant is asked for.
+    pub(in crate::sim) fn asked(&mut self, id: LeaseId, now: Micros) {
+        let known = Known {
+            not_before: now,
+            ended: None,
+        };
+        self.known.insert(id, known);
+    }
+
+    /// The grant was applied for the first time.
+    pub(in crate::sim) fn granted(&mut self, id: LeaseId, ttl: i64) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.not_before += seconds(ttl);
+        }
+    }
+
+    /// A renewal that was asked for at some time was acknowledged with this time to live.
+    pub(in crate::sim) fn renewed(&mut self, id: LeaseId, asked: Micros, ttl: i64) -> Verdict {
+        let Some(known) = self.known.get_mut(&id) else {
+            return Ok(());
+        };
+        known.not_before = known.not_before.max(asked + seconds(ttl));
+        match known.ended {
+            Some(at) => check(id, *known, at),
+            None => Ok(()),
+        }
+    }
+
+    /// It ended because its time was over, first applied now.
+    pub(in crate::sim) fn expired(&mut self, id: LeaseId, now: Micros) -> Verdict {
+        let Some(known) = self.known.get_mut(&id) else {
+            return Ok(());
+        };
+        known.ended = Some(now);
+        check(id, *known, now)
+    }
+}
+
+/// Members count whole milliseconds.
+fn check(id: LeaseId, known: Known, at: Micros) -> Verdict {
+    if at + MILLISECOND >= known.not_before {
+        return Ok(());
+    }
+    let early = known.not_before - at;
+    Err(Violation::new(
+        "leases",
+        format!("lease {id} ended {early} us before its time was over"),
+    ))
+}
+
+fn seconds(ttl: i64) -> Micros {
+    u64::try_from(ttl).unwrap_or(0) * SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_early_end_is_seen_also_when_the_renewal_is_answered_later() {
+        let mut leases = Leases::default();
+        leases.asked(1, 0);
+        leases.granted(1, 2);
+        assert!(leases.expired(1, SECOND).is_err());
+        assert_eq!(leases.expired(1, 2 * SECOND), Ok(()));
+        assert_eq!(leases.renewed(1, 0, 2), Ok(()));
+        assert!(leases.renewed(1, SECOND, 2).is_err());
+    }
+}
