@@ -149,9 +149,15 @@ impl Cluster {
                 return Ok(begun.elapsed());
             }
             self.alive(member)?;
-            self.runtime.block_on(tokio::time::sleep(LOOK));
+            self.pause();
         }
         Err(self.complaint(member, "does not serve"))
+    }
+
+    /// A timer belongs to a runtime, also when it is made.
+    fn pause(&self) {
+        self.runtime
+            .block_on(async { tokio::time::sleep(LOOK).await });
     }
 
     fn alive(&mut self, member: usize) -> Result<(), Error> {
@@ -216,7 +222,7 @@ impl Cluster {
                 self.members[member] = Some(child);
                 return Err(self.complaint(member, "does not stop"));
             }
-            self.runtime.block_on(tokio::time::sleep(LOOK));
+            self.pause();
         }
         let begun = Instant::now();
         self.members[member] = Some(self.spawn(member)?);
