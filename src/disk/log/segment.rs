@@ -15,6 +15,9 @@ pub(crate) const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"QUORSEGM";
 /// Bytes of a head that its checksum covers, after magic, format and checksum.
 const FIELDS: usize = 8 + 16 + 8 * 7;
+/// Zeros are synced at least every so many bytes: one sync of a whole segment would hold up the
+/// log's own, which share the disk with it.
+const SYNC_EVERY: u64 = 8 << 20;
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
 /// The first sector of a segment.
@@ -275,11 +278,13 @@ impl Preparer {
                 return Err(Error::io("write", path(), error));
             }
             at += n;
+            if at % SYNC_EVERY == 0 || at == length {
+                file.sync().map_err(|source| Error::Sync {
+                    file: path(),
+                    source,
+                })?;
+            }
         }
-        file.sync().map_err(|source| Error::Sync {
-            file: path(),
-            source,
-        })?;
         Ok(Blank { name, file, length })
     }
 

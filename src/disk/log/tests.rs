@@ -212,6 +212,21 @@ fn keeps() -> Vec<Keep> {
         .collect()
 }
 
+/// The log's own syncs share the disk with those of the next segment's zeros.
+#[test]
+fn zeros_are_synced_piece_by_piece() {
+    let disk = memory();
+    let options = LogOptions {
+        segment_bytes: 20 << 20,
+    };
+    let start = (HardState::default(), Position::default());
+    let log = Log::create(shared(&disk), UUID, start.0, start.1, options).unwrap();
+    let before = disk.counts().syncs;
+    log.preparer().prepare().unwrap();
+    assert_eq!(disk.counts().syncs - before, 3, "8, 8 and 4 MiB");
+    assert!(log.preparer().is_ready());
+}
+
 #[test]
 fn a_stop_at_every_sync_and_every_write_loses_nothing_acknowledged() {
     let (writes, syncs) = totals();

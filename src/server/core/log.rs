@@ -31,7 +31,9 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) jobs: Queue<LogJob>,
     pub(super) apply: Queue<ApplyJob>,
-    pub(super) background: Worker,
+    /// Writes the zeros of the next segment. Apart from the worker that writes checkpoints: behind
+    /// a large one the zeros would come too late, and this thread would have to write them.
+    pub(super) segments: Worker,
 }
 
 impl Writer {
@@ -78,7 +80,7 @@ impl Writer {
         }
         let preparer = self.log.preparer();
         let shared = Arc::clone(&self.shared);
-        self.background.run(move || {
+        self.segments.run(move || {
             if let Err(error) = preparer.prepare() {
                 shared.stop(disk_stop(&error));
             }

@@ -5,7 +5,8 @@
 //! | raft | the `Member` | steps it; never blocks on disk or clients |
 //! | log | the `Log` | appends and syncs |
 //! | applier | the `Machine` | applies, publishes once a batch, answers |
-//! | background | - | checkpoints, zeros for the next segment, dropping what is old |
+//! | background | - | checkpoints, dropping what is old |
+//! | segments | - | zeros for the next segment of the log |
 //! | reader | - | reads entries back from the log |
 //!
 //! Each ends when its queue is closed; any failure of the disk ends the server.
@@ -66,6 +67,7 @@ pub(crate) struct Core {
     apply: Queue<ApplyJob>,
     log: Queue<LogJob>,
     background: Worker,
+    segments: Worker,
     reader: Worker,
     threads: Vec<(Thread, JoinHandle<()>)>,
 }
@@ -86,6 +88,7 @@ impl Core {
         };
         let background =
             Worker::start("background", Some((shared, Thread::Background))).map_err(failed)?;
+        let segments = Worker::start("segments", None).map_err(failed)?;
         let reader = Worker::start("log-reader", None).map_err(failed)?;
         let applier = applier::Applier {
             machine: parts.machine,
@@ -96,7 +99,7 @@ impl Core {
         };
         let log_reader = parts.log.reader();
         let writer = log::Writer {
-            background: background.clone(),
+            segments: segments.clone(),
             log: parts.log,
             shared: Arc::clone(shared),
             jobs: log.clone(),
@@ -132,6 +135,7 @@ impl Core {
             apply,
             log,
             background,
+            segments,
             reader,
             threads,
         })
@@ -153,6 +157,7 @@ impl Core {
             self.shared.beat_ends(thread);
         }
         self.reader.close();
+        self.segments.close();
         self.background.close();
         self.shared.beat_ends(Thread::Background);
         self.shared.drop_waiters();
