@@ -133,12 +133,12 @@ async fn a_watcher_that_stops_reading() {
     let server = Server::alone(home.path()).await;
     let mut stream = Stream::open(&server, "watched", WATCHERS).await;
     let before = server.resident_mib();
-    let bystanders = Bystanders::start(&server).await;
     let mut kv = server.kv().await;
     for _ in 0..PUTS {
         kv.put(put("watched", vec![1; 16])).await.expect("put");
     }
     let paused = server.resident_mib() - before;
+    let bystanders = Bystanders::start(&server).await;
     let (done, mut look) = mpsc::channel::<()>(1);
     let begun = Instant::now();
     let reader = tokio::spawn(async move {
