@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, Kind};
 use crate::process::{eventually, peers};
+use crate::snapshots::{etcd_from, save};
 use crate::story::{Teller, compare, compare_with};
 
 /// Cheap hashes: the tests set many passwords.
@@ -408,4 +409,54 @@ fn authentication_can_be_turned_off_again() {
         teller.at(0, &["get", "secret"]);
         teller.at(0, &[ALICE, "get", "secret"]);
     });
+}
+
+/// Real etcd knows the users and roles of our snapshot, their passwords and their rights.
+#[test]
+fn etcd_starts_with_the_users_of_our_snapshot() {
+    let Some(peers) = peers("etcd_starts_with_the_users_of_our_snapshot") else {
+        return;
+    };
+    let cluster = Cluster::start_with(Kind::Quorate, &peers, 1, &[CHEAP.to_owned()]);
+    for arguments in [
+        &["user", "add", "root:rootpw"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "alice:pw"],
+        &["user", "add", "badge", "--no-password"],
+        &["role", "add", "some"],
+        &["role", "grant-permission", "some", "readwrite", "a", "c"],
+        &[
+            "role",
+            "grant-permission",
+            "some",
+            "write",
+            "m",
+            "--from-key",
+        ],
+        &["user", "grant-role", "alice", "some"],
+        &["put", "b", "1"],
+        &["put", "secret", "s"],
+    ] {
+        cluster.must(0, arguments);
+    }
+    let file = save(&cluster, 0, "users.db");
+    let theirs = etcd_from(&peers, &file, 1, &[]);
+    for arguments in [
+        &["user", "list"][..],
+        &["user", "get", "alice"],
+        &["role", "get", "some"],
+        &["auth", "status"],
+    ] {
+        let (ours, theirs) = (cluster.must(0, arguments), theirs.must(0, arguments));
+        assert_eq!(ours, theirs, "{arguments:?}");
+    }
+    for cluster in [&cluster, &theirs] {
+        cluster.must(0, &["auth", "enable"]);
+        assert_eq!(cluster.must(0, &[ALICE, "get", "b"]), "b\n1\n");
+        let denied = cluster.ctl(0, &[ALICE, "get", "secret"], "").stderr;
+        assert!(denied.contains("permission denied"), "{denied}");
+        let wrong = cluster.ctl(0, &["--user=badge:pw", "get", "b"], "").stderr;
+        assert!(wrong.contains("no password user"), "{wrong}");
+        assert_eq!(cluster.must(0, &[ROOT, "get", "secret"]), "secret\ns\n");
+    }
 }

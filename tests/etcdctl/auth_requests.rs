@@ -358,10 +358,7 @@ async fn token(channel: &Channel, user: &str) -> String {
 async fn tell(kind: Kind, peers: &Path) -> Vec<String> {
     let cluster = Cluster::start_with(kind, peers, 1, &["--bcrypt-cost=4".to_owned()]);
     let lease = furnish(&cluster);
-    let address = format!("http://{}", cluster.members[0].client);
-    let channel = Endpoint::from_shared(address)
-        .expect("an address")
-        .connect_lazy();
+    let channel = channel(&cluster, 0);
     let mut notes = Vec::new();
     let alice = token(&channel, "alice").await;
     let (letters, index) = alice.split_once('.').expect("letters and an index");
@@ -421,19 +418,110 @@ async fn tell(kind: Kind, peers: &Path) -> Vec<String> {
     notes
 }
 
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+fn channel(cluster: &Cluster, member: usize) -> Channel {
+    let address = format!("http://{}", cluster.members[member].client);
+    let endpoint = Endpoint::from_shared(address).expect("an address");
+    endpoint.connect_lazy()
+}
+
+async fn read(channel: &Channel, token: &str) -> Result<(), Status> {
+    let mut request = Request::new(range("b", b""));
+    let header = token.parse().expect("a header");
+    request.metadata_mut().insert("token", header);
+    let answer = KvClient::new(channel.clone()).range(request).await;
+    answer.map(|_| ())
+}
+
+/// A token that one member gave works on every other at once, and still after one of them, which
+/// finds it in its log, has been killed.
+#[test]
+fn a_token_of_one_member_works_on_every_other() {
+    let Some(peers) = peers("a_token_of_one_member_works_on_every_other") else {
+        return;
+    };
+    let extra = ["--bcrypt-cost=4".to_owned()];
+    let mut cluster = Cluster::start_with(Kind::Quorate, &peers, 3, &extra);
+    furnish(&cluster);
+    let runtime = runtime();
+    let mut last = String::new();
+    runtime.block_on(async {
+        let channels: Vec<Channel> = (0..3).map(|at| channel(&cluster, at)).collect();
+        for round in 0..9 {
+            // A member that has not heard of the users yet has no token to give.
+            read(&channels[round % 3], "x").await.expect_err("no token");
+            last = token(&channels[round % 3], "alice").await;
+            for at in 0..3 {
+                let answer = read(&channels[(round + at) % 3], &last).await;
+                answer.unwrap_or_else(|error| panic!("round {round}, {at}: {error:?}"));
+            }
+        }
+    });
+    cluster.stop(1);
+    cluster.run(1, "new");
+    let known = crate::process::eventually(|| {
+        runtime.block_on(async { read(&channel(&cluster, 1), &last).await.is_ok() })
+    });
+    assert!(known, "{}", cluster.logs());
+}
+
+/// Whoever has the keys knows the tokens: etcd's work on ours and ours on etcd's.
+#[test]
+fn signed_tokens_are_exchanged_with_etcd() {
+    let Some(peers) = peers("signed_tokens_are_exchanged_with_etcd") else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for (method, algorithm) in [
+        ("ES256", &rcgen::PKCS_ECDSA_P256_SHA256),
+        ("EdDSA", &rcgen::PKCS_ED25519),
+    ] {
+        let pair = rcgen::KeyPair::generate_for(algorithm).expect("a pair");
+        let file = |name: &str, text: String| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path.display().to_string()
+        };
+        let private = file("key.pem", pair.serialize_pem());
+        let public = file("pub.pem", pair.public_key_pem());
+        let extra = [
+            "--bcrypt-cost=4".to_owned(),
+            format!(
+                "--auth-token=jwt,sign-method={method},pub-key={public},priv-key={private},ttl=5m"
+            ),
+        ];
+        let both = [ours(), Kind::Etcd].map(|kind| {
+            let cluster = Cluster::start_with(kind, &peers, 1, &extra);
+            furnish(&cluster);
+            cluster
+        });
+        runtime().block_on(async {
+            let [ours, theirs] = [0, 1].map(|at: usize| channel(&both[at], 0));
+            for (giver, taker) in [(&ours, &theirs), (&theirs, &ours)] {
+                let token = token(giver, "alice").await;
+                read(giver, &token).await.expect("known where it was given");
+                read(taker, &token).await.expect("known to the other");
+                let forged = format!("{token}x");
+                let refused = read(taker, &forged).await.expect_err("forged");
+                assert_eq!(refused.code(), tonic::Code::Unauthenticated);
+            }
+        });
+    }
+}
+
 // Shows KV.Txn, KV.Put, Watch.Watch, Auth.AuthStatus, Maintenance.Status: the requests of etcd's published advisories, and calls without a token.
 #[test]
 fn what_is_refused_is_refused_in_etcds_words() {
     let Some(peers) = peers("what_is_refused_is_refused_in_etcds_words") else {
         return;
     };
-    let run = |kind| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(tell(kind, &peers))
-    };
+    let run = |kind| runtime().block_on(tell(kind, &peers));
     let (ours, theirs) = thread::scope(|scope| {
         let theirs = scope.spawn(|| run(Kind::Etcd));
         let ours = run(ours());

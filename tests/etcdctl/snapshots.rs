@@ -156,7 +156,7 @@ fn same_hash(peers: &Path, cluster: &Cluster, at: usize, file: &str) {
 }
 
 /// Starts real etcd, as so many members, from a snapshot.
-fn etcd_from(peers: &Path, file: &str, size: usize, more: &[&str]) -> Cluster {
+pub(crate) fn etcd_from(peers: &Path, file: &str, size: usize, more: &[&str]) -> Cluster {
     let mut cluster = Cluster::blank(Kind::Etcd, peers, size);
     for number in 0..size {
         let flags = cluster.restore_flags(number);

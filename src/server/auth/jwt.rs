@@ -79,7 +79,7 @@ enum Family {
 
 #[derive(Debug)]
 enum Private {
-    Hmac(hmac::Key),
+    Hmac(Box<hmac::Key>),
     Rsa(RsaKeyPair),
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
@@ -87,7 +87,7 @@ enum Private {
 
 #[derive(Debug)]
 enum Public {
-    Hmac(hmac::Key),
+    Hmac(Box<hmac::Key>),
     Other(Vec<u8>),
 }
 
@@ -258,7 +258,7 @@ impl Private {
     fn parse(family: Family, file: &[u8]) -> Option<Private> {
         if let Family::Hmac(algorithm) = family {
             let key = hmac::Key::new(algorithm, file);
-            return (!file.is_empty()).then_some(Private::Hmac(key));
+            return (!file.is_empty()).then_some(Private::Hmac(Box::new(key)));
         }
         let (label, der) = blocks(file)
             .into_iter()

@@ -130,7 +130,7 @@ fn a_token_without_its_claims_is_nobodys() {
     let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","typ":"JWT"}"#);
     let sign = |claims: &str| {
         let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims));
-        let key = Private::Hmac(hmac::Key::new(hmac::HMAC_SHA256, b"secret"));
+        let key = Private::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, b"secret")));
         let signature = key.sign(jwt.family, signed.as_bytes()).expect("signed");
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     };

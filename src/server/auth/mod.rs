@@ -19,7 +19,7 @@ pub(crate) enum Issuer {
     /// Random letters that every member keeps in memory.
     Simple,
     /// Signed texts that nobody keeps.
-    Jwt(Jwt),
+    Jwt(Box<Jwt>),
 }
 
 impl Issuer {
@@ -28,7 +28,7 @@ impl Issuer {
         Ok(match &settings.tokens {
             TokenSettings::Nobody => Issuer::Nobody,
             TokenSettings::Simple => Issuer::Simple,
-            TokenSettings::Jwt(settings) => Issuer::Jwt(Jwt::open(settings)?),
+            TokenSettings::Jwt(settings) => Issuer::Jwt(Box::new(Jwt::open(settings)?)),
         })
     }
 }

@@ -163,6 +163,73 @@ mod tests {
         }
     }
 
+    /// Every short key over three bytes: the bounds of all spans below, and what lies between.
+    fn keys() -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        for first in 0..3 {
+            keys.push(vec![first]);
+            for second in 0..3 {
+                keys.push(vec![first, second]);
+                keys.extend((0..3).map(|third| vec![first, second, third]));
+            }
+        }
+        keys.sort();
+        keys
+    }
+
+    fn holds(key: &[u8], (from, end): &(Vec<u8>, Vec<u8>)) -> bool {
+        match end[..] {
+            [] => key == &from[..],
+            [0] => key >= &from[..],
+            _ => key >= &from[..] && key < &end[..],
+        }
+    }
+
+    /// Against asking key by key: all bounds of spans are among the keys and those right behind
+    /// them, so what holds for these holds for every key between them.
+    #[test]
+    fn random_permissions_cover_what_each_key_says() {
+        use rand::{RngExt as _, SeedableRng as _};
+        let all = keys();
+        for seed in 0..300 {
+            let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut span = || {
+                let from = all[random.random_range(0..all.len())].clone();
+                let end = match random.random_range(0..4) {
+                    0 => Vec::new(),
+                    1 => vec![0],
+                    _ => all[random.random_range(0..all.len())].clone(),
+                };
+                (from, end)
+            };
+            let granted: Vec<_> = (0..4).map(|_| span()).collect();
+            let permissions: Vec<Permission> = granted
+                .iter()
+                .map(|(key, end)| Permission {
+                    kind: PermissionKind::Read.into(),
+                    key: Bytes::copy_from_slice(key),
+                    range_end: Bytes::copy_from_slice(end),
+                })
+                .collect();
+            let merged = Permitted::merge(permissions.iter()).read;
+            let one = |key: &[u8]| granted.iter().any(|span| holds(key, span));
+            for _ in 0..50 {
+                let request = span();
+                let (from, end) = &request;
+                let at = format!("seed {seed}: {granted:?} {request:?}");
+                if !end.is_empty() && *end != [0] && end <= from {
+                    continue;
+                }
+                let mut inside = all.iter().filter(|key| holds(key, &request));
+                let expected = inside.all(|key| {
+                    let behind = [&key[..], &[0]].concat();
+                    one(key) && (!holds(&behind, &request) || one(&behind))
+                });
+                assert_eq!(merged.cover(from, end), expected, "{at}");
+            }
+        }
+    }
+
     #[test]
     fn a_span_that_holds_nothing_grants_nothing() {
         assert_eq!(spans(&[("b", "a"), ("c", "c")]), Spans::default());
