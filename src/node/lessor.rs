@@ -251,7 +251,7 @@ impl Lessor {
     }
 
     /// Leases whose note is to be forgotten: to be proposed with nothing remaining.
-    pub(super) fn to_clear(&mut self) -> Vec<LeaseRemains> {
+    pub(super) fn take_clearings(&mut self) -> Vec<LeaseRemains> {
         let waiting = self.clock.as_mut().map(|clock| &mut clock.to_clear);
         let ids = waiting.map(std::mem::take).unwrap_or_default();
         let clear = |id| LeaseRemains { id, remaining: 0 };

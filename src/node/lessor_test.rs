@@ -126,10 +126,10 @@ fn a_renewal_waits_until_the_note_is_forgotten() {
     // Not applied yet, but it will be after the renewal.
     assert_eq!(lessor.renew(EVERY + 10, 1), Renewal::Wait);
     assert_eq!(lessor.renew(EVERY + 20, 1), Renewal::Wait);
-    assert_eq!(lessor.to_clear(), [remains(1, 0)], "proposed once");
+    assert_eq!(lessor.take_clearings(), [remains(1, 0)], "proposed once");
     lessor.note(EVERY + 30, &LeaseEvent::Noted(1, 700));
     assert_eq!(lessor.renew(EVERY + 40, 1), Renewal::Wait);
-    assert!(lessor.to_clear().is_empty());
+    assert!(lessor.take_clearings().is_empty());
     lessor.note(EVERY + 50, &LeaseEvent::Noted(1, 0));
     let renewed = LeaseTimes {
         granted: 1000,
@@ -146,10 +146,10 @@ fn a_clearing_that_was_not_proposed_comes_again() {
     let mut lessor = noting(&[(1, 1000)]);
     lessor.note(1, &LeaseEvent::Noted(1, 700));
     assert_eq!(lessor.renew(2, 1), Renewal::Wait);
-    let clear = lessor.to_clear();
+    let clear = lessor.take_clearings();
     lessor.unproposed(&clear);
     assert_eq!(lessor.renew(3, 1), Renewal::Wait);
-    assert_eq!(lessor.to_clear(), clear);
+    assert_eq!(lessor.take_clearings(), clear);
     lessor.note(4, &LeaseEvent::Ended(1));
     assert_eq!(lessor.renew(5, 1), Renewal::Gone);
 }

@@ -70,7 +70,7 @@ impl Member {
 
     /// Proposes to forget what was noted of leases that are to be renewed.
     pub(super) fn clear_notes(&mut self) {
-        let notes = self.lessor.to_clear();
+        let notes = self.lessor.take_clearings();
         self.propose_notes(notes);
     }
 

@@ -69,7 +69,7 @@ pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer]) -> Verdict {
             passed_over,
         };
     }
-    let quorum = (answers.len() + 1) / 2 + 1;
+    let quorum = answers.len().div_ceil(2) + 1;
     let right = groups.iter().find(|(_, group)| group.len() >= quorum);
     match right.map(|(right, _)| *right) {
         Some(right) => {
