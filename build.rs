@@ -12,6 +12,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     collect(Path::new(PROTO), &mut files)?;
     files.sort();
     let descriptors = protox::compile(files, [PROTO])?;
+    // The JSON gateway transcodes by them.
+    let folder = std::env::var_os("OUT_DIR").ok_or("no OUT_DIR")?;
+    let file = Path::new(&folder).join("descriptors.bin");
+    std::fs::write(file, prost::Message::encode_to_vec(&descriptors))?;
     // `.bytes(".")`: keys and values are slices of the received frame, not copies.
     tonic_prost_build::configure()
         .bytes(".")

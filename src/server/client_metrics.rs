@@ -80,12 +80,19 @@ pub enum Method {
     RoleDelete,
     RoleGrantPermission,
     RoleRevokePermission,
+    Campaign,
+    Proclaim,
+    Leader,
+    Observe,
+    Resign,
+    Lock,
+    Unlock,
     HealthCheck,
     HealthWatch,
 }
 
 /// Every method with its labels, in the order of [`Method`].
-const METHODS: [(Method, &str, &str, &str); 44] = [
+const METHODS: [(Method, &str, &str, &str); 51] = [
     (Method::Range, "etcdserverpb.KV", "Range", "unary"),
     (
         Method::RangeStream,
@@ -273,6 +280,28 @@ const METHODS: [(Method, &str, &str, &str); 44] = [
         "RoleRevokePermission",
         "unary",
     ),
+    (
+        Method::Campaign,
+        "v3electionpb.Election",
+        "Campaign",
+        "unary",
+    ),
+    (
+        Method::Proclaim,
+        "v3electionpb.Election",
+        "Proclaim",
+        "unary",
+    ),
+    (Method::Leader, "v3electionpb.Election", "Leader", "unary"),
+    (
+        Method::Observe,
+        "v3electionpb.Election",
+        "Observe",
+        "server_stream",
+    ),
+    (Method::Resign, "v3electionpb.Election", "Resign", "unary"),
+    (Method::Lock, "v3lockpb.Lock", "Lock", "unary"),
+    (Method::Unlock, "v3lockpb.Lock", "Unlock", "unary"),
     (
         Method::HealthCheck,
         "grpc.health.v1.Health",

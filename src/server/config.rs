@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::access::Access;
 use super::auth::settings::AuthSettings;
 use super::url::Endpoint;
 
@@ -21,6 +22,8 @@ pub struct Config {
     pub listen_peer_urls: Vec<Endpoint>,
     /// Where clients connect to.
     pub listen_client_urls: Vec<Endpoint>,
+    /// Where clients find HTTP alone; where given, it leaves `listen_client_urls` to gRPC.
+    pub listen_client_http_urls: Vec<Endpoint>,
     /// Additional sockets for metrics and probes alone; may be empty.
     pub listen_metrics_urls: Vec<Endpoint>,
     /// Peer URLs as the membership shows them, sorted; at least one.
@@ -188,6 +191,10 @@ pub struct ClientPort {
     pub watch_progress_interval: Duration,
     /// Unary requests that take longer are logged; absent: none.
     pub warn_unary: Option<Duration>,
+    /// Serve JSON below `/v3/`.
+    pub json_gateway: bool,
+    /// Who may call over plain HTTP.
+    pub access: Access,
     /// Also measure how long requests take, by method.
     pub extensive_metrics: bool,
 }

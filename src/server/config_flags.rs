@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::access::Access;
 use super::auth::settings::AuthSettings;
 use super::config::{
     ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles, TlsPolicy,
@@ -55,6 +56,7 @@ impl Config {
         let (heartbeat, election) = times(flags)?;
         let listen_peer_urls = listened(flags, "listen-peer-urls")?;
         let listen_client_urls = listened(flags, "listen-client-urls")?;
+        let listen_client_http_urls = listened(flags, "listen-client-http-urls")?;
         let listen_metrics_urls = listened(flags, "listen-metrics-urls")?;
         let peer_tls = tls_files(flags, "peer-", &[("listen-peer-urls", &listen_peer_urls)])?;
         let client_tls = tls_files(
@@ -62,6 +64,7 @@ impl Config {
             "",
             &[
                 ("listen-client-urls", &listen_client_urls),
+                ("listen-client-http-urls", &listen_client_http_urls),
                 ("listen-metrics-urls", &listen_metrics_urls),
             ],
         )?;
@@ -94,6 +97,7 @@ impl Config {
             expected_hostname: flags.optional("expected-hostname").map(str::to_owned),
             listen_peer_urls,
             listen_client_urls,
+            listen_client_http_urls,
             listen_metrics_urls,
             advertise_peer_urls,
             formation,
@@ -187,7 +191,7 @@ fn listened(flags: &Flags, flag: &'static str) -> Result<Vec<Endpoint>, ConfigEr
             ));
         }
     }
-    if urls.is_empty() && flag != "listen-metrics-urls" {
+    if urls.is_empty() && !matches!(flag, "listen-metrics-urls" | "listen-client-http-urls") {
         return refused(format!("--{flag} must not be empty: give at least one URL"));
     }
     Ok(urls.into_iter().collect())
@@ -527,6 +531,7 @@ fn tls_policy(flags: &Flags) -> Result<TlsPolicy, ConfigError> {
 }
 
 fn client_port(flags: &Flags) -> ClientPort {
+    let set = |name: &str| flags.list(name).into_iter().map(str::to_owned).collect();
     let some = |duration: Duration| Some(duration).filter(|duration| !duration.is_zero());
     ClientPort {
         max_concurrent_streams: u32::try_from(flags.number("max-concurrent-streams"))
@@ -539,6 +544,11 @@ fn client_port(flags: &Flags) -> ClientPort {
             .duration("watch-progress-notify-interval")
             .max(Duration::from_millis(100)),
         warn_unary: some(flags.duration("warning-unary-request-duration")),
+        json_gateway: flags.bool("enable-grpc-gateway"),
+        access: Access {
+            hosts: set("host-whitelist"),
+            origins: set("cors"),
+        },
         extensive_metrics: flags.text("metrics") == "extensive",
     }
 }

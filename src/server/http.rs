@@ -65,7 +65,8 @@ async fn health(State(services): State<Services>, RawQuery(text): RawQuery) -> R
     });
     (
         code,
-        [(header::CONTENT_TYPE, "application/json")],
+        // Not JSON's own kind: etcd's clients look into the body.
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
         body.to_string(),
     )
         .into_response()

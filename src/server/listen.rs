@@ -80,8 +80,26 @@ pub struct Bound {
     tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
 }
 
-/// Binds every client URL and every metrics URL, in that order.
-pub fn bind(config: &Config) -> Result<(Vec<Bound>, Vec<Bound>), ListenError> {
+/// Every socket of clients and probes.
+pub struct AllBound {
+    /// gRPC, and HTTP where it has no sockets of its own.
+    pub clients: Vec<Bound>,
+    /// HTTP alone.
+    pub http: Vec<Bound>,
+    /// Metrics and probes alone.
+    pub probes: Vec<Bound>,
+}
+
+impl Bound {
+    /// Whether it speaks TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
+/// Binds every URL for clients and probes.
+pub fn bind(config: &Config) -> Result<AllBound, ListenError> {
     let tls = match &config.client_tls {
         Some(files) => Some(Arc::new(tls::server(
             files,
@@ -95,10 +113,11 @@ pub fn bind(config: &Config) -> Result<(Vec<Bound>, Vec<Bound>), ListenError> {
             .map(|url| bind_one(flag, url, tls.as_ref()))
             .collect()
     };
-    Ok((
-        all("listen-client-urls", &config.listen_client_urls)?,
-        all("listen-metrics-urls", &config.listen_metrics_urls)?,
-    ))
+    Ok(AllBound {
+        clients: all("listen-client-urls", &config.listen_client_urls)?,
+        http: all("listen-client-http-urls", &config.listen_client_http_urls)?,
+        probes: all("listen-metrics-urls", &config.listen_metrics_urls)?,
+    })
 }
 
 fn bind_one(

@@ -31,6 +31,8 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
         keepalive_timeout: Duration::from_secs(1),
         watch_progress_interval: Duration::from_secs(1),
         warn_unary: None,
+        json_gateway: false,
+        access: Default::default(),
         extensive_metrics: false,
     };
     let open = Arc::new(AtomicU64::new(0));

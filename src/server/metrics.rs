@@ -69,11 +69,21 @@ const DISK_BUCKETS: &[f64] = &[
     8.192,
 ];
 
+/// Upper bounds of the buckets for the way to a peer and back, in seconds; etcd's.
+const TRIP_BUCKETS: &[f64] = &[
+    0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
+    0.102_4, 0.204_8, 0.409_6, 0.819_2, 1.638_4, 3.276_8,
+];
+
 /// What the core threads measure.
 #[derive(Debug)]
 pub struct CoreMetrics {
     /// One write and sync of the log.
     pub log_write: Histogram,
+    /// One batch applied and published.
+    pub apply: Histogram,
+    /// A hello to a peer and its answer.
+    pub round_trip: Histogram,
     peers: Mutex<BTreeMap<u64, PeerTraffic>>,
 }
 
@@ -89,6 +99,8 @@ impl Default for CoreMetrics {
     fn default() -> CoreMetrics {
         CoreMetrics {
             log_write: Histogram::new(DISK_BUCKETS),
+            apply: Histogram::new(DISK_BUCKETS),
+            round_trip: Histogram::new(TRIP_BUCKETS),
             peers: Mutex::default(),
         }
     }
@@ -104,6 +116,20 @@ impl CoreMetrics {
             "Seconds that one write and sync of the log took.",
         );
         self.log_write.write(text, name, "");
+        let name = "etcd_disk_backend_commit_duration_seconds";
+        text.head(
+            name,
+            "histogram",
+            "Seconds that applying and publishing a batch took; no file is written then.",
+        );
+        self.apply.write(text, name, "");
+        let name = "etcd_network_peer_round_trip_time_seconds";
+        text.head(
+            name,
+            "histogram",
+            "Seconds between a hello to a peer and its answer, at each new link.",
+        );
+        self.round_trip.write(text, name, "");
         let peers = self
             .peers
             .lock()

@@ -1,5 +1,6 @@
 //! The shell that carries out the node's effects: listeners, services, peer links, threads.
 
+pub mod access;
 mod auth;
 pub mod client_metrics;
 mod clock;
@@ -12,6 +13,8 @@ pub mod exit;
 pub mod flag_table;
 pub mod flags;
 pub mod gates;
+mod gateway;
+mod gateway_routes;
 pub mod handle;
 mod http;
 mod link;

@@ -26,8 +26,8 @@ use super::etcd::{Services, VERSION};
 use super::exit::Stop;
 use super::flags::Flags;
 use super::handle::MemberHandle;
-use super::listen::{self, Bound, ClientRuntimes, Serve};
-use super::{etcd, flag_table, http, log_lines, machine, ready};
+use super::listen::{self, AllBound, ClientRuntimes, Serve};
+use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ready};
 
 /// How long connections may take to finish what is in flight.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -113,14 +113,14 @@ fn serve(config: &Config) -> Result<(), Stop> {
     }
     check_surroundings(config)?;
     let issuer = Issuer::open(&config.auth).map_err(Stop::usage)?;
-    let (clients, probes) = listen::bind(config).map_err(Stop::listen)?;
+    let bound = listen::bind(config).map_err(Stop::listen)?;
     let runtimes = ClientRuntimes::start(machine::cores()).map_err(|error| Stop {
         code: super::exit::OTHER,
         class: "io",
         message: format!("cannot start threads: {error}"),
     })?;
     let (member, core) = super::runtime::start(config)?;
-    let doors = Doors::open(config, member, issuer, clients, probes, &runtimes);
+    let doors = Doors::open(config, member, issuer, bound, &runtimes);
     let result = live(core, &doors);
     runtimes.shutdown();
     result
@@ -167,8 +167,7 @@ impl Doors {
         config: &Config,
         member: MemberHandle,
         issuer: Issuer,
-        clients: Vec<Bound>,
-        probes: Vec<Bound>,
+        bound: AllBound,
         runtimes: &ClientRuntimes,
     ) -> Doors {
         let (drain, draining) = watch::channel(false);
@@ -178,26 +177,39 @@ impl Doors {
         if let Some(runtime) = runtimes.handles().first() {
             runtime.spawn(ready::announce(services.clone()));
         }
-        let http = http::router(services.clone());
-        let serve = Serve {
-            router: etcd::router(&services).merge(http.clone()),
+        let probes = http::router(services.clone());
+        let grpc = etcd::router(&services);
+        let gateway = match config.client.json_gateway {
+            true => gateway::router(grpc.clone(), etcd::message_limit(&services)),
+            false => axum::Router::new(),
+        };
+        let http = probes.clone().merge(gateway);
+        let own_http = !bound.http.is_empty();
+        let serve = |router: axum::Router, counted: bool| Serve {
+            router,
             port: config.client.clone(),
-            metrics: Some(metrics),
-            draining,
+            metrics: counted.then(|| metrics.clone()),
+            draining: draining.clone(),
             open: open.clone(),
         };
-        for bound in clients {
+        let guarded = |router, tls| access::guarded(router, &config.client.access, tls);
+        for bound in bound.clients {
             tracing::info!(address = %bound.address, "serving clients");
-            listen::accept(bound, runtimes.handles(), serve.clone());
+            let router = match own_http {
+                true => grpc.clone(),
+                false => guarded(grpc.clone().merge(http.clone()), bound.is_secure()),
+            };
+            listen::accept(bound, runtimes.handles(), serve(router, true));
         }
-        let probe = Serve {
-            router: http,
-            metrics: None,
-            ..serve
-        };
-        for bound in probes {
+        for bound in bound.http {
+            tracing::info!(address = %bound.address, "serving clients by HTTP alone");
+            let router = guarded(http.clone().fallback(etcd::not_found), bound.is_secure());
+            listen::accept(bound, runtimes.handles(), serve(router, true));
+        }
+        for bound in bound.probes {
             tracing::info!(address = %bound.address, "serving metrics and probes");
-            listen::accept(bound, runtimes.handles(), probe.clone());
+            let router = probes.clone().fallback(etcd::not_found);
+            listen::accept(bound, runtimes.handles(), serve(router, false));
         }
         Doors { open, drain }
     }

@@ -23,6 +23,36 @@ pub mod authpb {
     tonic::include_proto!("authpb");
 }
 
+// The name by which generated code knows it.
+use etcd as etcdserverpb;
+
+/// `v3electionpb`: elections that the server carries out.
+pub mod election {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        clippy::large_futures
+    )]
+    tonic::include_proto!("v3electionpb");
+}
+
+/// `v3lockpb`: locks that the server carries out.
+pub mod lock {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::all,
+        clippy::pedantic,
+        clippy::large_futures
+    )]
+    tonic::include_proto!("v3lockpb");
+}
+
+/// Descriptors of everything here, as an encoded `FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 /// `mvccpb`: keys, values and events.
 pub mod mvccpb {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]

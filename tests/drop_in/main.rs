@@ -7,6 +7,11 @@
 // Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
+mod access;
 mod flags;
-#[allow(dead_code)]
+mod gateway;
+mod health;
+mod http;
+mod metrics;
 mod node;
+mod recipes;

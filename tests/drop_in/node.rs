@@ -62,10 +62,48 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts it with these flags besides the usual ones, and waits until it is healthy.
+    /// Starts a cluster of one with these flags besides the usual ones, and waits until it
+    /// serves.
     pub(crate) fn start(kind: Kind, peers: &Path, flags: &[&str]) -> Node {
+        let flags = [flags, &["--unsafe-no-fsync"]].concat();
+        let mut nodes = Node::cluster(kind, peers, 1, &flags);
+        nodes.remove(0)
+    }
+
+    /// The same with several members.
+    pub(crate) fn cluster(kind: Kind, peers: &Path, size: usize, flags: &[&str]) -> Vec<Node> {
+        let addresses: Vec<_> = (0..size)
+            .map(|_| (free_address(), free_address()))
+            .collect();
+        let initial: Vec<String> = addresses
+            .iter()
+            .enumerate()
+            .map(|(number, (_, peer))| format!("n{number}=http://{peer}"))
+            .collect();
+        let initial = format!("--initial-cluster={}", initial.join(","));
+        let mut nodes: Vec<Node> = addresses
+            .iter()
+            .enumerate()
+            .map(|(number, (client, peer))| {
+                let own = [
+                    format!("--name=n{number}"),
+                    format!("--listen-client-urls=http://{client}"),
+                    format!("--advertise-client-urls=http://{client}"),
+                    format!("--listen-peer-urls=http://{peer}"),
+                    format!("--initial-advertise-peer-urls=http://{peer}"),
+                    initial.clone(),
+                ];
+                Node::launch(kind, peers, client, &own, flags)
+            })
+            .collect();
+        for node in &mut nodes {
+            node.wait();
+        }
+        nodes
+    }
+
+    fn launch(kind: Kind, peers: &Path, client: &str, own: &[String], flags: &[&str]) -> Node {
         let directory = tempfile::tempdir().expect("a directory");
-        let (client, peer) = (free_address(), free_address());
         let log = directory.path().join("log");
         let open = || {
             let file = std::fs::OpenOptions::new()
@@ -85,13 +123,7 @@ impl Node {
         let data = directory.path().join("data");
         let process = command
             .arg(format!("--data-dir={}", data.display()))
-            .arg("--name=one")
-            .arg("--unsafe-no-fsync")
-            .arg(format!("--listen-client-urls=http://{client}"))
-            .arg(format!("--advertise-client-urls=http://{client}"))
-            .arg(format!("--listen-peer-urls=http://{peer}"))
-            .arg(format!("--initial-advertise-peer-urls=http://{peer}"))
-            .arg(format!("--initial-cluster=one=http://{peer}"))
+            .args(own)
             .args(flags)
             .env_clear()
             .stdin(Stdio::null())
@@ -99,15 +131,13 @@ impl Node {
             .stderr(open())
             .spawn()
             .expect("it starts");
-        let mut node = Node {
+        Node {
             kind,
-            client,
+            client: client.to_owned(),
             process,
             log,
             _directory: directory,
-        };
-        node.wait();
-        node
+        }
     }
 
     fn wait(&mut self) {

@@ -2,7 +2,7 @@
 //! answers everyone who waits. Never waits for readers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Worker, disk_stop, open};
 use crate::disk::{Checkpoints, Position};
@@ -49,9 +49,13 @@ impl Applier {
                 return;
             };
             self.shared.beat(Thread::Applier);
+            let (began, some) = (Instant::now(), !jobs.is_empty());
             if let Err(stop) = self.carry_out(jobs) {
                 self.shared.stop(stop);
                 return;
+            }
+            if some {
+                self.shared.metrics.apply.observe(began.elapsed());
             }
             left = self.machine.reclaim(RECLAIM);
         }

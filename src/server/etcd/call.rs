@@ -14,6 +14,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::caller::Caller;
 use super::convert;
+use super::recipe::Behalf;
 use crate::node::MembershipError;
 use crate::server::auth::Issuer;
 use crate::server::auth::password::Passwords;
@@ -176,6 +177,43 @@ impl Services {
             tracing::warn!(method = method.name(), ?took, ?code, "a request took long");
         }
         result.map(Response::new)
+    }
+
+    /// Carries out one call that is made of others: refused where this member may not answer,
+    /// bounded by the client's own time alone, since it may wait for other clients.
+    pub(super) async fn wrapped<Q, A, F>(
+        &self,
+        method: Method,
+        request: Request<Q>,
+        work: impl FnOnce(Behalf, Q) -> F,
+    ) -> Result<Response<A>, Status>
+    where
+        F: Future<Output = Result<A, Status>>,
+    {
+        let call = self.stream(method);
+        let limit = client_timeout(request.metadata());
+        let work = async {
+            self.admit(Learner::Refused, request.metadata()).await?;
+            let (caller, message) = Behalf::of(self, request);
+            // etcd's recipes lose the codes of the calls below them.
+            work(caller, message)
+                .await
+                .map_err(|error| Status::unknown(error.message()))
+        };
+        let result = match limit {
+            None => work.await,
+            Some(limit) => match tokio::time::timeout(limit, work).await {
+                Ok(result) => result,
+                Err(_) => Err(EtcdError::DeadlineExceeded.into()),
+            },
+        };
+        match result {
+            Ok(answer) => {
+                call.finish();
+                Ok(Response::new(answer))
+            }
+            Err(error) => Err(call.refuse(error)),
+        }
     }
 
     /// Refuses what this member may not answer now.

@@ -82,6 +82,8 @@ fn needs(method: Method) -> Needs {
         | UserAdd | UserGet | UserList | UserDelete | UserChangePassword | UserGrantRole
         | UserRevokeRole | RoleAdd | RoleGet | RoleList | RoleDelete | RoleGrantPermission
         | RoleRevokePermission => Needs::Nothing,
+        // Made of calls that are checked one by one.
+        Campaign | Proclaim | Leader | Observe | Resign | Lock | Unlock => Needs::Nothing,
     }
 }
 

@@ -8,18 +8,23 @@ mod call;
 mod caller;
 mod cluster;
 mod convert;
+mod election;
 mod health;
 mod kv;
 mod lease;
+mod lock;
 mod long;
 mod maintenance;
+mod recipe;
 mod refused;
 mod snapshot;
 mod watch;
 
 pub(crate) use call::{Services, VERSION};
 pub(super) use maintenance::{STORAGE_VERSION, alarms_of};
+pub(super) use refused::answer as not_found;
 
+use crate::wire::election::election_server::ElectionServer;
 use crate::wire::etcd::auth_server::AuthServer;
 use crate::wire::etcd::cluster_server::ClusterServer;
 use crate::wire::etcd::kv_server::KvServer;
@@ -27,13 +32,19 @@ use crate::wire::etcd::lease_server::LeaseServer;
 use crate::wire::etcd::maintenance_server::MaintenanceServer;
 use crate::wire::etcd::watch_server::WatchServer;
 use crate::wire::health::health_server::HealthServer;
+use crate::wire::lock::lock_server::LockServer;
 
 /// gRPC adds this much to a request of the largest size (etcd's allowance).
 const OVERHEAD: usize = 512 << 10;
 
-/// Every gRPC service, and a clear refusal for those of etcd's that are not built.
+/// The largest message in bytes that gRPC takes.
+pub(crate) fn message_limit(services: &Services) -> usize {
+    services.max_request_bytes() + OVERHEAD
+}
+
+/// Every gRPC service.
 pub(crate) fn router(services: &Services) -> axum::Router {
-    let limit = services.max_request_bytes() + OVERHEAD;
+    let limit = message_limit(services);
     let mut routes = tonic::service::Routes::builder();
     routes
         .add_service(KvServer::new(services.clone()).max_decoding_message_size(limit))
@@ -42,6 +53,8 @@ pub(crate) fn router(services: &Services) -> axum::Router {
         .add_service(ClusterServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(MaintenanceServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(AuthServer::new(services.clone()).max_decoding_message_size(limit))
+        .add_service(ElectionServer::new(services.clone()).max_decoding_message_size(limit))
+        .add_service(LockServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(HealthServer::new(services.clone()));
     routes
         .routes()

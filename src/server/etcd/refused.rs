@@ -1,40 +1,28 @@
-//! Calls that no service takes: etcd's services that are not built say so, and plain HTTP gets
-//! a plain 404.
+//! Calls that no service takes: gRPC is told that the method is unknown, and plain HTTP gets a
+//! plain 404.
 
 use axum::body::Body;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tonic::Code;
 
-/// Services of etcd that this version does not offer, and what to do without them.
-const NOT_BUILT: &[(&str, &str)] = &[
-    (
-        "/v3electionpb.Election/",
-        "etcdserver: the election service is not offered by this version; use a client library's own election over leases",
-    ),
-    (
-        "/v3lockpb.Lock/",
-        "etcdserver: the lock service is not offered by this version; use a client library's own lock over leases",
-    ),
-];
-
 /// Answers what nothing else does.
-pub(super) async fn answer(uri: Uri, headers: HeaderMap) -> Response<Body> {
+pub(in crate::server) async fn answer(headers: HeaderMap) -> Response<Body> {
     let grpc = headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     if grpc {
-        return refusal(uri.path());
+        return refusal();
     }
     let mut response = Response::new(Body::from("404 page not found\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     response
 }
 
-fn refusal(path: &str) -> Response<Body> {
-    let known = NOT_BUILT
-        .iter()
-        .find(|(prefix, _)| path.starts_with(prefix));
-    let text = known.map_or("etcdserver: unknown method", |(_, text)| text);
+fn refusal() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(
@@ -42,8 +30,10 @@ fn refusal(path: &str) -> Response<Body> {
         HeaderValue::from_static("application/grpc"),
     );
     headers.insert("grpc-status", HeaderValue::from(Code::Unimplemented as i32));
-    // The texts are plain ASCII, which needs no escaping in this header.
-    headers.insert("grpc-message", HeaderValue::from_static(text));
+    headers.insert(
+        "grpc-message",
+        HeaderValue::from_static("etcdserver: unknown method"),
+    );
     response
 }
 
@@ -86,26 +76,15 @@ pub(super) fn too_large(mut response: Response<Body>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NOT_BUILT, refusal};
+    use super::refusal;
 
     #[test]
-    fn services_that_are_not_built_say_so() {
-        let response = refusal("/v3lockpb.Lock/Lock");
+    fn unknown_methods_are_told_so() {
+        let response = refusal();
         assert_eq!(response.headers()["grpc-status"], "12");
-        assert!(
-            response.headers()["grpc-message"]
-                .to_str()
-                .expect("text")
-                .contains("lock service")
-        );
         assert_eq!(
-            refusal("/x.Y/Z").headers()["grpc-message"],
+            response.headers()["grpc-message"],
             "etcdserver: unknown method"
-        );
-        assert!(
-            NOT_BUILT
-                .iter()
-                .all(|(_, text)| text.is_ascii() && !text.contains('%'))
         );
     }
 }

@@ -79,6 +79,8 @@ struct Conversation {
     next_id: i64,
     /// Answers in the order in which they must arrive.
     ready: VecDeque<etcd::WatchResponse>,
+    /// The client may ask for more.
+    asks: bool,
     /// The watcher that caught up a slice last, so that each gets its turn.
     last_behind: u64,
     progress: Interval,
@@ -112,6 +114,7 @@ impl Conversation {
             known: BTreeMap::new(),
             next_id: 0,
             ready: VecDeque::new(),
+            asks: true,
             last_behind: 0,
             progress,
             leaderless,
@@ -119,7 +122,7 @@ impl Conversation {
         }
     }
 
-    /// The next answer; nothing when the client is done.
+    /// The next answer.
     async fn next<S>(&mut self, requests: &mut S) -> Option<Result<etcd::WatchResponse, Status>>
     where
         S: Stream<Item = Result<etcd::WatchRequest, Status>> + Unpin,
@@ -140,9 +143,11 @@ impl Conversation {
                 () = crate::server::listen::until(&mut stopping) => {
                     return Some(Err(EtcdError::Stopped.into()));
                 }
-                request = requests.next() => match request? {
-                    Ok(request) => self.asked(request).await,
-                    Err(error) => return Some(Err(error)),
+                request = requests.next(), if self.asks => match request {
+                    Some(Ok(request)) => self.asked(request).await,
+                    Some(Err(error)) => return Some(Err(error)),
+                    // It has said all that it will, and goes on listening, as in etcd.
+                    None => self.asks = false,
                 },
                 // The next slice: other tasks of this thread come first.
                 () = tokio::task::yield_now(), if behind => {}

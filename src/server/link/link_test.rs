@@ -129,7 +129,10 @@ fn member(
 }
 
 fn dialler() -> Arc<Dialler> {
-    Arc::new(Dialler::new(super::dial::Security::plain()))
+    Arc::new(Dialler::new(
+        super::dial::Security::plain(),
+        Box::new(|_| ()),
+    ))
 }
 
 async fn listen(host: Arc<Member>) -> Endpoint {

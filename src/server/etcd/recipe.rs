@@ -1,0 +1,282 @@
+//! Keys and leases as elections and locks use them: who comes first by creation holds what the
+//! prefix stands for, and each waits for the one just before it alone.
+//!
+//! Every request goes through the KV and Lease services with the caller's own metadata, so that
+//! what is forbidden to the caller stays forbidden. Never holds state of its own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Request, Status};
+
+use super::call::Services;
+use crate::server::handle::Published;
+use crate::store;
+use crate::wire::error::EtcdError;
+use crate::wire::etcd::kv_server::Kv as _;
+use crate::wire::etcd::lease_server::Lease as _;
+use crate::wire::etcd::range_request::{SortOrder, SortTarget};
+use crate::wire::etcd::{self, compare, request_op};
+use crate::wire::mvccpb::KeyValue;
+
+/// Seconds that a lease lasts which the caller did not bring.
+const SESSION_TTL: i64 = 60;
+
+/// Who asks, and the services to ask in its name.
+#[derive(Clone)]
+pub(super) struct Behalf {
+    pub(super) services: Services,
+    metadata: MetadataMap,
+    extensions: Extensions,
+}
+
+impl Behalf {
+    /// Takes a request apart.
+    pub(super) fn of<T>(services: &Services, request: Request<T>) -> (Behalf, T) {
+        let (metadata, extensions, message) = request.into_parts();
+        let caller = Behalf {
+            services: services.clone(),
+            metadata,
+            extensions,
+        };
+        (caller, message)
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        Request::from_parts(self.metadata.clone(), self.extensions.clone(), message)
+    }
+
+    /// The caller's lease, or a new one.
+    pub(super) async fn lease(&self, asked: i64) -> Result<i64, Status> {
+        if asked != 0 {
+            return Ok(asked);
+        }
+        let grant = etcd::LeaseGrantRequest {
+            ttl: SESSION_TTL,
+            id: 0,
+        };
+        let granted = self.services.lease_grant(self.request(grant)).await?;
+        Ok(granted.into_inner().id)
+    }
+
+    pub(super) async fn range(
+        &self,
+        range: etcd::RangeRequest,
+    ) -> Result<etcd::RangeResponse, Status> {
+        let response = self.services.range(self.request(range)).await?;
+        Ok(response.into_inner())
+    }
+
+    pub(super) async fn txn(&self, txn: etcd::TxnRequest) -> Result<etcd::TxnResponse, Status> {
+        let response = self.services.txn(self.request(txn)).await?;
+        Ok(response.into_inner())
+    }
+
+    pub(super) async fn delete(&self, key: Bytes) -> Result<etcd::DeleteRangeResponse, Status> {
+        let request = etcd::DeleteRangeRequest {
+            key,
+            ..Default::default()
+        };
+        let response = self.services.delete_range(self.request(request)).await?;
+        Ok(response.into_inner())
+    }
+
+    /// Waits until no key of the prefix is left that was created at this revision or before.
+    pub(super) async fn wait_for_earlier(
+        &self,
+        prefix: &Bytes,
+        created: i64,
+    ) -> Result<(), Status> {
+        loop {
+            let last = etcd::RangeRequest {
+                max_create_revision: created,
+                ..edge(prefix, SortOrder::Descend)
+            };
+            let response = self.range(last).await?;
+            let Some(before) = response.kvs.into_iter().next() else {
+                return Ok(());
+            };
+            self.wait_for_end(&before).await?;
+        }
+    }
+
+    /// Waits until this key, as it was created, is no more.
+    async fn wait_for_end(&self, key: &KeyValue) -> Result<(), Status> {
+        let mut published = self.services.shared.member.subscribe();
+        let mut stopping = self.services.shared.stopping.clone();
+        loop {
+            let state: Arc<Published> = published.borrow_and_update().clone();
+            let own = store::Range {
+                key: key.key.clone(),
+                ..Default::default()
+            };
+            let found = state
+                .view
+                .range(&own)
+                .map_err(|error| super::call::refused(&error))?;
+            let same = found
+                .kvs
+                .first()
+                .is_some_and(|kv| kv.create_revision == key.create_revision);
+            if !same {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                () = crate::server::listen::until(&mut stopping) => return Err(EtcdError::Stopped.into()),
+                changed = published.changed() => if changed.is_err() {
+                    return Err(EtcdError::Stopped.into());
+                },
+            }
+        }
+    }
+}
+
+/// Something to undo when the caller goes away before it has what it waits for.
+pub(super) struct Undo {
+    caller: Behalf,
+    what: Option<etcd::TxnRequest>,
+}
+
+impl Undo {
+    pub(super) fn new(caller: &Behalf, what: etcd::TxnRequest) -> Undo {
+        Undo {
+            caller: caller.clone(),
+            what: Some(what),
+        }
+    }
+
+    /// It has it: nothing is undone.
+    pub(super) fn forget(mut self) {
+        self.what = None;
+    }
+
+    /// Undoes it now; what is left behind goes with its lease.
+    pub(super) async fn now(mut self) {
+        if let Some(txn) = self.what.take() {
+            let _ = self.caller.txn(txn).await;
+        }
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        let (Some(txn), Ok(runtime)) = (self.what.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let caller = self.caller.clone();
+        runtime.spawn(async move {
+            let _ = caller.txn(txn).await;
+        });
+    }
+}
+
+/// The prefix of a name's keys.
+pub(super) fn prefix(name: &[u8]) -> Bytes {
+    [name, b"/"].concat().into()
+}
+
+/// The key of a lease below a prefix.
+pub(super) fn key(prefix: &[u8], lease: i64) -> Bytes {
+    let sign = if lease < 0 { "-" } else { "" };
+    let number = format!("{sign}{:x}", lease.unsigned_abs());
+    [prefix, number.as_bytes()].concat().into()
+}
+
+/// Just after every key of a prefix, which ends with a slash.
+pub(super) fn end(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        // A slash, so this never wraps.
+        *last += 1;
+    }
+    end.into()
+}
+
+/// The first or the last key of a prefix by creation.
+pub(super) fn edge(prefix: &Bytes, order: SortOrder) -> etcd::RangeRequest {
+    etcd::RangeRequest {
+        key: prefix.clone(),
+        range_end: end(prefix),
+        limit: 1,
+        sort_order: order.into(),
+        sort_target: SortTarget::Create.into(),
+        ..Default::default()
+    }
+}
+
+/// The key was created at this revision (0: it is not there).
+pub(super) fn created(key: &Bytes, revision: i64) -> etcd::Compare {
+    etcd::Compare {
+        result: compare::CompareResult::Equal.into(),
+        target: compare::CompareTarget::Create.into(),
+        key: key.clone(),
+        target_union: Some(compare::TargetUnion::CreateRevision(revision)),
+        ..Default::default()
+    }
+}
+
+pub(super) fn put(key: &Bytes, value: Bytes, lease: i64) -> etcd::RequestOp {
+    operation(request_op::Request::RequestPut(etcd::PutRequest {
+        key: key.clone(),
+        value,
+        lease,
+        ..Default::default()
+    }))
+}
+
+pub(super) fn get(range: etcd::RangeRequest) -> etcd::RequestOp {
+    operation(request_op::Request::RequestRange(range))
+}
+
+pub(super) fn get_key(key: &Bytes) -> etcd::RequestOp {
+    get(etcd::RangeRequest {
+        key: key.clone(),
+        ..Default::default()
+    })
+}
+
+pub(super) fn remove(key: &Bytes) -> etcd::RequestOp {
+    operation(request_op::Request::RequestDeleteRange(
+        etcd::DeleteRangeRequest {
+            key: key.clone(),
+            ..Default::default()
+        },
+    ))
+}
+
+fn operation(request: request_op::Request) -> etcd::RequestOp {
+    etcd::RequestOp {
+        request: Some(request),
+    }
+}
+
+/// The keys that the n-th operation of a transaction found.
+pub(super) fn found(response: &etcd::TxnResponse, number: usize) -> &[KeyValue] {
+    let answer = response.responses.get(number);
+    match answer.and_then(|answer| answer.response.as_ref()) {
+        Some(etcd::response_op::Response::ResponseRange(range)) => &range.kvs,
+        _ => &[],
+    }
+}
+
+/// The revision of an answer.
+pub(super) fn revision(header: Option<&etcd::ResponseHeader>) -> i64 {
+    header.map_or(0, |header| header.revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{end, key, prefix};
+
+    #[test]
+    fn keys_are_laid_out_as_etcd_lays_them() {
+        let prefix = prefix(b"name");
+        assert_eq!(&prefix[..], b"name/");
+        assert_eq!(&end(&prefix)[..], b"name0");
+        assert_eq!(&key(&prefix, 0x7b5a)[..], b"name/7b5a");
+        assert_eq!(&key(&prefix, -1)[..], b"name/-1");
+    }
+}

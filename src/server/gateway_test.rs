@@ -1,0 +1,129 @@
+//! Transcoding by descriptors, the routes, and what a stream looks like.
+
+use axum::Router;
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
+use super::{POOL, ROUTES, decode, descriptor, encode, frame, unframe};
+
+/// The only method of a client service that has no path in etcd.
+const NO_PATH: &[&str] = &["/etcdserverpb.KV/RangeStream"];
+
+#[test]
+fn every_method_has_a_path() {
+    for service in POOL.services() {
+        let package = service.parent_file().package_name().to_owned();
+        if !matches!(&*package, "etcdserverpb" | "v3electionpb" | "v3lockpb") {
+            continue;
+        }
+        for method in service.methods() {
+            let path = format!("/{}/{}", service.full_name(), method.name());
+            let routed = ROUTES.iter().any(|(_, method)| *method == path);
+            assert_eq!(routed, !NO_PATH.contains(&&*path), "{path}");
+        }
+    }
+}
+
+#[test]
+fn json_becomes_a_message_and_comes_back() {
+    let method = descriptor("/etcdserverpb.KV/Range").expect("known");
+    let text = r#"{"key":"Zm9v","rangeEnd":"Zg==","limit":"5","sort_order":"DESCEND","unknown":[1],"revision":null,"serializable":false}"#;
+    let framed = encode(method.input(), Bytes::from_static(text.as_bytes())).expect("valid");
+    let message = unframe(&mut BytesMut::from(&framed[..])).expect("whole");
+    let json = decode(method.input(), message).expect("valid");
+    assert_eq!(
+        String::from_utf8_lossy(&json),
+        r#"{"key":"Zm9v","range_end":"Zg==","limit":"5","sort_order":"DESCEND"}"#
+    );
+    for wrong in [r#"{"key":5}"#, r#"{"limit":"x"}"#, "[]", "5"] {
+        let error = encode(method.input(), Bytes::from(wrong)).expect_err(wrong);
+        assert_eq!(error.code(), tonic::Code::InvalidArgument, "{wrong}");
+    }
+}
+
+#[test]
+fn messages_are_taken_from_pieces() {
+    let whole = frame(b"abc");
+    for cut in 0..whole.len() {
+        let mut buffer = BytesMut::from(&whole[..cut]);
+        assert_eq!(unframe(&mut buffer), None, "{cut}");
+        buffer.extend_from_slice(&whole[cut..]);
+        assert_eq!(unframe(&mut buffer), Some(Bytes::from_static(b"abc")));
+        assert!(buffer.is_empty());
+    }
+}
+
+async fn ask(grpc: Router, path: &str, body: &'static str) -> (StatusCode, String) {
+    let request = Request::post(path)
+        .header("authorization", "token")
+        .header("Grpc-Metadata-hasleader", "true")
+        .body(Body::from(body))
+        .expect("request");
+    let response = super::router(grpc, 1 << 20).oneshot(request).await;
+    let response = response.expect("infallible");
+    let status = response.status();
+    let body = response.into_body().collect().await.expect("body");
+    (
+        status,
+        String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+    )
+}
+
+/// Answers every call with the call's own frames, and says which metadata came along.
+fn echo(status: &'static str) -> Router {
+    Router::new().fallback(move |request: Request<Body>| async move {
+        let headers = request.headers().clone();
+        assert_eq!(headers["authorization"], "token");
+        assert_eq!(headers["hasleader"], "true");
+        assert_eq!(headers["content-type"], "application/grpc");
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("grpc-status", http::HeaderValue::from_static(status));
+        let said = http::HeaderValue::from_static("a%20reason");
+        trailers.insert("grpc-message", said);
+        let bytes = request
+            .into_body()
+            .collect()
+            .await
+            .expect("body")
+            .to_bytes();
+        let body = http_body_util::Full::new(bytes);
+        let body = body.with_trailers(std::future::ready(Some(Ok(trailers))));
+        http::Response::new(Body::new(body))
+    })
+}
+
+#[tokio::test]
+async fn calls_and_errors_look_as_grpc_gateway_has_them() {
+    // A range request is no range answer, but field 3 of the answer is "more", a boolean.
+    let (status, body) = ask(echo("0"), "/v3/kv/range", r#"{"limit":"1"} {"limit":"2"}"#).await;
+    assert_eq!((status, &*body), (StatusCode::OK, r#"{"more":true}"#));
+    let (status, body) = ask(echo("11"), "/v3beta/kv/range", "").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(body, r#"{"code":11,"message":"a reason"}"#);
+    let (status, body) = ask(echo("0"), "/v3/kv/nothing", "{}").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert_eq!(body, r#"{"code":5,"message":"Not Found"}"#);
+    for broken in ["{", "{bad", "{\"limit\":}"] {
+        let (status, body) = ask(echo("0"), "/v3/kv/range", broken).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{broken}");
+        assert!(body.starts_with(r#"{"code":3,"message":""#), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn streams_are_lines() {
+    // Field 1 of a keep-alive request is a number and of its answer a header: empty ones pass.
+    let (status, body) = ask(echo("0"), "/v3/lease/keepalive", "{}{} {}").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(body, "{\"result\":{}}\n".repeat(3));
+    let (status, body) = ask(echo("14"), "/v3/lease/keepalive", "{}").await;
+    assert_eq!(status, StatusCode::OK);
+    let error = r#"{"error":{"code":14,"message":"a reason"}}"#;
+    assert_eq!(body, format!("{{\"result\":{{}}}}\n{error}\n"));
+    let (status, body) = ask(echo("14"), "/v3/lease/keepalive", "").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body, format!("{error}\n"));
+}

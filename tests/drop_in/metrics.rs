@@ -1,0 +1,98 @@
+//! Every metric that etcd's dashboards and alerts read is there under its name, and moves.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::http::{get, post};
+use crate::node::{Kind, Node, PATIENCE, peers};
+
+/// Names, and whether work must have raised them above zero.
+const NAMES: &[(&str, bool)] = &[
+    ("grpc_server_started_total", true),
+    ("grpc_server_handled_total", true),
+    ("grpc_server_handling_seconds_bucket", true),
+    ("etcd_server_has_leader", true),
+    ("etcd_server_leader_changes_seen_total", true),
+    ("etcd_server_is_leader", true),
+    ("etcd_server_is_learner", false),
+    ("etcd_server_proposals_committed_total", true),
+    ("etcd_server_proposals_applied_total", true),
+    ("etcd_server_proposals_pending", false),
+    ("etcd_server_proposals_failed_total", false),
+    ("etcd_mvcc_db_total_size_in_bytes", true),
+    ("etcd_mvcc_db_total_size_in_use_in_bytes", true),
+    ("etcd_server_quota_backend_bytes", true),
+    ("etcd_disk_wal_fsync_duration_seconds_bucket", true),
+    ("etcd_disk_backend_commit_duration_seconds_bucket", false),
+    ("etcd_network_peer_round_trip_time_seconds_bucket", true),
+    ("etcd_network_peer_sent_bytes_total", true),
+    ("etcd_network_peer_received_bytes_total", true),
+    ("etcd_network_client_grpc_sent_bytes_total", true),
+    ("etcd_network_client_grpc_received_bytes_total", true),
+    ("process_resident_memory_bytes", true),
+];
+
+/// The greatest value of each name.
+fn read(address: &str) -> BTreeMap<String, f64> {
+    let mut greatest = BTreeMap::new();
+    let text = get(address, "/metrics").body;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let end = line.find(['{', ' ']).expect("a name");
+        let value = line.rsplit(' ').next().and_then(|value| value.parse().ok());
+        let value: f64 = value.unwrap_or_else(|| panic!("no value: {line}"));
+        let known = greatest.entry(line[..end].to_owned()).or_insert(value);
+        *known = known.max(value);
+    }
+    greatest
+}
+
+fn missing(nodes: &[Node]) -> Vec<&'static str> {
+    let mut greatest: BTreeMap<String, f64> = BTreeMap::new();
+    for node in nodes {
+        for (name, value) in read(&node.client) {
+            let known = greatest.entry(name).or_insert(value);
+            *known = known.max(value);
+        }
+    }
+    let stands = |(name, moves): &&(&str, bool)| {
+        let value = greatest.get(*name);
+        value.is_none_or(|value| *moves && *value <= 0.0)
+    };
+    NAMES.iter().filter(stands).map(|(name, _)| *name).collect()
+}
+
+fn all_move(kind: Kind, peers: &Path) {
+    let nodes = Node::cluster(kind, peers, 3, &["--metrics=extensive"]);
+    let start = std::time::Instant::now();
+    loop {
+        for node in &nodes {
+            let put = post(
+                &node.client,
+                "/v3/kv/put",
+                r#"{"key":"Zm9v","value":"YmFy"}"#,
+            );
+            assert_eq!(put.status, 200, "{kind:?}: {}", put.body);
+        }
+        let missing = missing(&nodes);
+        if missing.is_empty() {
+            return;
+        }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{kind:?} stands still: {missing:?}"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn ours_are_there_and_move() {
+    all_move(Kind::Quorate, Path::new(""));
+}
+
+#[test]
+fn the_names_are_etcd_s() {
+    if let Some(peers) = peers("metrics::the_names_are_etcd_s") {
+        all_move(Kind::Etcd, &peers);
+    }
+}
