@@ -1,6 +1,7 @@
 //! Subcommands of the one binary. Parses arguments and hands over; decides nothing itself.
 
 mod bench;
+mod certs;
 mod demo;
 pub mod describe;
 pub mod generate;
@@ -43,6 +44,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         "demo",
         "the life of a cluster in a minute, on this machine",
         demo::run,
+    ),
+    (
+        "certs",
+        "certificates for members and clients outside Kubernetes",
+        certs::run,
     ),
     (
         "describe",

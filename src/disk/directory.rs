@@ -13,7 +13,7 @@ pub(crate) const LOG: &str = "log";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const LOCK: &str = "lock";
 /// Names that a fresh volume may carry and that mean nothing.
-const HARMLESS: [&str; 2] = ["lost+found", LOCK];
+const HARMLESS: [&str; 3] = ["lost+found", LOCK, "fixtures"];
 
 /// A locked data directory. The lock is released when the value is dropped.
 #[derive(Debug)]

@@ -155,6 +155,10 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// PEM key of the chain.
     pub key: PathBuf,
+    /// They vouch for themselves for this many years, and are made where they are missing.
+    pub self_signed_years: Option<u32>,
+    /// Names that the other side's certificate must carry.
+    pub allowed: AllowedNames,
     /// PEM roots that the other side's certificate must lead to.
     pub trusted_ca: Option<PathBuf>,
     /// Refuse whoever shows no certificate.
@@ -165,6 +169,23 @@ pub struct TlsFiles {
     pub client_certificate: Option<PathBuf>,
     /// Key of that chain.
     pub client_key: Option<PathBuf>,
+}
+
+/// Names of which a certificate must carry one; none: any will do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowedNames {
+    /// Common names.
+    pub common_names: Vec<String>,
+    /// Alternative names: host names and addresses.
+    pub hosts: Vec<String>,
+}
+
+impl AllowedNames {
+    /// Whether any name will do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.common_names.is_empty() && self.hosts.is_empty()
+    }
 }
 
 /// Versions and suites of both ports.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::access::Access;
 use super::auth::settings::AuthSettings;
 use super::config::{
-    ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles, TlsPolicy,
+    AllowedNames, ClientPort, ClusterState, Config, Formation, Limits, Log, Operated, TlsFiles,
+    TlsPolicy,
 };
 use super::flags::Flags;
 use super::upkeep_flags;
@@ -423,6 +424,9 @@ fn tls_files(
     let auth_flag = format!("{prefix}client-cert-auth");
     let (certificate, key) = match (file("cert-file"), file("key-file")) {
         (Some(certificate), Some(key)) => (certificate, key),
+        (None, None) if flags.bool(&format!("{prefix}auto-tls")) => {
+            return auto_tls(flags, prefix, client).map(Some);
+        }
         (None, None) => {
             let secure = listens
                 .iter()
@@ -435,6 +439,11 @@ fn tls_files(
             if flags.bool(&auth_flag) {
                 return refused(format!(
                     "--{auth_flag} needs TLS: give --{prefix}cert-file, --{prefix}key-file and --{prefix}trusted-ca-file"
+                ));
+            }
+            if !allowed_names(flags, client)?.is_empty() {
+                return refused(format!(
+                    "--{client}-cert-allowed-cn and --{client}-cert-allowed-hostname need TLS: give --{prefix}cert-file, --{prefix}key-file and --{prefix}trusted-ca-file"
                 ));
             }
             return Ok(None);
@@ -465,11 +474,19 @@ fn tls_files(
             "--peer-client-cert-file and --peer-client-key-file must be given together".to_owned(),
         );
     }
+    let allowed = allowed_names(flags, client)?;
+    if !allowed.is_empty() && trusted_ca.is_none() {
+        return refused(format!(
+            "--{client}-cert-allowed-cn and --{client}-cert-allowed-hostname need --{prefix}trusted-ca-file: names count in certificates that are checked"
+        ));
+    }
     Ok(Some(TlsFiles {
         certificate,
         key,
         // As in etcd, roots alone already make a certificate required.
         client_auth: trusted_ca.is_some(),
+        self_signed_years: None,
+        allowed,
         trusted_ca,
         revoked: path(
             flags,
@@ -482,6 +499,69 @@ fn tls_files(
         client_certificate,
         client_key,
     }))
+}
+
+/// Certificates in etcd's places in the data directory.
+fn auto_tls(flags: &Flags, prefix: &str, port: &str) -> Result<TlsFiles, ConfigError> {
+    for flag in ["client-cert-auth", "trusted-ca-file"] {
+        let flag = format!("{prefix}{flag}");
+        if flags.is_given(&flag) && !matches!(flags.text(&flag), "" | "false") {
+            return refused(format!(
+                "--{flag} and --{prefix}auto-tls exclude each other: certificates that vouch for themselves lead to no root; give --{prefix}cert-file and --{prefix}key-file"
+            ));
+        }
+    }
+    if !allowed_names(flags, port)?.is_empty() {
+        return refused(format!(
+            "--{port}-cert-allowed-cn and --{port}-cert-allowed-hostname need --{prefix}trusted-ca-file, which --{prefix}auto-tls excludes"
+        ));
+    }
+    let years = flags.number("self-signed-cert-validity");
+    let years = u32::try_from(years)
+        .ok()
+        .filter(|years| (1..=1000).contains(years));
+    let Some(years) = years else {
+        return refused("--self-signed-cert-validity must be 1 to 1000 years".to_owned());
+    };
+    let folder = data_dir(flags).join("fixtures").join(port);
+    Ok(TlsFiles {
+        certificate: folder.join("cert.pem"),
+        key: folder.join("key.pem"),
+        self_signed_years: Some(years),
+        allowed: AllowedNames::default(),
+        client_auth: false,
+        trusted_ca: None,
+        revoked: None,
+        client_certificate: None,
+        client_key: None,
+    })
+}
+
+/// Names that certificates of a port's other side must carry.
+fn allowed_names(flags: &Flags, port: &str) -> Result<AllowedNames, ConfigError> {
+    let list = |kind: &str| {
+        let texts = flags.list(&format!("{port}-cert-allowed-{kind}"));
+        texts.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let allowed = AllowedNames {
+        common_names: list("cn"),
+        hosts: list("hostname"),
+    };
+    if !allowed.common_names.is_empty() && !allowed.hosts.is_empty() {
+        return refused(format!(
+            "--{port}-cert-allowed-cn and --{port}-cert-allowed-hostname exclude each other: give one"
+        ));
+    }
+    if let Some(host) = allowed
+        .hosts
+        .iter()
+        .find(|host| rustls_pki_types::ServerName::try_from(host.as_str()).is_err())
+    {
+        return refused(format!(
+            "--{port}-cert-allowed-hostname: {host:?} is no host name and no address"
+        ));
+    }
+    Ok(allowed)
 }
 
 fn warn_about_schemes(

@@ -78,7 +78,6 @@ use Kind::{Bool, Choice, Duration, Number, Signed, Text};
 const BBOLT: &str = "there is no bbolt file to tune";
 const DISCOVERY: &str = "give --initial-cluster with every member";
 const TRACING: &str = "traces are not exported; leave the flag out";
-const GENERATED: &str = "certificates are not generated; give certificate and key files";
 const GATE: &str = "etcd removed the name: give --feature-gates";
 
 const fn flag(
@@ -177,10 +176,10 @@ pub const FLAGS: &[Flag] = &[
     flag("client-key-file", Security, Text, "", Accepted("the server never dials its own client port"), "Key of --client-cert-file."),
     flag("client-cert-auth", Security, Bool, "false", Effect, "Refuse clients that show no certificate of --trusted-ca-file."),
     flag("client-crl-file", Security, Text, "", Effect, "Revoked client certificates, PEM."),
-    flag("client-cert-allowed-cn", Security, Text, "", Refused("issue client certificates from a CA of their own"), "Common names that a client's certificate may carry."),
-    flag("client-cert-allowed-hostname", Security, Text, "", Refused("issue client certificates from a CA of their own"), "Names that a client's certificate may carry."),
+    flag("client-cert-allowed-cn", Security, Text, "", Effect, "Comma-separated common names, of which a client's certificate must carry one."),
+    flag("client-cert-allowed-hostname", Security, Text, "", Effect, "Comma-separated host names, of which a client's certificate must carry one."),
     flag("trusted-ca-file", Security, Text, "", Effect, "Roots for client certificates, PEM."),
-    flag("auto-tls", Security, Bool, "false", Refused(GENERATED), "Generate the client port's certificate."),
+    flag("auto-tls", Security, Bool, "false", Effect, "Make the client port's certificate, in fixtures/client of --data-dir, where none is given."),
     flag("peer-cert-file", Security, Text, "", Effect, "Certificate chain of the peer port, PEM."),
     flag("peer-key-file", Security, Text, "", Effect, "Key of --peer-cert-file, PEM."),
     flag("peer-client-cert-file", Security, Text, "", Effect, "Chain to show to peers, where it differs from --peer-cert-file."),
@@ -188,11 +187,11 @@ pub const FLAGS: &[Flag] = &[
     flag("peer-client-cert-auth", Security, Bool, "false", Effect, "Refuse peers that show no certificate of --peer-trusted-ca-file."),
     flag("peer-crl-file", Security, Text, "", Effect, "Revoked peer certificates, PEM."),
     flag("peer-trusted-ca-file", Security, Text, "", Effect, "Roots for peer certificates, PEM."),
-    flag("peer-cert-allowed-cn", Security, Text, "", Refused("issue peer certificates from a CA of their own"), "Common names that a peer's certificate may carry."),
-    flag("peer-cert-allowed-hostname", Security, Text, "", Refused("issue peer certificates from a CA of their own"), "Names that a peer's certificate may carry."),
+    flag("peer-cert-allowed-cn", Security, Text, "", Effect, "Comma-separated common names, of which a peer's certificate must carry one."),
+    flag("peer-cert-allowed-hostname", Security, Text, "", Effect, "Comma-separated host names, of which a peer's certificate must carry one."),
     flag("peer-skip-client-san-verification", Security, Bool, "false", Accepted("the address of a dialling peer is never held against its certificate"), "Do not compare a peer's address with its certificate."),
-    flag("peer-auto-tls", Security, Bool, "false", Refused(GENERATED), "Generate the peer port's certificate."),
-    flag("self-signed-cert-validity", Security, Number, "1", Accepted("certificates are not generated"), "Years that generated certificates last."),
+    flag("peer-auto-tls", Security, Bool, "false", Effect, "Make the peer port's certificate, in fixtures/peer of --data-dir; members then hide their traffic and do not prove who they are."),
+    flag("self-signed-cert-validity", Security, Number, "1", Effect, "Years that certificates made by --auto-tls last."),
     flag("cipher-suites", Security, Text, "", Effect, "Comma-separated IANA names of the TLS 1.2 suites to offer."),
     flag("tls-min-version", Security, Choice(&["TLS1.2", "TLS1.3"]), "TLS1.2", Effect, "Oldest TLS version."),
     flag("tls-max-version", Security, Choice(&["", "TLS1.2", "TLS1.3"]), "", Effect, "Newest TLS version."),

@@ -118,11 +118,11 @@ fn each_refusal_names_the_flag_and_the_remedy() {
     ] {
         assert_eq!(parse(arguments, &[]).expect_err(text).to_string(), text);
     }
-    let text = parse(&[], &[("ETCD_AUTO_TLS", "true")])
+    let text = parse(&[], &[("ETCD_WAL_DIR", "/w")])
         .expect_err("refused")
         .to_string();
     assert!(
-        text.starts_with("environment variable ETCD_AUTO_TLS is not supported"),
+        text.starts_with("environment variable ETCD_WAL_DIR is not supported"),
         "{text}"
     );
 }

@@ -33,7 +33,7 @@ use super::url::Endpoint;
 
 /// Time for a TLS handshake, and for the head of an HTTP/1 request: without it, idle sockets
 /// would hold memory for ever.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes a stream may be ahead of its reader.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// Bytes a connection may be ahead of its reader.
@@ -219,6 +219,8 @@ pub struct Serve {
     pub router: axum::Router,
     /// HTTP/2's manners.
     pub port: ClientPort,
+    /// Time for a handshake, and for the head of a request: [`HANDSHAKE`] but in tests.
+    pub handshake: Duration,
     /// Counts bytes; absent on the metrics port, whose bytes are no client traffic.
     pub metrics: Option<Arc<ClientMetrics>>,
     /// Turns true when connections are to finish what is in flight and go.
@@ -285,8 +287,8 @@ async fn talk(
     stream.set_nodelay(true)?;
     tokio::select! {
         () = until(&mut serve.draining) => return Ok(()),
-        first = timeout(HANDSHAKE, stream.readable()) => {
-            first.map_err(|_| "nothing was said within 10 s")??;
+        first = timeout(serve.handshake, stream.readable()) => {
+            first.map_err(|_| "nothing was said in time")??;
         }
     }
     let metrics = serve.metrics.clone();
@@ -305,9 +307,9 @@ async fn secured(
     serve: Serve,
 ) -> Result<(), ConnectionError> {
     let acceptor = TlsAcceptor::from(tls.current());
-    let stream = timeout(HANDSHAKE, acceptor.accept(stream))
+    let stream = timeout(serve.handshake, acceptor.accept(stream))
         .await
-        .map_err(|_| "no TLS handshake within 10 s")??;
+        .map_err(|_| "no TLS handshake in time")??;
     let certificates = stream.get_ref().1.peer_certificates();
     let name = certificates.and_then(|chain| common_name(chain.first()?));
     converse(stream, name, serve).await
@@ -325,7 +327,7 @@ where
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HANDSHAKE);
+        .header_read_timeout(serve.handshake);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -40,6 +40,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
         Serve {
             router,
             port,
+            handshake: super::HANDSHAKE,
             metrics: Some(metrics.clone()),
             draining,
             open,
@@ -168,5 +169,49 @@ async fn only_known_certificates_are_let_in() {
         .await
         .expect_err("a stranger's certificate");
     assert!(error.to_string().contains("alert"), "{error}");
+    runtimes.shutdown();
+}
+
+#[tokio::test]
+async fn who_never_finishes_the_handshake_is_dropped_and_stalls_no_one() {
+    let certificates = Certificates::new();
+    let policy = TlsPolicy::default();
+    let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
+    let url = Endpoint::parse("https://127.0.0.1:0").expect("url");
+    let bound = bind_one("listen-client-urls", &url, Some(&shown)).expect("bound");
+    let address = bound.address;
+    let runtimes = ClientRuntimes::start(1).expect("threads");
+    let (mut serve, _drain) = serve(&Arc::new(ClientMetrics::new(false)));
+    serve.handshake = Duration::from_secs(5);
+    let open = serve.open.clone();
+    accept(bound, runtimes.handles(), serve);
+
+    let mut stalled = Vec::new();
+    // Nothing at all, a part of a hello, and what is no TLS.
+    for first in [&b""[..], &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]] {
+        for _ in 0..20 {
+            let mut stream = tokio::net::TcpStream::connect(address)
+                .await
+                .expect("connected");
+            stream.write_all(first).await.expect("sent");
+            stalled.push(stream);
+        }
+    }
+    let known = tls::client(&certificates.files(), &policy, &[b"http/1.1"]).expect("client");
+    let answer = ask(address, known.current()).await.expect("let in");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    for mut stream in stalled {
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest));
+        // An end or a reset: gone either way.
+        let _ = closed.await.expect("dropped in time");
+    }
+    let gone = async {
+        while open.load(Relaxed) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let gone = tokio::time::timeout(Duration::from_secs(30), gone).await;
+    assert!(gone.is_ok(), "{} connections are kept", open.load(Relaxed));
     runtimes.shutdown();
 }

@@ -32,8 +32,11 @@ mod shared;
 mod site;
 mod start;
 pub mod tls;
+mod tls_auto;
 #[cfg(test)]
 mod tls_fixture;
+pub mod tls_issue;
+mod tls_names;
 mod upkeep;
 mod upkeep_flags;
 pub mod url;

@@ -27,7 +27,7 @@ use super::exit::Stop;
 use super::flags::Flags;
 use super::handle::MemberHandle;
 use super::listen::{self, AllBound, ClientRuntimes, Serve};
-use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ready};
+use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ready, tls_auto};
 
 /// How long connections may take to finish what is in flight.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -113,6 +113,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
     }
     check_surroundings(config)?;
     let issuer = Issuer::open(&config.auth).map_err(Stop::usage)?;
+    tls_auto::make_missing(config).map_err(Stop::listen)?;
     let bound = listen::bind(config).map_err(Stop::listen)?;
     let runtimes = ClientRuntimes::start(machine::cores()).map_err(|error| Stop {
         code: super::exit::OTHER,
@@ -141,7 +142,10 @@ fn check_surroundings(config: &Config) -> Result<(), Stop> {
         }
     }
     // The flag is read by a disk that is still empty alone, as in etcd.
-    let empty = std::fs::read_dir(&config.data_dir).is_ok_and(|mut files| files.next().is_none());
+    let empty = std::fs::read_dir(&config.data_dir).is_ok_and(|files| {
+        // Certificates may have been made before a start that failed.
+        files.flatten().all(|file| file.file_name() == "fixtures")
+    });
     if empty || !config.data_dir.exists() {
         config.check_initial_cluster().map_err(Stop::usage)?;
     }
@@ -188,6 +192,7 @@ impl Doors {
         let serve = |router: axum::Router, counted: bool| Serve {
             router,
             port: config.client.clone(),
+            handshake: listen::HANDSHAKE,
             metrics: counted.then(|| metrics.clone()),
             draining: draining.clone(),
             open: open.clone(),

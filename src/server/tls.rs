@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
@@ -18,6 +19,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use super::config::{TlsFiles, TlsPolicy};
+use super::tls_names::{Dialled, NamedClients};
 
 /// How often changed files are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -185,7 +187,14 @@ fn server_config(
                     .map_err(|error| {
                         TlsError::Roots(format!("roots in {}: {error}", path.display()))
                     })?;
-            builder.with_client_cert_verifier(verifier)
+            if files.allowed.is_empty() {
+                builder.with_client_cert_verifier(verifier)
+            } else {
+                builder.with_client_cert_verifier(Arc::new(NamedClients {
+                    chain: verifier,
+                    allowed: files.allowed.clone(),
+                }))
+            }
         }
         _ => builder.with_no_client_auth(),
     };
@@ -202,11 +211,7 @@ fn client_config(
     versions: &[&'static SupportedProtocolVersion],
     alpn: &[&[u8]],
 ) -> Result<ClientConfig, TlsError> {
-    let Some(trusted) = &files.trusted_ca else {
-        return Err(TlsError::Roots(
-            "dialling with TLS needs roots: give --peer-trusted-ca-file".to_owned(),
-        ));
-    };
+    let dialled = dialled(files, provider)?;
     let (certificate, private) = match (&files.client_certificate, &files.client_key) {
         (Some(certificate), Some(key)) => (certificate, key),
         _ => (&files.certificate, &files.key),
@@ -214,11 +219,31 @@ fn client_config(
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::Roots(format!("TLS versions: {error}")))?
-        .with_root_certificates(roots(trusted)?)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(dialled))
         .with_client_auth_cert(chain(certificate)?, key(private)?)
         .map_err(|error| pair(certificate, private, &error))?;
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(config)
+}
+
+/// What whoever is dialled must show.
+fn dialled(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Dialled, TlsError> {
+    let Some(trusted) = &files.trusted_ca else {
+        if files.self_signed_years.is_some() {
+            return Ok(Dialled::Anyone(provider.clone()));
+        }
+        return Err(TlsError::Roots(
+            "dialling with TLS needs roots: give --peer-trusted-ca-file".to_owned(),
+        ));
+    };
+    let chain = WebPkiServerVerifier::builder_with_provider(roots(trusted)?, provider.clone())
+        .build()
+        .map_err(|error| TlsError::Roots(format!("roots in {}: {error}", trusted.display())))?;
+    Ok(Dialled::Named {
+        chain,
+        allowed: files.allowed.clone(),
+    })
 }
 
 fn versions(policy: &TlsPolicy) -> Vec<&'static SupportedProtocolVersion> {

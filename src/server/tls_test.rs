@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{CLIENT_ALPN, TlsError, client, server};
-use crate::server::config::{TlsFiles, TlsPolicy};
+use crate::server::config::{AllowedNames, TlsFiles, TlsPolicy};
 use crate::server::tls_fixture::Certificates as Files;
 
 fn refusal(files: &TlsFiles, policy: &TlsPolicy) -> String {
@@ -113,4 +113,122 @@ fn changed_files_are_read_again_and_half_a_change_is_not_used() {
     copy("next.key", "leaf.key");
     server.look(Duration::ZERO);
     assert!(!std::sync::Arc::ptr_eq(&first, &server.current()));
+}
+
+/// One handshake in memory between a dialler and a port, and one byte each way.
+async fn handshake(dialler: &TlsFiles, port: &TlsFiles) -> Result<(), String> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let policy = TlsPolicy::default();
+    let server = server(port, &policy, &[]).expect("serves").current();
+    let client = client(dialler, &policy, &[]).expect("dials").current();
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let accept = async {
+        let mut stream = tokio_rustls::TlsAcceptor::from(server).accept(far).await?;
+        let byte = stream.read_u8().await?;
+        stream.write_u8(byte + 1).await?;
+        stream.shutdown().await
+    };
+    let dial = async {
+        let name = rustls::pki_types::ServerName::try_from("localhost").expect("name");
+        let mut stream = tokio_rustls::TlsConnector::from(client)
+            .connect(name, near)
+            .await?;
+        stream.write_u8(1).await?;
+        stream.read_u8().await
+    };
+    let (accepted, dialled) = tokio::join!(accept, dial);
+    match (accepted, dialled) {
+        (Ok(()), Ok(2)) => Ok(()),
+        (accepted, dialled) => Err(format!("{accepted:?} {dialled:?}")),
+    }
+}
+
+fn shown(files: &Files, name: &str) -> TlsFiles {
+    TlsFiles {
+        certificate: files.path(&format!("{name}.pem")),
+        key: files.path(&format!("{name}.key")),
+        ..files.files()
+    }
+}
+
+#[tokio::test]
+async fn names_are_held_to_the_lists_on_both_sides() {
+    let files = Files::new();
+    files.leaf_for("other", "other.test");
+    let names = |common: &[&str], hosts: &[&str]| AllowedNames {
+        common_names: common.iter().map(|name| (*name).to_owned()).collect(),
+        hosts: hosts.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    for (dialler, allowed, passes) in [
+        ("leaf", names(&["leaf"], &[]), true),
+        ("leaf", names(&["x", "leaf"], &[]), true),
+        ("other", names(&["leaf"], &[]), false),
+        ("leaf", names(&[], &["localhost"]), true),
+        ("other", names(&[], &["localhost"]), false),
+        ("other", names(&[], &["localhost", "other.test"]), true),
+    ] {
+        let port = TlsFiles {
+            allowed: allowed.clone(),
+            ..files.files()
+        };
+        let result = handshake(&shown(&files, dialler), &port).await;
+        assert_eq!(result.is_ok(), passes, "{dialler} {allowed:?}: {result:?}");
+    }
+    // The dialling side asks the same of whom it dials.
+    let dialler = TlsFiles {
+        allowed: names(&["other"], &[]),
+        ..files.files()
+    };
+    let result = handshake(&dialler, &files.files()).await;
+    assert!(result.is_err(), "{result:?}");
+}
+
+#[tokio::test]
+async fn the_revoked_are_refused() {
+    let files = Files::new();
+    files.leaf("revoked");
+    let port = TlsFiles {
+        revoked: Some(files.revoke("list", &["revoked".len()])),
+        ..files.files()
+    };
+    assert_eq!(handshake(&files.files(), &port).await, Ok(()));
+    let text = handshake(&shown(&files, "revoked"), &port)
+        .await
+        .expect_err("revoked");
+    assert!(text.contains("Revoked"), "{text}");
+}
+
+#[tokio::test]
+async fn members_that_vouch_for_themselves_reach_each_other() {
+    let files = Files::new();
+    let other = Files::new();
+    let auto = |files: &Files| TlsFiles {
+        trusted_ca: None,
+        client_auth: false,
+        self_signed_years: Some(1),
+        ..files.files()
+    };
+    assert_eq!(handshake(&auto(&files), &auto(&other)).await, Ok(()));
+}
+
+#[tokio::test]
+async fn new_roots_are_read_again_on_both_sides() {
+    let (old, new) = (Files::new(), Files::new());
+    let policy = TlsPolicy::default();
+    let port = server(&old.files(), &policy, &[]).expect("serves");
+    let dialler = client(&old.files(), &policy, &[]).expect("dials");
+    let (first_port, first_dialler) = (port.current(), dialler.current());
+    assert_eq!(handshake(&old.files(), &old.files()).await, Ok(()));
+    assert!(handshake(&new.files(), &old.files()).await.is_err());
+    // Both roots for the time of a change: a bundle, one byte longer whatever the clock says.
+    let root = |files: &Files| std::fs::read_to_string(files.path("ca.pem")).expect("read");
+    let bundle = format!("{}\n{}", root(&old), root(&new));
+    old.write("ca.pem", &bundle);
+    new.write("ca.pem", &bundle);
+    port.look(Duration::ZERO);
+    dialler.look(Duration::ZERO);
+    assert!(!std::sync::Arc::ptr_eq(&first_port, &port.current()));
+    assert!(!std::sync::Arc::ptr_eq(&first_dialler, &dialler.current()));
+    assert_eq!(handshake(&new.files(), &old.files()).await, Ok(()));
+    assert_eq!(handshake(&old.files(), &new.files()).await, Ok(()));
 }

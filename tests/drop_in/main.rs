@@ -15,3 +15,4 @@ mod http;
 mod metrics;
 mod node;
 mod recipes;
+mod tls;

@@ -58,7 +58,7 @@ pub(crate) struct Node {
     pub(crate) client: String,
     process: Child,
     log: PathBuf,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Node {
@@ -72,13 +72,17 @@ impl Node {
 
     /// The same with several members.
     pub(crate) fn cluster(kind: Kind, peers: &Path, size: usize, flags: &[&str]) -> Vec<Node> {
+        let scheme = match flags.contains(&"--peer-auto-tls") {
+            true => "https",
+            false => "http",
+        };
         let addresses: Vec<_> = (0..size)
             .map(|_| (free_address(), free_address()))
             .collect();
         let initial: Vec<String> = addresses
             .iter()
             .enumerate()
-            .map(|(number, (_, peer))| format!("n{number}=http://{peer}"))
+            .map(|(number, (_, peer))| format!("n{number}={scheme}://{peer}"))
             .collect();
         let initial = format!("--initial-cluster={}", initial.join(","));
         let mut nodes: Vec<Node> = addresses
@@ -89,8 +93,8 @@ impl Node {
                     format!("--name=n{number}"),
                     format!("--listen-client-urls=http://{client}"),
                     format!("--advertise-client-urls=http://{client}"),
-                    format!("--listen-peer-urls=http://{peer}"),
-                    format!("--initial-advertise-peer-urls=http://{peer}"),
+                    format!("--listen-peer-urls={scheme}://{peer}"),
+                    format!("--initial-advertise-peer-urls={scheme}://{peer}"),
                     initial.clone(),
                 ];
                 Node::launch(kind, peers, client, &own, flags)
@@ -136,7 +140,7 @@ impl Node {
             client: client.to_owned(),
             process,
             log,
-            _directory: directory,
+            directory,
         }
     }
 
@@ -152,6 +156,11 @@ impl Node {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Its data directory.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
     }
 
     /// What it has said so far.
