@@ -276,9 +276,12 @@ fn with(pairs: &[(&str, &[u8], &[u8])]) -> Vec<u8> {
     file
 }
 
+/// Rows of a database: bucket, key and value.
+type Rows<'a> = &'a [(&'a str, &'a [u8], &'a [u8])];
+
 #[test]
 fn what_cannot_be_understood_is_named() {
-    let cases: [(&[(&str, &[u8], &[u8])], &str); 6] = [
+    let cases: [(Rows<'_>, &str); 6] = [
         (&[("key", b"short", b"")], "bucket key"),
         (
             &[("key", b"\0\0\0\0\0\0\0\x02_\0\0\0\0\0\0\0\0", b"\xff")],

@@ -422,11 +422,12 @@ impl World {
                 }
             }
             Effect::Notice(text) => self.trace.note(now, format_args!("host {host}: {text}")),
-            Effect::LeaseAnswer { id, answer } => match answer {
-                Ok(times) => self.renewed(id, times)?,
-                // Refused: nothing is known of the lease.
-                Err(_) => {}
-            },
+            Effect::LeaseAnswer { id, answer } => {
+                // Where it is refused, nothing is known of the lease.
+                if let Ok(times) = answer {
+                    self.renewed(id, times)?;
+                }
+            }
             Effect::Stop(reason) => {
                 return Err(broken(&format!("host {host} stopped"), reason));
             }
