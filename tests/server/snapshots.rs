@@ -76,7 +76,7 @@ async fn clients_that_do_not_read_hold_no_memory_and_no_one_up() {
         stream.message().await.expect("a message");
         hung.push(stream);
     }
-    let error = begin(&server).await.err().expect("a fifth one");
+    let error = begin(&server).await.expect_err("a fifth one");
     assert_eq!(
         (error.code(), error.message()),
         (Code::ResourceExhausted, "etcdserver: too many requests")
