@@ -59,6 +59,8 @@ impl Raft {
                     request,
                     index: answer.index,
                 });
+                // Nothing else may move at a quiet follower before the next heartbeat.
+                self.outbox.poke();
                 Stepped::Taken
             }
             None => Stepped::Ignored("the read does not wait any more"),

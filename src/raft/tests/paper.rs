@@ -463,3 +463,18 @@ fn nonsense_is_refused_and_changes_nothing() {
         "an old ticket is no error"
     );
 }
+
+/// Thesis §6.4: a follower asks the leader for a read index. The answer is work to take: a quiet
+/// follower's caller must not have to wait for the next heartbeat.
+#[test]
+fn a_read_at_a_quiet_follower_needs_no_tick() {
+    let mut cluster = Cluster::new(&[1, 2, 3], &[]);
+    cluster.elect(1);
+    cluster.raft(2).read_index(7);
+    cluster.stabilize(&[]).expect("it comes to rest");
+    let answers = &cluster.node(2).answers;
+    assert!(
+        matches!(answers[..], [(7, Ok(_))]),
+        "answered without a tick: {answers:?}"
+    );
+}
