@@ -257,11 +257,14 @@ impl Export {
 
 /// The records of a key that a compaction has not forgotten.
 fn kept(entry: &KeyEntry, compacted: Revision) -> impl Iterator<Item = &Arc<Record>> {
-    let base = entry.live_at(compacted);
+    // What the compacted revision itself superseded is forgotten too, its tombstones are not.
+    let base = entry
+        .at(compacted)
+        .filter(|record| !record.tombstone || record.main == compacted);
     let base = base.map(|record| record.place());
     entry
         .records()
-        .filter(move |record| record.main >= compacted || Some(record.place()) == base)
+        .filter(move |record| record.main > compacted || Some(record.place()) == base)
 }
 
 fn row(record: &Record, known: bool) -> Row {

@@ -32,6 +32,10 @@ fn plain(value: &mut Value, own: &[&str]) {
                 } else {
                     plain(value, own);
                 }
+                // Members come in the order of their IDs, which a server draws by itself.
+                if let ("members", Value::Array(members)) = (key.as_str(), value) {
+                    members.sort_by_key(Value::to_string);
+                }
             }
         }
         Value::Array(values) => values.iter_mut().for_each(|value| plain(value, own)),
