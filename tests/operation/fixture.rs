@@ -165,8 +165,9 @@ impl Server {
             }
             if begun.elapsed() > PATIENCE {
                 let _ = process.kill();
-                panic!("{} does not stop", self.name);
+                let _ = process.wait();
             }
+            assert!(begun.elapsed() <= PATIENCE, "{} does not stop", self.name);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
