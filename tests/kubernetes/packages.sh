@@ -15,11 +15,13 @@ openssl openssl
 buildah buildah
 musl-gcc musl-tools
 jq jq
-python3 python3-venv
+python3 python3
 node nodejs
 npm npm
 curl curl
 EOF
+# Debian's python3 comes without what makes a virtual environment.
+python3 -c 'import ensurepip' 2>/dev/null || need+=(python3-venv)
 [ ${#need[@]} -eq 0 ] && exit 0
 echo "installing ${need[*]}"
 apt-get update -qq
