@@ -22,17 +22,29 @@ const OWN: &[&str] = &[
     "clientURLs",
 ];
 
+/// A member's ID, which JSON carries as a string.
+fn id(member: &Value) -> u64 {
+    let id = member["ID"].as_str().expect("a member has an ID");
+    id.parse().expect("a number")
+}
+
 /// Puts a star for what differs by nature; whether it is there at all is compared.
 fn plain(value: &mut Value, own: &[&str]) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
+                if let ("members", Value::Array(members)) = (key.as_str(), &*value) {
+                    assert!(
+                        members.is_sorted_by_key(id),
+                        "in the order of their IDs: {members:?}"
+                    );
+                }
                 if OWN.contains(&key.as_str()) || own.contains(&key.as_str()) {
                     *value = Value::from("*");
                 } else {
                     plain(value, own);
                 }
-                // Members come in the order of their IDs, which a server draws by itself.
+                // That order was looked at above; whose ID is the smaller is chance.
                 if let ("members", Value::Array(members)) = (key.as_str(), value) {
                     members.sort_by_key(Value::to_string);
                 }
