@@ -64,9 +64,15 @@ e2e: ## on a real Kubernetes, as root on Linux, with Go; SCENARIO=name runs one,
 
 ROUNDS ?= 5
 KEYS ?= 1000000
+# of the second table, on a disk whose syncs take 2 ms
+SLOW_KEYS ?= 100000
+versus = target/release/quorate bench versus --etcd target/peers/bin/etcd --benchmark target/peers/bin/benchmark --rounds $(ROUNDS)
 bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEYS; needs Go and a quiet machine
 	tests/peers/build.sh
-	tests/peers/benchmark/build.sh
+	tests/peers/build-bench.sh
 	cargo build --locked --release --bin quorate
-	target/release/quorate bench versus --etcd target/peers/bin/etcd --benchmark target/peers/bin/benchmark \
-	  --rounds $(ROUNDS) --keys $(KEYS) --dir target/bench/data --json target/bench/latest.json
+	$(versus) --keys $(KEYS) --dir target/bench/data --json target/bench/latest.json
+	@if [ ! -w /dev/fuse ]; then echo "no second table: a disk with slow syncs needs root and /dev/fuse"; \
+	else echo "the same, on a disk whose syncs take 2 ms"; mkdir -p target/bench/backing target/bench/slow && \
+	target/peers/bin/slowdisk -delay 2ms -backing target/bench/backing -mount target/bench/slow -- \
+	  $(versus) --keys $(SLOW_KEYS) --dir target/bench/slow/data --json target/bench/slow-disk.json; fi
