@@ -317,6 +317,11 @@ impl MemberHandle {
         self.shared.published.subscribe()
     }
 
+    /// Rises when clients that are connected are to finish and connect elsewhere.
+    pub(crate) fn hang_ups(&self) -> watch::Receiver<u64> {
+        self.shared.hang_ups.subscribe()
+    }
+
     /// Changes the membership; gives the membership after it and the member it was about.
     pub async fn change_membership(
         &self,

@@ -225,6 +225,9 @@ pub struct Serve {
     pub metrics: Option<Arc<ClientMetrics>>,
     /// Turns true when connections are to finish what is in flight and go.
     pub draining: watch::Receiver<bool>,
+    /// Rises when connections that are open then are to finish what is in flight and go, while new
+    /// ones are served.
+    pub hang_ups: watch::Receiver<u64>,
     /// Open connections.
     pub open: Arc<AtomicU64>,
 }
@@ -347,13 +350,26 @@ where
     let service = TowerToHyperService::new(router);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut draining = serve.draining;
+    let (mut draining, mut hang_ups) = (serve.draining, serve.hang_ups);
+    // What was asked of those before is not asked of this one.
+    hang_ups.mark_unchanged();
     tokio::select! {
         result = connection.as_mut() => result,
         () = until(&mut draining) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = raised(&mut hang_ups) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    }
+}
+
+/// Waits until the number rises; for ever where nobody is left to raise it.
+async fn raised(number: &mut watch::Receiver<u64>) {
+    if number.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

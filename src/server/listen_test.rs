@@ -43,6 +43,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
             handshake: super::HANDSHAKE,
             metrics: Some(metrics.clone()),
             draining,
+            hang_ups: watch::channel(0).1,
             open,
         },
         drain,
@@ -114,6 +115,40 @@ fn connections_are_answered_counted_and_drained() {
             .expect("set");
         assert_eq!(stream.read(&mut [0; 8]).expect("closed"), 0);
     }
+    runtimes.shutdown();
+}
+
+/// A member on its way out sends away whoever is connected, and serves whoever still comes.
+#[test]
+fn those_that_are_connected_are_sent_away_and_later_ones_are_served() {
+    let metrics = Arc::new(ClientMetrics::new(false));
+    let runtimes = ClientRuntimes::start(1).expect("threads");
+    let bound = loopback();
+    let address = bound.address;
+    let (mut serve, drain) = serve(&metrics);
+    let (hang_up, hang_ups) = watch::channel(0_u64);
+    serve.hang_ups = hang_ups;
+    accept(bound, runtimes.handles(), serve);
+    let served = |stream: &mut TcpStream| {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("set");
+        stream
+            .write_all(b"GET /hello HTTP/1.1\r\nhost: h\r\n\r\n")
+            .expect("sent");
+        let mut answer = [0; 512];
+        let length = stream.read(&mut answer).expect("answered");
+        String::from_utf8_lossy(&answer[..length]).starts_with("HTTP/1.1 200 OK")
+    };
+    for round in 1..=2 {
+        let mut before = TcpStream::connect(address).expect("connected");
+        assert!(served(&mut before));
+        hang_up.send(round).expect("listening");
+        assert_eq!(before.read(&mut [0; 8]).expect("closed"), 0);
+        let mut after = TcpStream::connect(address).expect("connected");
+        assert!(served(&mut after) && served(&mut after));
+    }
+    drop(drain);
     runtimes.shutdown();
 }
 

@@ -206,6 +206,8 @@ pub(crate) struct Shared {
     pub activity: Mutex<String>,
     /// Set once the server is about to go: it is unready from then on.
     pub retired: AtomicBool,
+    /// How often clients were asked to connect elsewhere.
+    pub hang_ups: watch::Sender<u64>,
     /// The alarm NOSPACE is being raised.
     pub raising: AtomicBool,
     /// Clients wait until this member's data has been compared with the others'.
@@ -254,6 +256,7 @@ impl Shared {
             proposals_failed: AtomicU64::new(0),
             activity: Mutex::default(),
             retired: AtomicBool::new(false),
+            hang_ups: watch::channel(0).0,
             raising: AtomicBool::new(false),
             held: AtomicBool::new(config.upkeep.initial_check),
             metrics: CoreMetrics::default(),
@@ -355,6 +358,12 @@ impl Shared {
         self.phase.store(Arc::new((phase, who)));
     }
 
+    /// Asks the clients that are connected now to go elsewhere, after what is in flight. Whoever
+    /// connects later is served.
+    pub(crate) fn hang_up(&self) {
+        self.hang_ups.send_modify(|times| *times += 1);
+    }
+
     /// Nobody is answered from here on.
     pub(crate) fn drop_waiters(&self) {
         self.proposals.drop_all();
@@ -373,7 +382,10 @@ impl Shared {
             .membership
             .member(who.member_id)
             // Before its first checkpoint a joiner does not know itself: it serves as a learner.
-            .is_none_or(|member| member.learner);
+            // One that was removed is none; it says so once the others need it no longer.
+            .map_or(!published.membership.is_removed(who.member_id), |member| {
+                member.learner
+            });
         let mut status = Status {
             phase,
             name: self.name.clone(),
@@ -421,6 +433,9 @@ impl Shared {
             (Phase::Joining, _) => Health::Not("joining".to_owned()),
             (Phase::Removed, _) => Health::Not("removed from the cluster".to_owned()),
             (Phase::Member, Role::Learner) => Health::Not("a learner".to_owned()),
+            (Phase::Member, _) if self.is_removed(status.member_id) => {
+                Health::Not("removed from the cluster".to_owned())
+            }
             (Phase::Member, _) if self.retired.load(Ordering::Relaxed) => {
                 Health::Not("about to stop".to_owned())
             }
@@ -439,6 +454,11 @@ impl Shared {
                 None => Health::Not("no linearizable read yet".to_owned()),
             },
         }
+    }
+
+    /// The cluster has removed this member, which still helps the others to settle.
+    fn is_removed(&self, own: u64) -> bool {
+        self.published.borrow().membership.is_removed(own)
     }
 
     /// The alarm about corruption is on and names this member, or nobody.

@@ -177,6 +177,7 @@ impl Doors {
         let (drain, draining) = watch::channel(false);
         let open = Arc::new(AtomicU64::new(0));
         let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
+        let hang_ups = member.hang_ups();
         let services = Services::new(member, config, metrics.clone(), issuer, draining.clone());
         if let Some(runtime) = runtimes.handles().first() {
             runtime.spawn(ready::announce(services.clone()));
@@ -195,6 +196,7 @@ impl Doors {
             handshake: listen::HANDSHAKE,
             metrics: counted.then(|| metrics.clone()),
             draining: draining.clone(),
+            hang_ups: hang_ups.clone(),
             open: open.clone(),
         };
         let guarded = |router, tls| access::guarded(router, &config.client.access, tls);
@@ -259,9 +261,7 @@ fn live(mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
         };
         tracing::info!(signal = name, "stopping: leadership is handed over first");
         core.retire().await;
-        if in_kubernetes() {
-            tokio::time::sleep(PROPAGATE).await;
-        }
+        endpoints_are_withdrawn().await;
         doors.close().await;
         Ok(())
     });
@@ -270,9 +270,12 @@ fn live(mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
     result
 }
 
-/// Whether endpoints have to be withdrawn from nodes before connections may be refused.
-fn in_kubernetes() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+/// Waits until no Service sends clients here, after this server became unready; where there are no
+/// Services, not at all.
+pub(super) async fn endpoints_are_withdrawn() {
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        tokio::time::sleep(PROPAGATE).await;
+    }
 }
 
 fn log_to(log: Log) {

@@ -225,9 +225,10 @@ impl Services {
         self.settle().await;
         let status = self.shared.member.status();
         // A member that has just started holds nothing until its checkpoint is read: an empty
-        // store must not pass for the cluster's.
-        let empty = self.shared.member.published().membership.cluster_id == 0;
-        if status.phase != Phase::Member || empty {
+        // store must not pass for the cluster's. One that was removed keeps an old one.
+        let membership = Arc::clone(&self.shared.member.published().membership);
+        let outside = membership.cluster_id == 0 || membership.is_removed(status.member_id);
+        if status.phase != Phase::Member || outside {
             return Err(not_a_member());
         }
         if status.role == Role::Learner && learner == Learner::Refused {
@@ -422,7 +423,7 @@ fn client_timeout(metadata: &MetadataMap) -> Option<Duration> {
 
 /// What a standby, a joining or a removed server says.
 pub(super) fn not_a_member() -> Status {
-    Status::unavailable("etcdserver: this server is starting, or not a member of a cluster yet")
+    Status::unavailable("etcdserver: this server is starting, or no member of a cluster")
 }
 
 /// The store's refusal as a client knows it.

@@ -14,6 +14,7 @@ use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::operator_auth::{Verified, Verifier};
+use crate::server::start::endpoints_are_withdrawn;
 use crate::store::{Alarm, AlarmKind};
 use crate::wire::member as proto;
 
@@ -99,6 +100,12 @@ impl proto::member_server::Member for Service {
         _: Request<proto::RetireRequest>,
     ) -> Result<Response<proto::RetireResponse>, Status> {
         let leader = retire(&self.site).await;
+        // Those that stay connected would meet the removal.
+        let shared = Arc::clone(&self.site.shared);
+        tokio::spawn(async move {
+            endpoints_are_withdrawn().await;
+            shared.hang_up();
+        });
         Ok(Response::new(proto::RetireResponse { leader }))
     }
 }

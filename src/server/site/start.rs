@@ -407,6 +407,7 @@ async fn removed(
     let stored = site.change_identity(|identity| identity.phase = disk::Phase::Removed.into());
     stored.map_err(|error| disk_stop(&error))?;
     site.shared.become_phase(Phase::Removed, site.who());
+    site.shared.hang_up();
     // Last answers, to the others and to whoever asked for the removal, are on their way.
     sleep(site.config.election).await;
     if matches!(site.config.formation, Formation::InitialCluster { .. }) {
