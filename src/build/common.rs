@@ -67,6 +67,11 @@ pub fn wanted_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String>
     .into()
 }
 
+/// The hash of the inputs of a slot's Service: what it is made from beside its number and member.
+pub fn wanted_slot_inputs() -> String {
+    hash(&json!("slot"))
+}
+
 /// The hash of one of [`wanted_objects`].
 pub(super) fn inputs_of(cluster: &ValidatedCluster, kind: ObjectKind, name: &str) -> String {
     let key = ObjectKey {

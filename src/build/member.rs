@@ -1,6 +1,8 @@
 //! Addresses and the command line of a member in Kubernetes.
 
-use crate::crd::{ValidatedCluster, client_service_name, peers_service_name, pod_name};
+use crate::crd::{
+    ValidatedCluster, client_service_name, peers_service_name, pod_name, slot_service_name,
+};
 
 use super::common::{CLIENT_PORT, METRICS_PORT, PEER_PORT};
 use super::pod::{DATA_FOLDER, KEY_FILE};
@@ -25,6 +27,16 @@ pub fn client_url(cluster: &ValidatedCluster, member: &str) -> String {
 pub fn client_endpoint(cluster: &ValidatedCluster) -> String {
     let service = client_service_name(&cluster.name);
     format!("http://{service}.{}.svc:{CLIENT_PORT}", cluster.namespace)
+}
+
+/// URLs of the slots that a cluster of this size has.
+pub fn slot_endpoints(cluster: &ValidatedCluster) -> Vec<String> {
+    let slots = u32::try_from(cluster.target()).unwrap_or(0);
+    let url = |slot| {
+        let service = slot_service_name(&cluster.name, slot);
+        format!("http://{service}.{}.svc:{CLIENT_PORT}", cluster.namespace)
+    };
+    (0..slots).map(url).collect()
 }
 
 /// Arguments of a member's server. `$(POD_UID)` is filled in by the kubelet.

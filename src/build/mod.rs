@@ -21,9 +21,10 @@ pub use budget::budget;
 pub use claim::claim;
 pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, owner, wanted_inputs, wanted_objects,
+    wanted_slot_inputs,
 };
-pub use member::{client_endpoint, client_url, host, peer_url, server_arguments};
+pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use pod::stateful_set;
 pub use rbac::{cluster_role_yaml, namespaced_rules_yaml, rules};
 pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
-pub use service::{client_service, peers_service};
+pub use service::{client_service, peers_service, slot_member, slot_service};

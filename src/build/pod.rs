@@ -3,10 +3,10 @@
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath,
-    ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec,
-    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
-    SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+    Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
+    KeyToPath, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodAffinityTerm,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecretVolumeSource, SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -31,11 +31,20 @@ pub(super) const KEY_FILE: &str = "/etc/quorate/operator/key";
 const KEY_FOLDER: &str = "/etc/quorate/operator";
 /// The customary user of images without users: a number, so that Kubernetes can check it.
 const USER: i64 = 65532;
+/// The label by which nodes are told apart.
+const HOST: &str = "kubernetes.io/hostname";
 /// Seconds to hand over before the kill.
 const GRACE_SECONDS: i64 = 60;
 
-/// The set of a member.
-pub fn stateful_set(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> StatefulSet {
+/// The set of a member. `apart`: its pod never begins on a node with another member of the cluster.
+/// No input of the hash: it follows from what is seen of the volumes, and a member that runs is not
+/// outdated because more is seen.
+pub fn stateful_set(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    member: &str,
+    apart: bool,
+) -> StatefulSet {
     let inputs = wanted_inputs(cluster);
     let labels = member_labels(cluster, member);
     let mut metadata = metadata(cluster, member.to_owned(), &inputs);
@@ -70,7 +79,7 @@ pub fn stateful_set(cluster: &ValidatedCluster, settings: &Settings, member: &st
             },
             template: PodTemplateSpec {
                 metadata: Some(template),
-                spec: Some(pod(cluster, settings, member)),
+                spec: Some(pod(cluster, settings, member, apart)),
             },
             ..StatefulSetSpec::default()
         }),
@@ -78,7 +87,7 @@ pub fn stateful_set(cluster: &ValidatedCluster, settings: &Settings, member: &st
     }
 }
 
-fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> PodSpec {
+fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, apart: bool) -> PodSpec {
     let user = &cluster.spec.pod_template.spec;
     let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
     PodSpec {
@@ -100,10 +109,10 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> PodSpec
             user.termination_grace_period_seconds
                 .unwrap_or(GRACE_SECONDS),
         ),
-        topology_spread_constraints: Some(spread(cluster)),
+        topology_spread_constraints: Some(spread(cluster, apart)),
         node_selector: (!user.node_selector.is_empty()).then(|| user.node_selector.clone()),
         tolerations: (!user.tolerations.is_empty()).then(|| user.tolerations.clone()),
-        affinity: user.affinity.clone(),
+        affinity: affinity(cluster, apart),
         priority_class_name: user.priority_class_name.clone(),
         image_pull_secrets: some(&user.image_pull_secrets),
         service_account_name: user.service_account_name.clone(),
@@ -231,9 +240,31 @@ fn requirements(resources: &Resources) -> Option<ResourceRequirements> {
     })
 }
 
-/// Over nodes as the spec says, over zones where that is possible, then the user's own, each with
+/// The user's own, and where members are kept apart, a node of its own for each: also against
+/// members that were made before, because the scheduler looks at it from both sides.
+fn affinity(cluster: &ValidatedCluster, apart: bool) -> Option<Affinity> {
+    let user = cluster.spec.pod_template.spec.affinity.clone();
+    if !apart {
+        return user;
+    }
+    let mut affinity = user.unwrap_or_default();
+    let pods = affinity.pod_anti_affinity.get_or_insert_default();
+    pods.required_during_scheduling_ignored_during_execution
+        .get_or_insert_default()
+        .push(PodAffinityTerm {
+            topology_key: HOST.to_owned(),
+            label_selector: Some(LabelSelector {
+                match_labels: Some(selector(cluster)),
+                ..LabelSelector::default()
+            }),
+            ..PodAffinityTerm::default()
+        });
+    Some(affinity)
+}
+
+/// Over nodes as the spec says unless members are kept apart anyway, over zones where that is possible, then the user's own, each with
 /// the selector of this cluster's member pods.
-fn spread(cluster: &ValidatedCluster) -> Vec<TopologySpreadConstraint> {
+fn spread(cluster: &ValidatedCluster, apart: bool) -> Vec<TopologySpreadConstraint> {
     let own = LabelSelector {
         match_labels: Some(selector(cluster)),
         ..LabelSelector::default()
@@ -251,10 +282,11 @@ fn spread(cluster: &ValidatedCluster) -> Vec<TopologySpreadConstraint> {
         Spread::Required => "DoNotSchedule",
         Spread::Preferred => "ScheduleAnyway",
     };
-    let mut all = vec![
-        over("kubernetes.io/hostname", hosts),
-        over("topology.kubernetes.io/zone", "ScheduleAnyway"),
-    ];
+    let mut all = Vec::new();
+    if !apart {
+        all.push(over(HOST, hosts));
+    }
+    all.push(over("topology.kubernetes.io/zone", "ScheduleAnyway"));
     for user in &cluster.spec.pod_template.spec.topology_spread_constraints {
         let mut user = user.clone();
         user.label_selector.get_or_insert_with(|| own.clone());

@@ -36,9 +36,13 @@ pub fn rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// What it may read of the whole Kubernetes cluster: evidence that a disk or a node is gone.
+/// What it may read of the whole Kubernetes cluster: evidence that a disk or a node is gone, and
+/// whether a volume can leave its node. Without these rights it goes on and says what it misses.
 fn cluster_rules() -> Vec<PolicyRule> {
-    vec![rule("", &["nodes", "persistentvolumes"], WATCH)]
+    vec![
+        rule("", &["nodes", "persistentvolumes"], WATCH),
+        rule("storage.k8s.io", &["storageclasses"], WATCH),
+    ]
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {

@@ -1,13 +1,19 @@
 //! The Services: a headless one that publishes every member, ready or not, so that members find
-//! each other before they are ready; and one for clients, of ready voters only.
+//! each other before they are ready; one for clients, of ready voters only; and the slots, each in
+//! front of one voter, for clients that know all of them and cannot learn new names.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::crd::{ServiceType, ValidatedCluster, client_service_name, peers_service_name};
+use crate::crd::{
+    LABEL_MEMBER, ServiceType, ValidatedCluster, client_service_name, peers_service_name,
+    slot_service_name,
+};
 use crate::plan::ObjectKind;
 
-use super::common::{CLIENT_PORT, METRICS_PORT, PEER_PORT, inputs_of, metadata, selector};
+use super::common::{
+    CLIENT_PORT, METRICS_PORT, PEER_PORT, inputs_of, metadata, selector, wanted_slot_inputs,
+};
 
 /// The headless Service that gives each member's pod its DNS name.
 pub fn peers_service(cluster: &ValidatedCluster) -> Service {
@@ -57,6 +63,30 @@ pub fn client_service(cluster: &ValidatedCluster) -> Service {
         }),
         status: None,
     }
+}
+
+/// The Service of a slot, in front of this member while it is ready. An address inside the
+/// Kubernetes cluster, whatever `spec.service` says of the common one.
+pub fn slot_service(cluster: &ValidatedCluster, slot: u32, member: &str) -> Service {
+    let mut selector = selector(cluster);
+    selector.insert(LABEL_MEMBER.to_owned(), member.to_owned());
+    let name = slot_service_name(&cluster.name, slot);
+    Service {
+        metadata: metadata(cluster, name, &wanted_slot_inputs()),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            selector: Some(selector),
+            ports: Some(vec![port("client", CLIENT_PORT)]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The member that a slot's Service stands in front of, as its selector says.
+pub fn slot_member(service: &Service) -> Option<String> {
+    let selector = service.spec.as_ref()?.selector.as_ref()?;
+    selector.get(LABEL_MEMBER).cloned()
 }
 
 fn port(name: &str, number: u16) -> ServicePort {

@@ -84,14 +84,15 @@ mod erased {
 #[test]
 fn objects_of_a_plain_cluster() {
     let cluster = cluster("spec: {}");
-    let objects: [&dyn erased::Yaml; 7] = [
+    let objects: [&dyn erased::Yaml; 8] = [
         &identity_secret(&cluster, 1, "demo-1", "n0nce"),
         &operator_secret(&cluster, "k3y"),
         &peers_service(&cluster),
         &client_service(&cluster),
+        &slot_service(&cluster, 0, "demo-1"),
         &budget(&cluster),
         &claim(&cluster, "demo-1", ClaimState::New),
-        &stateful_set(&cluster, &settings(), "demo-1"),
+        &stateful_set(&cluster, &settings(), "demo-1", false),
     ];
     golden("plain.yaml", &yaml(&objects));
 }
@@ -103,7 +104,7 @@ fn objects_with_every_field() {
         &client_service(&cluster),
         &claim(&cluster, "demo-4", ClaimState::Joined),
         &claim(&cluster, "demo-2", ClaimState::Retired),
-        &stateful_set(&cluster, &settings(), "demo-4"),
+        &stateful_set(&cluster, &settings(), "demo-4", false),
     ];
     golden("everything.yaml", &yaml(&objects));
 }
@@ -111,7 +112,7 @@ fn objects_with_every_field() {
 #[test]
 fn pods_satisfy_the_restricted_standard() {
     for text in ["spec: {}", EVERYTHING] {
-        let set = stateful_set(&cluster(text), &settings(), "demo-1");
+        let set = stateful_set(&cluster(text), &settings(), "demo-1", true);
         let pod = set.spec.expect("a spec").template.spec.expect("a pod");
         let security = pod.security_context.expect("a security context");
         assert_eq!(security.run_as_non_root, Some(true));
@@ -144,7 +145,11 @@ fn every_selector_names_this_life_of_the_cluster() {
     let cluster = cluster("spec: {}");
     let uid = Some(&cluster.uid);
     let key = crate::crd::LABEL_CLUSTER_UID;
-    for service in [peers_service(&cluster), client_service(&cluster)] {
+    for service in [
+        peers_service(&cluster),
+        client_service(&cluster),
+        slot_service(&cluster, 2, "demo-7"),
+    ] {
         let selector = service.spec.expect("a spec").selector.expect("a selector");
         assert_eq!(selector.get(key), uid);
     }
@@ -153,7 +158,7 @@ fn every_selector_names_this_life_of_the_cluster() {
         .and_then(|spec| spec.selector)
         .expect("a selector");
     assert_eq!(selector.match_labels.expect("labels").get(key), uid);
-    let set = stateful_set(&cluster, &settings(), "demo-1")
+    let set = stateful_set(&cluster, &settings(), "demo-1", true)
         .spec
         .expect("a spec");
     let selector = set.selector.match_labels.expect("labels");
@@ -247,4 +252,92 @@ fn the_command_line_is_one_that_the_server_takes() {
         let effect = flag.is_some_and(|f| f.class == crate::server::flag_table::Class::Effect);
         assert!(effect, "--{name} has no effect on the server");
     }
+}
+
+#[test]
+fn a_slot_stands_in_front_of_one_member_and_says_which() {
+    let cluster = cluster("spec: {service: {type: LoadBalancer}}");
+    let service = slot_service(&cluster, 2, "demo-7");
+    assert_eq!(service.metadata.name.as_deref(), Some("demo-client-2"));
+    assert_eq!(slot_member(&service).as_deref(), Some("demo-7"));
+    assert_eq!(slot_member(&client_service(&cluster)), None);
+    let set = stateful_set(&cluster, &settings(), "demo-7", false);
+    let pod = set.spec.and_then(|spec| spec.template.metadata);
+    let labels = pod.and_then(|pod| pod.labels).expect("labels");
+    let spec = service.spec.expect("a spec");
+    for (key, value) in spec.selector.expect("a selector") {
+        assert_eq!(labels.get(&key), Some(&value), "{key}");
+    }
+    assert_eq!(spec.publish_not_ready_addresses, None);
+    assert_eq!(spec.type_.as_deref(), Some("ClusterIP"));
+    assert_eq!(
+        slot_endpoints(&cluster),
+        [0, 1, 2].map(|slot| format!("http://demo-client-{slot}.prod.svc:2379"))
+    );
+}
+
+/// Which hosts a set's pod keeps away from, and over what it is spread.
+fn placement(text: &str, apart: bool) -> (usize, Vec<(String, String)>) {
+    let set = stateful_set(&cluster(text), &settings(), "demo-4", apart);
+    let pod = set.spec.and_then(|spec| spec.template.spec);
+    let pod = pod.expect("a pod");
+    let terms = pod
+        .affinity
+        .and_then(|affinity| affinity.pod_anti_affinity)
+        .and_then(|pods| pods.required_during_scheduling_ignored_during_execution)
+        .unwrap_or_default();
+    let hosts = terms.iter().filter(|term| {
+        let selector = term.label_selector.as_ref();
+        let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+        let key = crate::crd::LABEL_CLUSTER_UID;
+        term.topology_key == "kubernetes.io/hostname"
+            && labels.is_some_and(|labels| labels.contains_key(key))
+    });
+    let spread = pod.topology_spread_constraints.unwrap_or_default();
+    let spread = spread
+        .into_iter()
+        .map(|spread| (spread.topology_key, spread.when_unsatisfiable))
+        .collect();
+    (hosts.count(), spread)
+}
+
+#[test]
+fn members_that_cannot_leave_their_nodes_are_kept_apart() {
+    let pair = |key: &str, when: &str| (key.to_owned(), when.to_owned());
+    let zone = pair("topology.kubernetes.io/zone", "ScheduleAnyway");
+    let host = pair("kubernetes.io/hostname", "DoNotSchedule");
+    assert_eq!(placement("spec: {}", false), (0, vec![host, zone.clone()]));
+    assert_eq!(placement("spec: {}", true), (1, vec![zone]));
+    // The user's own affinity stays beside it.
+    let user = "spec: {podTemplate: {spec: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {matchLabels: {app: etcd}}}]}}}}}";
+    let set = stateful_set(&cluster(user), &settings(), "demo-4", true);
+    let affinity = set.spec.and_then(|spec| spec.template.spec?.affinity);
+    let terms = affinity
+        .and_then(|affinity| affinity.pod_anti_affinity)
+        .and_then(|pods| pods.required_during_scheduling_ignored_during_execution)
+        .expect("terms");
+    let keys: Vec<&str> = terms
+        .iter()
+        .map(|term| term.topology_key.as_str())
+        .collect();
+    assert_eq!(keys, ["rack", "kubernetes.io/hostname"]);
+}
+
+/// A member that runs must not count as outdated because a newer operator would place it
+/// otherwise, or because its volume was bound meanwhile. The number is that of the operators
+/// before `scheduling.volumes` existed.
+#[test]
+fn where_a_member_may_run_is_no_reason_to_roll_it() {
+    let of = |text| wanted_inputs(&cluster(text));
+    assert_eq!(of("spec: {}"), "39a193e505a73bd789df2f497846ccb1");
+    assert_eq!(of("spec: {}"), of("spec: {scheduling: {volumes: Auto}}"));
+    assert_ne!(
+        of("spec: {}"),
+        of("spec: {scheduling: {volumes: NodeBound}}")
+    );
+    let inputs = |apart| {
+        let set = stateful_set(&cluster("spec: {}"), &settings(), "demo-1", apart);
+        set.metadata.annotations.unwrap_or_default()
+    };
+    assert_eq!(inputs(true), inputs(false));
 }

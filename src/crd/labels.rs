@@ -39,6 +39,16 @@ pub fn client_service_name(cluster: &str) -> String {
     format!("{cluster}-client")
 }
 
+/// Name of the Service of a slot: the endpoint of whichever voter the slot is mapped to.
+pub fn slot_service_name(cluster: &str, slot: u32) -> String {
+    format!("{}-{slot}", client_service_name(cluster))
+}
+
+/// Number of a slot of this cluster by the name of its Service; `None` for any other name.
+pub fn slot_number(cluster: &str, service: &str) -> Option<u32> {
+    member_number(&client_service_name(cluster), service).and_then(|n| u32::try_from(n).ok())
+}
+
 /// Name of the PodDisruptionBudget of a cluster.
 pub fn pdb_name(cluster: &str) -> String {
     cluster.to_owned()

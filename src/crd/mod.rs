@@ -24,7 +24,7 @@ pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};
 pub use spec::{
     EtcdCluster, EtcdClusterSpec, Healing, Resources, Retention, RetentionPolicy, Scheduling,
-    ServiceOptions, ServiceType, Spread, Storage, StorageType,
+    ServiceOptions, ServiceType, Spread, Storage, StorageType, VolumeMobility,
 };
 pub use status::{
     Endpoints, EtcdClusterStatus, JoinFailures, Leftover, MemberHealth, MemberRole, MemberStatus,

@@ -236,16 +236,40 @@ pub enum ServiceType {
 pub struct Scheduling {
     /// How members are spread over nodes.
     pub spread: Spread,
+    /// Whether the members' volumes can follow them to other nodes.
+    #[serde(skip_serializing_if = "VolumeMobility::is_auto")]
+    pub volumes: VolumeMobility,
 }
 
 /// How members are spread over nodes. Over zones they are spread where that is possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Spread {
-    /// Evenly: a member waits rather than make one node hold two members more than another.
+    /// A member waits rather than make one node hold two members more than another; with volumes
+    /// that only one node can use, rather than share a node with another member.
     #[default]
     Required,
     /// Evenly where possible: a member does not wait for a better node.
     Preferred,
+}
+
+/// Whether volumes can follow their members to other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeMobility {
+    /// As the bound volumes show: one with a node affinity on the host name cannot. Before any is
+    /// bound, as their class tells: those of `kubernetes.io/no-provisioner` cannot.
+    #[default]
+    Auto,
+    /// They cannot: `spread: Required` gives each member a node of its own.
+    NodeBound,
+    /// They can, where their own affinity allows it.
+    Movable,
+}
+
+impl VolumeMobility {
+    // Left out where it is the default: the inputs of existing members stay what they were.
+    fn is_auto(&self) -> bool {
+        *self == VolumeMobility::Auto
+    }
 }
 
 /// When sick or slow members are replaced.

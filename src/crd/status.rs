@@ -79,6 +79,11 @@ pub struct EtcdClusterStatus {
 pub struct Endpoints {
     /// URL of the client Service: any ready voter.
     pub client: String,
+    /// URLs of the slots, one a wanted voter: each leads to one voter and outlives it, so a client
+    /// that wants to know all members (kube-apiserver's `--etcd-servers`) lists these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "atomic"))]
+    pub slots: Vec<String>,
 }
 
 /// The step in hand.

@@ -111,6 +111,8 @@ impl Members {
             | Action::MarkClaim { .. }
             | Action::OwnClaim { .. }
             | Action::ApplySet { .. }
+            | Action::MapSlot { .. }
+            | Action::DropSlot { .. }
             | Action::DeletePod { .. }
             | Action::DeleteSet { .. }
             | Action::DeleteClaim { .. } => return None,

@@ -181,6 +181,7 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::Transfer { .. } => Some("LeadershipMoved"),
         Action::Retire { .. } => Some("MemberRetired"),
         Action::Remove { .. } => Some("MemberRemoved"),
+        Action::MapSlot { .. } => Some("SlotMapped"),
         Action::DeletePod { .. } => Some("PodReplaced"),
         Action::DeleteSet { .. } => Some("SetDeleted"),
         Action::DeleteClaim { .. } => Some("ClaimDeleted"),
@@ -189,7 +190,8 @@ fn told_as(action: &Action) -> Option<&'static str> {
         | Action::CreateLatch { .. }
         | Action::MarkClaim { .. }
         | Action::OwnClaim { .. }
-        | Action::ApplySet { .. } => None,
+        | Action::ApplySet { .. }
+        | Action::DropSlot { .. } => None,
     }
 }
 

@@ -26,11 +26,16 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         latch: None,
         wanted_objects: [].into(),
         objects: [].into(),
+        slot_endpoints: [].into(),
+        wanted_slot_inputs: String::new(),
+        slots: [].into(),
         wanted_inputs: "inputs".into(),
         sets: [].into(),
         pods: [].into(),
         claims: [].into(),
+        class_node_bound: None,
         nodes: [].into(),
+        denied: [].into(),
         descriptions: [].into(),
     };
     let status = EtcdClusterStatus::default();

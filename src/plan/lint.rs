@@ -4,7 +4,7 @@
 
 use crate::crd::{ValidatedCluster, claim_name};
 
-use super::observed::{ClaimState, Description, MemberView, Observed, Phase};
+use super::observed::{ClaimState, Description, MemberView, Observed, Owner, Phase};
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Action, Plan, Step};
 
@@ -101,6 +101,17 @@ impl Facts<'_> {
                     tombstones.any(|(_, name)| name == member),
                     "a removed member had this name",
                 )
+            }
+            Action::MapSlot { slot, member, .. } => self.map_slot(*slot, member),
+            Action::DropSlot { slot, uid, .. } => {
+                let facts = self.o.slots.get(slot).filter(|facts| facts.uid == *uid);
+                refuse(facts.is_none(), "it is another Service")?;
+                refuse(
+                    facts.is_some_and(|facts| facts.owner != Owner::Ours),
+                    "it belongs to somebody else",
+                )?;
+                let wanted = usize::try_from(*slot).is_ok_and(|slot| slot < self.cluster.target());
+                refuse(wanted, "the slot is wanted")
             }
             Action::ApplyObject(_)
             | Action::GrowClaim { .. }
@@ -199,6 +210,24 @@ impl Facts<'_> {
         refuse(
             !surplus && self.reached(member) && !foreign,
             "I4: the leader reaches it",
+        )
+    }
+
+    fn map_slot(&self, slot: u32, member: &str) -> Result<(), String> {
+        refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
+        let wanted = usize::try_from(slot).is_ok_and(|slot| slot < self.cluster.target());
+        refuse(!wanted, "no such slot is wanted")?;
+        refuse(
+            !self.members().any(|m| m.name == member && !m.learner),
+            "it is no voter",
+        )?;
+        let others = self.o.slots.iter().filter(|(other, _)| {
+            **other != slot && usize::try_from(**other).is_ok_and(|n| n < self.cluster.target())
+        });
+        let mut others = others.map(|(_, facts)| facts.member.as_deref());
+        refuse(
+            others.any(|held| held == Some(member)),
+            "it has another slot",
         )
     }
 

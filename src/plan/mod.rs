@@ -14,6 +14,7 @@ mod report;
 mod rules;
 mod situation;
 mod step;
+mod text;
 mod victims;
 
 #[cfg(test)]

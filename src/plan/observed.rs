@@ -2,7 +2,7 @@
 //! pass. Platform-neutral: Kubernetes and local processes both fill it in. Times are Unix
 //! milliseconds, ages are milliseconds before `now_ms`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::ValidatedCluster;
 
@@ -32,6 +32,13 @@ pub struct Observed {
     pub wanted_objects: BTreeMap<ObjectKey, String>,
     /// The same objects as they are.
     pub objects: BTreeMap<ObjectKey, ObjectFacts>,
+    /// URLs of the slots, from slot 0 to one less than the voters wanted. Empty where the platform
+    /// has no slots.
+    pub slot_endpoints: Vec<String>,
+    /// Hash of the inputs that a slot's Service is rendered from now, its member aside.
+    pub wanted_slot_inputs: String,
+    /// The slots' Services by number, also those of other owners under our names.
+    pub slots: BTreeMap<u32, SlotFacts>,
     /// Hash of the inputs that a member's set is rendered from now.
     pub wanted_inputs: String,
     /// StatefulSets by member name; also those of other owners under our names.
@@ -40,8 +47,13 @@ pub struct Observed {
     pub pods: BTreeMap<String, PodFacts>,
     /// Volume claims by claim name: all that carry this cluster's name or UID, read live.
     pub claims: BTreeMap<String, ClaimFacts>,
-    /// Nodes by name. Empty where the platform has none.
+    /// Whether the class of the volumes makes ones that only one node can use, as far as the class
+    /// alone tells; `None` where it does not, or cannot be read.
+    pub class_node_bound: Option<bool>,
+    /// Nodes by name. Empty where the platform has none, or they cannot be read.
     pub nodes: BTreeMap<String, NodeFacts>,
+    /// Kinds, in the plural, that the operator has no right to read.
+    pub denied: BTreeSet<String>,
     /// What each member says of itself, by member name; absent when it did not answer.
     pub descriptions: BTreeMap<String, Description>,
 }
@@ -153,6 +165,21 @@ pub struct ObjectFacts {
     pub inputs: Option<String>,
 }
 
+/// A slot's Service as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotFacts {
+    /// Its UID.
+    pub uid: String,
+    /// Its owner.
+    pub owner: Owner,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Hash of the inputs that it was rendered from, if it says so.
+    pub inputs: Option<String>,
+    /// The member that its selector names.
+    pub member: Option<String>,
+}
+
 /// A member's StatefulSet (or process slot) as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetFacts {
@@ -240,6 +267,8 @@ pub struct ClaimFacts {
     pub bound: bool,
     /// Its volume is lost: the claim says so, or no Node that exists can satisfy its affinity.
     pub volume_gone: Option<String>,
+    /// Its volume can be used on one node only; `None` while no volume of it is seen.
+    pub node_bound: Option<bool>,
     /// Bytes asked for.
     pub requested_bytes: u64,
     /// It goes away with the resource.

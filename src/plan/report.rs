@@ -234,6 +234,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         leader: s.view.map(|(leader, _)| leader.to_owned()),
         endpoints: Some(Endpoints {
             client: s.o.client_endpoint.clone(),
+            slots: s.o.slot_endpoints.clone(),
         }),
         summary: None,
         step: None,

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{ValidatedCluster, claim_name, member_number};
+use crate::crd::{Spread, ValidatedCluster, VolumeMobility, claim_name, member_number};
 
 use super::evidence::{Verdict, verdict};
 use super::observed::{ClaimFacts, ClaimState, Description, MemberView, Observed, Phase};
+use super::step::Action;
 
 /// A description older than this says nothing about now.
 pub const FRESH_MS: u64 = 10_000;
@@ -133,6 +134,35 @@ impl<'a> Situation<'a> {
             .iter()
             .filter(move |(_, claim)| claim.cluster_uid.as_deref() == Some(uid))
             .map(|(name, claim)| (name.as_str(), claim))
+    }
+
+    /// Whether a volume of this cluster stays on the node where it was made: as the spec says, as
+    /// the volumes of this life show, or else as their class promises.
+    fn node_bound(&self) -> bool {
+        match self.cluster.spec.scheduling.volumes {
+            VolumeMobility::NodeBound => return true,
+            VolumeMobility::Movable => return false,
+            VolumeMobility::Auto => {}
+        }
+        let seen = || self.our_claims().filter_map(|(_, claim)| claim.node_bound);
+        seen().any(|bound| bound)
+            || seen().next().is_none() && self.o.class_node_bound == Some(true)
+    }
+
+    /// Whether no member may begin on a node with another one: its volume could not leave that node.
+    /// Spreading evenly would let the successor of a member whose node is away join a sound
+    /// member's node, and stay there for good.
+    pub(super) fn keeps_apart(&self) -> bool {
+        self.cluster.spec.scheduling.spread == Spread::Required && self.node_bound()
+    }
+
+    /// The act that makes a member's set, or gives it the current template.
+    pub(super) fn apply_set(&self, member: &str) -> Action {
+        Action::ApplySet {
+            member: member.to_owned(),
+            claim: self.claim_name(member),
+            apart: self.keeps_apart(),
+        }
     }
 
     pub(super) fn tombstoned(&self, member: &str) -> bool {

@@ -1,7 +1,5 @@
 //! What a plan is made of: steps, holds, notes, and what they mean to somebody who watches.
 
-use std::fmt;
-
 use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, StepState};
 
 use super::observed::{ClaimState, ObjectKey};
@@ -58,6 +56,26 @@ pub enum Action {
         member: String,
         /// The claim that it mounts.
         claim: String,
+        /// Never on a node with another member: its volume could not leave that node.
+        apart: bool,
+    },
+    /// Point a slot's Service at a voter, creating it where it is missing.
+    MapSlot {
+        /// The slot's number, from 0.
+        slot: u32,
+        /// Its Service.
+        service: String,
+        /// The voter.
+        member: String,
+    },
+    /// Delete the Service of a slot that is not wanted any more.
+    DropSlot {
+        /// The slot's number.
+        slot: u32,
+        /// Its Service.
+        service: String,
+        /// UID of the Service.
+        uid: String,
     },
     /// Tell the seed to form the cluster.
     Bootstrap {
@@ -259,6 +277,8 @@ impl Action {
             Action::MarkClaim { .. } => "MarkClaim",
             Action::OwnClaim { .. } => "OwnClaim",
             Action::ApplySet { .. } => "ApplySet",
+            Action::MapSlot { .. } => "MapSlot",
+            Action::DropSlot { .. } => "DropSlot",
             Action::Bootstrap { .. } => "Bootstrap",
             Action::AddLearner { .. } => "AddLearner",
             Action::Promote { .. } => "Promote",
@@ -277,6 +297,7 @@ impl Action {
             Action::CreateLatch { seed: member, .. }
             | Action::CreateClaim { member, .. }
             | Action::ApplySet { member, .. }
+            | Action::MapSlot { member, .. }
             | Action::Bootstrap { member, .. }
             | Action::AddLearner { member, .. }
             | Action::Promote { member, .. }
@@ -286,6 +307,7 @@ impl Action {
             | Action::DeletePod { member, .. }
             | Action::DeleteSet { member, .. } => Some(member),
             Action::ApplyObject(_)
+            | Action::DropSlot { .. }
             | Action::GrowClaim { .. }
             | Action::MarkClaim { .. }
             | Action::OwnClaim { .. }
@@ -306,103 +328,9 @@ impl Action {
     }
 }
 
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Action::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
-            Action::CreateLatch { seed, nonce } => {
-                write!(f, "create the identity latch (seed {seed}, nonce {nonce})")
-            }
-            Action::CreateClaim { member, claim } => write!(f, "create claim {claim} for {member}"),
-            Action::GrowClaim { claim, bytes, .. } => {
-                write!(f, "grow claim {claim} to {bytes} bytes")
-            }
-            Action::MarkClaim { claim, state, .. } => write!(f, "mark claim {claim} {state:?}"),
-            Action::OwnClaim {
-                claim, owned: true, ..
-            } => {
-                write!(f, "let claim {claim} go with the resource")
-            }
-            Action::OwnClaim {
-                claim,
-                owned: false,
-                ..
-            } => {
-                write!(f, "keep claim {claim} when the resource is deleted")
-            }
-            Action::ApplySet { member, claim } => write!(f, "apply set {member} on claim {claim}"),
-            Action::Bootstrap { member, .. } => write!(f, "bootstrap the cluster on {member}"),
-            Action::AddLearner { member, .. } => write!(f, "add {member} as a learner"),
-            Action::Promote { member, .. } => write!(f, "promote {member}"),
-            Action::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
-            Action::Retire { member, .. } => write!(f, "retire {member}"),
-            Action::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
-            Action::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
-            Action::DeleteSet { member, .. } => write!(f, "delete set {member}"),
-            Action::DeleteClaim { claim, .. } => write!(f, "delete claim {claim}"),
-        }
-    }
-}
-
 impl Plan {
     /// The one step to execute.
     pub fn first(&self) -> Option<&Step> {
         self.steps.first()
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "summary: {}", self.summary)?;
-        for (i, step) in self.steps.iter().enumerate() {
-            let word = if i == 0 { "step" } else { "then" };
-            writeln!(
-                f,
-                "{word}: {} (rule {}: {})",
-                step.action, step.rule, step.reason
-            )?;
-        }
-        if let Some(progress) = &self.progress
-            && progress.state == StepState::Waiting
-        {
-            let member = progress.member.as_deref().unwrap_or("-");
-            let what = progress.waiting_for.as_deref().unwrap_or("-");
-            writeln!(
-                f,
-                "waiting: {} {member} ({}): {what}",
-                progress.action, progress.reason
-            )?;
-            if let Some(deadline) = progress.deadline_ms {
-                writeln!(
-                    f,
-                    "deadline: {} s after its start",
-                    deadline.saturating_sub(progress.since_ms) / 1000
-                )?;
-            }
-        }
-        if let Some(next) = &self.next {
-            writeln!(f, "next: {next}")?;
-        }
-        for hold in &self.holds {
-            writeln!(f, "hold {:?}: {}", hold.class, hold.reason)?;
-        }
-        for note in &self.notes {
-            writeln!(f, "note {}: {}", note.reason, note.text)?;
-        }
-        for condition in &self.conditions {
-            let ConditionInput {
-                type_,
-                status,
-                reason,
-                message,
-            } = condition;
-            writeln!(
-                f,
-                "{}={} {reason}: {message}",
-                type_.as_str(),
-                status.as_str()
-            )?;
-        }
-        Ok(())
     }
 }

@@ -87,9 +87,13 @@ run_pod() {
 
 # etcdctl as a pod of its own, through the client Service: what any client in the cluster does
 etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
-  local cluster=$1 pod; shift
+  local cluster=$1; shift
+  etcdctl_at "http://$cluster-client:2379" "$@"
+}
+etcdctl_at() { # etcdctl_at ENDPOINTS ARGUMENT...
+  local endpoints=$1 pod; shift
   pod=etcdctl-$RANDOM$RANDOM
-  run_pod "$pod" "$etcdctl_image" --endpoints="http://$cluster-client:2379" "$@"
+  run_pod "$pod" "$etcdctl_image" --endpoints="$endpoints" "$@"
   local until=$((SECONDS + 60)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
     [ $SECONDS -lt $until ] || die "pod $pod did not end"
@@ -116,6 +120,28 @@ witness_stop() { # witness_stop CLUSTER NAME: tells it to stop; fails unless eve
   done
   kubectl -n "$ns" logs "witness-$2" | sed "s/^/          witness $2: /"
   [ "$phase" = Succeeded ] || die "witness $2: an acknowledged write is missing, or too many writes failed"
+}
+
+# The slots: one Service a wanted voter, each in front of one voter of its own.
+slot_endpoints() { status "$1" 'endpoints.slots[*]' | tr ' ' ','; }
+slot_members() { # slot_members CLUSTER: "Service member", one line a slot, by the selectors
+  kubectl -n "$ns" get services -l "app.kubernetes.io/instance=$1" -o json |
+    jq -r --arg name "$1-client-" '.items[] | select(.metadata.name | startswith($name)) | "\(.metadata.name) \(.spec.selector["quorate.dev/member"])"' | sort
+}
+slots_are_mapped() { # slots_are_mapped CLUSTER VOTERS: so many, and they lead to all the voters
+  local voters
+  voters=$(kubectl -n "$ns" get qec "$1" -o json | jq -r '.status.members[] | select(.role == "Voter") | .name' | sort)
+  [ "$(slot_members "$1" | wc -l)" = "$2" ] && [ "$(slot_members "$1" | cut -d' ' -f2 | sort)" = "$voters" ]
+}
+slots_answer() { # slots_answer CLUSTER VOTERS: every slot is healthy, and no two lead to the same member
+  local answers
+  answers=$(etcdctl_at "$(slot_endpoints "$1")" endpoint status --write-out=json) || return 1
+  [ "$(jq '[.[].Status.header.member_id] | unique | length' <<<"$answers")" = "$2" ] || return 1
+  [ "$(etcdctl_at "$(slot_endpoints "$1")" endpoint health | grep -c 'is healthy')" = "$2" ]
+}
+slots() { # slots CLUSTER VOTERS
+  eventually 60 "$2 slots lead to the $2 voters of $1" slots_are_mapped "$1" "$2"
+  eventually 60 "every slot of $1 answers" slots_answer "$1" "$2"
 }
 
 operator_pod() { kubectl -n quorate-system get pods -l app.kubernetes.io/name=quorate,app.kubernetes.io/component=operator -o jsonpath='{.items[0].metadata.name}'; }

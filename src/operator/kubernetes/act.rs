@@ -2,7 +2,7 @@
 //! with the preconditions that the plan's step names. Repeating an act changes nothing more.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -51,8 +51,15 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
             patch_claim(one, claim, uid, change).await
         }
         Action::OwnClaim { claim, uid, owned } => own_claim(one, cluster, claim, uid, *owned).await,
-        Action::ApplySet { member, .. } => {
-            let set = build::stateful_set(cluster, &one.shared.settings, member);
+        Action::MapSlot { slot, member, .. } => {
+            let service = build::slot_service(cluster, *slot, member);
+            apply(client, namespace, &service, ours).await.map(|_| ())
+        }
+        Action::DropSlot { service, uid, .. } => delete::<Service>(client, namespace, service, uid)
+            .await
+            .map(|_| ()),
+        Action::ApplySet { member, apart, .. } => {
+            let set = build::stateful_set(cluster, &one.shared.settings, member, *apart);
             apply(client, namespace, &set, ours).await.map(|_| ())
         }
         Action::DeletePod { member, uid } => {

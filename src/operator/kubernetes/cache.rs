@@ -1,5 +1,7 @@
 //! What the API server last told: one reflector a kind and namespace, and a trigger for the
 //! cluster that an event is about. Caches may be stale; whatever destroys something reads live.
+//! What is of the whole Kubernetes cluster may be out of the operator's reach: such a cache says so
+//! and holds nothing, until the right is given.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
 /// Where to watch: every namespace, or these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,8 @@ impl Namespaces {
 #[derive(Clone)]
 pub struct Cache<K: Resource<DynamicType = ()> + Clone + 'static> {
     stores: Vec<Store<K>>,
+    /// The API server refuses to show them, and the operator can do without.
+    denied: watch::Receiver<bool>,
 }
 
 impl<K> Cache<K>
@@ -76,29 +81,45 @@ where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
         let apis = namespaces.apis(client);
-        let start = |api| watch(api, config.clone(), trigger.clone());
+        let start = |api| follow(api, config.clone(), trigger.clone(), None);
         Self {
             stores: apis.into_iter().map(start).collect(),
+            denied: watch::channel(false).1,
         }
     }
 
-    /// Watches a kind that has no namespaces.
+    /// Watches a kind that has no namespaces, as far as the operator may.
     pub fn cluster_wide(
         client: &Client,
         config: &watcher::Config,
         trigger: impl Fn(&K) + Clone + Send + Sync + 'static,
     ) -> Self {
+        let (deny, denied) = watch::channel(false);
+        let api = Api::all(client.clone());
         Self {
-            stores: vec![watch(Api::all(client.clone()), config.clone(), trigger)],
+            stores: vec![follow(api, config.clone(), trigger, Some(deny))],
+            denied,
         }
     }
 
-    /// Waits until every list was read once.
+    /// Waits until every list was read once, or is known to be out of reach.
     pub async fn ready(&self) {
+        let mut denied = self.denied.clone();
         for store in &self.stores {
-            // The writer lives in a task that never ends while the process runs.
-            let _ = store.wait_until_ready().await;
+            tokio::select! {
+                // The writer lives in a task that never ends while the process runs.
+                _ = store.wait_until_ready() => {}
+                // No word of a refusal can come any more: only the list counts.
+                () = async { if denied.wait_for(|denied| *denied).await.is_err() {
+                    std::future::pending::<()>().await;
+                } } => {}
+            }
         }
+    }
+
+    /// Whether the API server refuses to show these objects.
+    pub fn is_denied(&self) -> bool {
+        *self.denied.borrow()
     }
 
     /// One object by name.
@@ -109,6 +130,9 @@ where
 
     /// All objects that fit, in order of namespace and name.
     pub fn select(&self, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        if self.is_denied() {
+            return Vec::new();
+        }
         let all = self.stores.iter().flat_map(Store::state);
         let mut chosen: Vec<Arc<K>> = all.filter(|object| fits(object)).collect();
         let key = |object: &Arc<K>| (object.meta().namespace.clone(), object.meta().name.clone());
@@ -117,10 +141,12 @@ where
     }
 }
 
-fn watch<K>(
+/// Follows a list. `deny` is told whether the API server refuses it.
+fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     trigger: impl Fn(&K) + Send + Sync + 'static,
+    deny: Option<watch::Sender<bool>>,
 ) -> Store<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -137,8 +163,14 @@ where
                 }
                 Ok(watcher::Event::Delete(object)) => trigger(&object),
                 Ok(watcher::Event::Init) => {}
-                Ok(watcher::Event::InitDone) => last_error.clear(),
+                Ok(watcher::Event::InitDone) => {
+                    last_error.clear();
+                    say(deny.as_ref(), false);
+                }
                 Err(error) => {
+                    if is_forbidden(&error) {
+                        say(deny.as_ref(), true);
+                    }
                     let text = error.to_string();
                     if text != last_error {
                         let kind = K::kind(&());
@@ -152,9 +184,58 @@ where
     reader
 }
 
+fn say(deny: Option<&watch::Sender<bool>>, denied: bool) {
+    if let Some(deny) = deny {
+        deny.send_replace(denied);
+    }
+}
+
+/// Whether the operator lacks the right, which no repetition brings.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error)
+    | watcher::Error::WatchStartFailed(error)
+    | watcher::Error::WatchFailed(error)) = error
+    else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An operator whose role has no right to what is of the whole cluster must not wait for it for
+    /// ever: it did, because a list that is refused is never complete.
+    #[tokio::test]
+    async fn a_list_that_is_refused_is_empty_and_waited_for_no_longer() {
+        use k8s_openapi::api::core::v1::Node;
+        let answer = |code: u16| {
+            let reason = if code == 403 {
+                "Forbidden"
+            } else {
+                "InternalError"
+            };
+            let body = serde_json::json!({"kind": "Status", "apiVersion": "v1", "code": code,
+                "status": "Failure", "reason": reason, "message": "no"});
+            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+                let answer = http::Response::builder().status(code);
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                std::future::ready(answer.body(body))
+            });
+            Client::new(service, "default")
+        };
+        let everything = watcher::Config::default();
+        let nodes: Cache<Node> = Cache::cluster_wide(&answer(403), &everything, |_| {});
+        nodes.ready().await;
+        assert!(nodes.is_denied());
+        assert!(nodes.select(|_| true).is_empty());
+        // An API server in trouble is waited for.
+        let nodes: Cache<Node> = Cache::cluster_wide(&answer(500), &everything, |_| {});
+        let soon = std::time::Duration::from_millis(200);
+        assert!(tokio::time::timeout(soon, nodes.ready()).await.is_err());
+        assert!(!nodes.is_denied());
+    }
 
     #[test]
     fn namespaces_are_a_list_or_all() {

@@ -1,22 +1,30 @@
 //! From Kubernetes' objects to the facts that a plan takes. Only reading and translating.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ContainerStatus, Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
-    PersistentVolumeClaim, Pod,
+    PersistentVolumeClaim, Pod, Service,
 };
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
+use crate::build;
 use crate::crd::{ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, bytes_of};
 use crate::operator::describe;
 use crate::plan::{
     ClaimFacts, ClaimState, Exit, NodeFacts, ObjectFacts, Owner, PodFacts, PodPhase, SetFacts,
+    SlotFacts,
 };
 
 /// Taint that says that nothing runs on a node any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// The label by which nodes are told apart.
+const HOST: &str = "kubernetes.io/hostname";
+/// Says that a class is for claims that name none.
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Words of a pod that cannot start are cut here.
 const WAITING_MAX: usize = 300;
 
@@ -37,6 +45,18 @@ pub(super) fn object(meta: &ObjectMeta, name: &str, uid: &str) -> ObjectFacts {
         owner: owner(meta, name, uid),
         terminating: meta.deletion_timestamp.is_some(),
         inputs: annotation(meta, ANNOTATION_INPUTS),
+    }
+}
+
+/// A slot's Service.
+pub(super) fn slot(service: &Service, name: &str, uid: &str) -> SlotFacts {
+    let meta = &service.metadata;
+    SlotFacts {
+        uid: meta.uid.clone().unwrap_or_default(),
+        owner: owner(meta, name, uid),
+        terminating: meta.deletion_timestamp.is_some(),
+        inputs: annotation(meta, ANNOTATION_INPUTS),
+        member: build::slot_member(service),
     }
 }
 
@@ -151,11 +171,58 @@ pub(super) fn claim(
         terminating: meta.deletion_timestamp.is_some(),
         bound: phase == Some("Bound"),
         volume_gone,
+        node_bound: volume.map(node_bound),
         requested_bytes: requested
             .and_then(|size| bytes_of(&size.0).ok())
             .unwrap_or(0),
         owned: owners.into_iter().any(|owner| owner.uid == cluster_uid),
     }
+}
+
+/// Whether a volume can be used on one node only: each way to satisfy its affinity names one host.
+/// A volume of a zone is not bound to a node.
+fn node_bound(volume: &PersistentVolume) -> bool {
+    let spec = volume.spec.as_ref();
+    if spec.is_some_and(|spec| spec.local.is_some()) {
+        return true;
+    }
+    let affinity = spec.and_then(|spec| spec.node_affinity.as_ref()?.required.as_ref());
+    let Some(affinity) = affinity else {
+        return false;
+    };
+    let names_one = |requirement: &NodeSelectorRequirement, key: &str| {
+        let values = requirement.values.as_deref().unwrap_or_default();
+        requirement.key == key && requirement.operator == "In" && values.len() == 1
+    };
+    let one_host = |term: &NodeSelectorTerm| {
+        let mut labels = term.match_expressions.iter().flatten();
+        let mut fields = term.match_fields.iter().flatten();
+        labels.any(|label| names_one(label, HOST)) || fields.any(|f| names_one(f, "metadata.name"))
+    };
+    let terms = &affinity.node_selector_terms;
+    !terms.is_empty() && terms.iter().all(one_host)
+}
+
+/// Whether the class by this name, or the default one, is known to make volumes that only one node
+/// can use. Any other class may still do so: then the first bound volume tells.
+pub(super) fn class_node_bound(
+    wanted: Option<&str>,
+    classes: &[Arc<StorageClass>],
+) -> Option<bool> {
+    let default = |class: &&Arc<StorageClass>| {
+        annotation(&class.metadata, DEFAULT_CLASS).as_deref() == Some("true")
+    };
+    let class = match wanted {
+        Some(name) => classes
+            .iter()
+            .find(|class| class.metadata.name.as_deref() == Some(name)),
+        // Of several defaults Kubernetes takes the newest.
+        None => classes
+            .iter()
+            .filter(default)
+            .max_by_key(|class| milliseconds(class.metadata.creation_timestamp.as_ref())),
+    };
+    (class?.provisioner == "kubernetes.io/no-provisioner").then_some(true)
 }
 
 /// Why no Node can ever run a pod with this volume, if none can.

@@ -152,6 +152,92 @@ fn a_claim_tells_whose_it_is_and_what_it_has_been() {
 }
 
 #[test]
+fn volumes_that_stay_on_their_node_are_told_apart() {
+    let of_terms = |terms: Value| -> PersistentVolume {
+        of(json!({"metadata": {"name": "pv1"},
+            "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}))
+    };
+    let host = |hosts: Value| {
+        json!({"matchExpressions": [
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]},
+            {"key": "kubernetes.io/hostname", "operator": "In", "values": hosts}]})
+    };
+    let zone = json!({"matchExpressions": [
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]}]});
+    let field = json!({"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["a"]}]});
+    for (volume, bound) in [
+        (of_terms(json!([host(json!(["a"]))])), true),
+        (of_terms(json!([field])), true),
+        (of_terms(json!([host(json!(["a", "b"]))])), false),
+        (of_terms(json!([host(json!(["a"])), zone])), false),
+        (of_terms(json!([])), false),
+        (
+            of(json!({"metadata": {}, "spec": {"local": {"path": "/disk"}}})),
+            true,
+        ),
+        (
+            of(json!({"metadata": {}, "spec": {"hostPath": {"path": "/disk"}}})),
+            false,
+        ),
+    ] {
+        let facts = claim(
+            &of(json!({"metadata": {}, "status": {"phase": "Bound"}})),
+            "u1",
+            Some(&volume),
+            &[],
+        );
+        assert_eq!(facts.node_bound, Some(bound), "{volume:?}");
+    }
+    let unseen = claim(&of(json!({"metadata": {}})), "u1", None, &[]);
+    assert_eq!(unseen.node_bound, None);
+}
+
+#[test]
+fn a_class_tells_what_it_can() {
+    let class = |name: &str, provisioner: &str, default: &str, at: &str| -> Arc<StorageClass> {
+        Arc::new(of(
+            json!({"provisioner": provisioner, "metadata": {"name": name,
+            "creationTimestamp": at,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": default}}}),
+        ))
+    };
+    let (static_, early, late) = (
+        "kubernetes.io/no-provisioner",
+        "1970-01-01T00:00:05Z",
+        "1970-01-01T00:00:09Z",
+    );
+    let classes = [
+        class("local", static_, "true", late),
+        class("cloud", "csi.example", "true", early),
+    ];
+    assert_eq!(class_node_bound(Some("local"), &classes), Some(true));
+    assert_eq!(class_node_bound(Some("cloud"), &classes), None);
+    assert_eq!(class_node_bound(Some("gone"), &classes), None);
+    assert_eq!(
+        class_node_bound(None, &classes),
+        Some(true),
+        "the newest default"
+    );
+    let other = [class("local", static_, "false", late)];
+    assert_eq!(class_node_bound(None, &other), None);
+    assert_eq!(class_node_bound(None, &[]), None);
+}
+
+#[test]
+fn a_slot_says_whom_it_leads_to() {
+    let service: Service = of(json!({
+        "metadata": {"uid": "s1", "annotations": {"quorate.dev/inputs": "h"}, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "EtcdCluster", "name": "demo", "uid": "u1", "controller": true}]},
+        "spec": {"selector": {"quorate.dev/cluster-uid": "u1", "quorate.dev/member": "demo-7"}}
+    }));
+    let facts = slot(&service, "demo", "u1");
+    assert_eq!(facts.member.as_deref(), Some("demo-7"));
+    assert_eq!((facts.owner, facts.terminating), (Owner::Ours, false));
+    assert_eq!(facts.inputs.as_deref(), Some("h"));
+}
+
+#[test]
 fn nodes_report_or_do_not() {
     let facts = node(&of(json!({
         "metadata": {"name": "a"},

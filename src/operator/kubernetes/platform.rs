@@ -10,12 +10,14 @@ use k8s_openapi::api::core::v1::{
     Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::events::{Event as KubeEvent, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
 
+use super::beside;
 use super::cache::Cache;
 use super::facts;
 use super::lease::Leadership;
@@ -30,9 +32,7 @@ use crate::operator::members::{Described, Members};
 use crate::operator::metrics::Metrics;
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
-use crate::plan::{
-    Description, InvalidCluster, Latch, NodeFacts, ObjectFacts, ObjectKey, ObjectKind, Observed,
-};
+use crate::plan::{Description, InvalidCluster, Latch, NodeFacts, Observed};
 use crate::server::operator_auth::Key as MemberKey;
 
 /// The resource as it is watched: one that cannot be read does not stop the others.
@@ -50,6 +50,7 @@ pub(super) struct Caches {
     pub(super) budgets: Cache<PodDisruptionBudget>,
     pub(super) nodes: Cache<Node>,
     pub(super) volumes: Cache<PersistentVolume>,
+    pub(super) classes: Cache<StorageClass>,
 }
 
 /// What all passes share.
@@ -184,6 +185,7 @@ impl OneCluster {
             .unwrap_or(0);
         self.shared.leadership.saw_epoch(newest);
         let valid = cluster.as_ref().ok();
+        let caches = &self.shared.caches;
         let observed = Observed {
             now_ms: now_ms(),
             entropy: entropy.to_owned(),
@@ -197,7 +199,10 @@ impl OneCluster {
                 .as_ref()
                 .map(|latch| read_latch(latch, &name, &uid)),
             wanted_objects: valid.map(build::wanted_objects).unwrap_or_default(),
-            objects: self.objects(&name, &uid),
+            objects: beside::objects(caches, &self.key, &uid),
+            slot_endpoints: valid.map(build::slot_endpoints).unwrap_or_default(),
+            wanted_slot_inputs: build::wanted_slot_inputs(),
+            slots: beside::slots(caches, &self.key, &uid),
             wanted_inputs: valid.map(build::wanted_inputs).unwrap_or_default(),
             sets: found
                 .sets
@@ -208,8 +213,10 @@ impl OneCluster {
                 .iter()
                 .map(|(member, pod)| (member.clone(), facts::pod(pod)))
                 .collect(),
-            claims: self.claims(&found, &uid),
+            claims: beside::claims(caches, &found.claims, &found.nodes, &uid),
+            class_node_bound: valid.and_then(|cluster| beside::class_node_bound(caches, cluster)),
             nodes: nodes(&found),
+            denied: beside::denied(caches),
             descriptions,
             cluster: cluster.clone(),
         };
@@ -255,13 +262,12 @@ impl OneCluster {
         let latch = self.api::<Secret>().get_opt(&latch_name(name)).await;
         let latch = latch.map_err(|error| failure("read", &latch_name(name), &error))?;
         if look == Look::Live {
-            let nodes: Api<Node> = Api::all(self.shared.client.clone());
             return Ok(Found {
                 sets: live(self.api(), &of_name).await?,
                 pods: live(self.api(), &of_name).await?,
                 claims,
                 latch,
-                nodes: live(nodes, &ListParams::default()).await?,
+                nodes: self.live_nodes().await?,
             });
         }
         let caches = &self.shared.caches;
@@ -279,6 +285,14 @@ impl OneCluster {
         })
     }
 
+    /// The Nodes as they are now; none where the operator may not see them.
+    async fn live_nodes(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        if self.shared.caches.nodes.is_denied() {
+            return Ok(Vec::new());
+        }
+        live(Api::all(self.shared.client.clone()), &ListParams::default()).await
+    }
+
     /// The pods of this life, by member.
     fn pods_by_member(&self, found: &Found, uid: &str) -> BTreeMap<String, Arc<Pod>> {
         let ours = found
@@ -288,59 +302,6 @@ impl OneCluster {
         let member = |pod: &&Arc<Pod>| facts::label(&pod.metadata, LABEL_MEMBER);
         ours.filter_map(|pod| Some((member(&pod)?, pod.clone())))
             .collect()
-    }
-
-    fn claims(&self, found: &Found, uid: &str) -> BTreeMap<String, crate::plan::ClaimFacts> {
-        let volumes = &self.shared.caches.volumes;
-        let nodes: Vec<Node> = found.nodes.iter().map(|node| (**node).clone()).collect();
-        let facts = |claim: &Arc<PersistentVolumeClaim>| {
-            let volume = claim
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.volume_name.clone());
-            let volume = volume.and_then(|volume| {
-                volumes
-                    .select(|found| found.name_any() == volume)
-                    .into_iter()
-                    .next()
-            });
-            (
-                claim.name_any(),
-                facts::claim(claim, uid, volume.as_deref(), &nodes),
-            )
-        };
-        found.claims.iter().map(facts).collect()
-    }
-
-    fn objects(&self, name: &str, uid: &str) -> BTreeMap<ObjectKey, ObjectFacts> {
-        let caches = &self.shared.caches;
-        let namespace = &self.key.0;
-        let ours = |meta: &kube::api::ObjectMeta| {
-            meta.namespace.as_deref() == Some(namespace)
-                && facts::label(meta, LABEL_CLUSTER).as_deref() == Some(name)
-        };
-        let mut objects = BTreeMap::new();
-        let mut add = |kind, meta: &kube::api::ObjectMeta| {
-            let key = ObjectKey {
-                kind,
-                name: meta.name.clone().unwrap_or_default(),
-            };
-            objects.insert(key, facts::object(meta, name, uid));
-        };
-        for service in caches.services.select(|service| ours(&service.metadata)) {
-            add(ObjectKind::Service, &service.metadata);
-        }
-        let latch = latch_name(name);
-        for secret in caches.secrets.select(|secret| ours(&secret.metadata)) {
-            // The latch is a fact of its own.
-            if secret.name_any() != latch {
-                add(ObjectKind::Secret, &secret.metadata);
-            }
-        }
-        for budget in caches.budgets.select(|budget| ours(&budget.metadata)) {
-            add(ObjectKind::PodDisruptionBudget, &budget.metadata);
-        }
-        objects
     }
 
     /// What the members say; nothing before the cluster's key is there.

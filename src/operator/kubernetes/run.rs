@@ -220,6 +220,7 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
         // never rest for long, look at them.
         nodes: Cache::cluster_wide(client, &everything, |_| {}),
         volumes: Cache::cluster_wide(client, &everything, |_| {}),
+        classes: Cache::cluster_wide(client, &everything, |_| {}),
     }
 }
 
@@ -250,6 +251,7 @@ impl Caches {
         self.budgets.ready().await;
         self.nodes.ready().await;
         self.volumes.ready().await;
+        self.classes.ready().await;
     }
 }
 

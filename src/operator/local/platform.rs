@@ -1,6 +1,6 @@
 //! How a plan's acts are carried out on this machine, and how the machine looks to a plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -183,6 +183,9 @@ impl Local {
             latch: state.latch.as_ref().map(|latch| self.latch(latch)),
             wanted_objects: BTreeMap::new(),
             objects: BTreeMap::new(),
+            slot_endpoints: Vec::new(),
+            wanted_slot_inputs: String::new(),
+            slots: BTreeMap::new(),
             wanted_inputs: inputs(&self.cluster),
             sets: state
                 .sets
@@ -199,7 +202,9 @@ impl Local {
                 })
                 .collect(),
             claims: self.claims()?,
+            class_node_bound: None,
             nodes: BTreeMap::new(),
+            denied: BTreeSet::new(),
             descriptions: described
                 .iter()
                 .filter(|(name, said)| {
@@ -244,6 +249,7 @@ impl Local {
             terminating: claim.terminating,
             bound: true,
             volume_gone: None,
+            node_bound: None,
             requested_bytes: claim.bytes,
             owned: claim.owned,
         };
@@ -315,7 +321,7 @@ impl Local {
             Action::DeleteClaim { claim, uid } => {
                 self.change_claim(claim, uid, |record| record.terminating = true)?;
             }
-            Action::ApplySet { member, claim } => {
+            Action::ApplySet { member, claim, .. } => {
                 let set = SetRecord {
                     uid: uuid::Uuid::new_v4().to_string(),
                     claim: claim.clone(),
@@ -348,6 +354,11 @@ impl Local {
                     }
                 };
                 self.home.update(remove).map_err(broken)?;
+            }
+            Action::MapSlot { service, .. } | Action::DropSlot { service, .. } => {
+                return Err(Failure::Refused(format!(
+                    "this machine has no Service {service}"
+                )));
             }
             Action::ApplyObject(key) => {
                 return Err(Failure::Refused(format!(

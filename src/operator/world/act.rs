@@ -47,6 +47,15 @@ impl World {
                 })
                 .inputs = inputs;
             }
+            Action::MapSlot { slot, member, .. } => {
+                let uid = self.uid();
+                self.slots.entry(*slot).or_insert((uid, String::new())).1 = member.clone();
+            }
+            Action::DropSlot { slot, uid, .. } => {
+                if self.slots.get(slot).is_some_and(|(found, _)| found == uid) {
+                    self.slots.remove(slot);
+                }
+            }
             Action::DeletePod { member, uid } => {
                 let pod = self.pods.get_mut(member).filter(|pod| pod.uid == *uid);
                 pod.ok_or_else(changed)?.deleting = true;
@@ -141,6 +150,10 @@ impl World {
                     .is_some_and(|r| r.members.contains_key(&claim.id));
                 assert!(claim.id == 0 || !member, "a member's disk is deleted");
             }
+            Action::MapSlot { member, .. } => assert!(
+                self.voters().iter().any(|voter| voter.name == *member),
+                "a slot leads to {member}, which is no voter"
+            ),
             Action::DeletePod { member, .. } => {
                 let voter = self.voters().iter().any(|voter| voter.name == *member);
                 let id = self.claim_of(member).map(|claim| claim.id);

@@ -14,7 +14,7 @@ use crate::operator::queue::Ended;
 use crate::operator::testing::seen_at;
 use crate::plan::{
     ClaimFacts, ClaimState, Description, Latch, MemberView, ObjectFacts, ObjectKey, ObjectKind,
-    Owner, Phase, PodFacts, PodPhase, SetFacts,
+    Owner, Phase, PodFacts, PodPhase, SetFacts, SlotFacts,
 };
 
 pub(crate) struct Set {
@@ -72,6 +72,8 @@ pub(crate) struct World {
     epoch: u64,
     latch: Option<Latch>,
     service: Option<String>,
+    /// The slots' Services: UID and member.
+    pub(crate) slots: BTreeMap<u32, (String, String)>,
     pub(crate) wanted_inputs: String,
     pub(crate) sets: BTreeMap<String, Set>,
     pub(crate) pods: BTreeMap<String, Pod>,
@@ -114,6 +116,7 @@ impl World {
             epoch: 1,
             latch: None,
             service: None,
+            slots: BTreeMap::new(),
             wanted_inputs: "inputs".into(),
             sets: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -259,6 +262,12 @@ impl World {
                 (service(), facts)
             })
             .collect();
+        o.slot_endpoints = (0..self.cluster.target())
+            .map(|slot| format!("slot-{slot}"))
+            .collect();
+        o.slots = (self.slots.iter())
+            .map(|(slot, (uid, member))| (*slot, slot_facts(uid, member)))
+            .collect();
         o.sets = self
             .sets
             .iter()
@@ -296,6 +305,7 @@ impl World {
             seen.observed.sets = old.observed.sets.clone();
             seen.observed.pods = old.observed.pods.clone();
             seen.observed.objects = old.observed.objects.clone();
+            seen.observed.slots = old.observed.slots.clone();
             // A description by another pod than the cached one is left out.
             let pods = &old.observed.pods;
             let same = |name: &String, said: &mut Description| {
@@ -336,6 +346,7 @@ impl World {
             terminating: claim.terminating,
             bound: true,
             volume_gone: None,
+            node_bound: Some(false),
             requested_bytes: claim.bytes,
             owned: claim.owned,
         }
@@ -451,7 +462,8 @@ impl World {
             let (_, acted) = self.pass(now);
             acts += usize::from(acted);
             quiet = if acted { 0 } else { quiet + 1 };
-            if quiet > 5 && self.settled() {
+            // What caches that are behind still show may hold up a step until they have caught up.
+            if quiet > 5 + self.behind && self.settled() {
                 return acts;
             }
             self.tick();
@@ -469,6 +481,11 @@ impl World {
             && self.claims.len() == names.len()
             && self.pods.len() == names.len()
             && names.iter().all(|name| self.runs(name))
+            && self.slots.len() == names.len()
+            && names.iter().all(|name| {
+                let mut held = self.slots.values().map(|(_, member)| member);
+                held.any(|member| member == *name)
+            })
     }
 
     /// Takes a member's disk and process away.
@@ -498,6 +515,16 @@ fn service() -> ObjectKey {
     ObjectKey {
         kind: ObjectKind::Service,
         name: "demo-client".into(),
+    }
+}
+
+fn slot_facts(uid: &str, member: &str) -> SlotFacts {
+    SlotFacts {
+        uid: uid.to_owned(),
+        owner: Owner::Ours,
+        terminating: false,
+        inputs: Some(String::new()),
+        member: Some(member.to_owned()),
     }
 }
 

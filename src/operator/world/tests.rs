@@ -142,7 +142,9 @@ fn every_life_settles_and_every_kind_of_step_is_taken() {
         "DeleteClaim",
         "DeletePod",
         "DeleteSet",
+        "DropSlot",
         "GrowClaim",
+        "MapSlot",
         "MarkClaim",
         "OwnClaim",
         "Promote",
@@ -189,6 +191,17 @@ fn a_replaced_member_leaves_after_its_successor_serves() {
     let before = world.acts.len();
     world.settle(None);
     assert_eq!(world.names(), ["demo-3", "demo-4", "demo-5"]);
+    // A slot is handed over before its member is asked to leave: whoever uses it meets no gap.
+    let acts: Vec<&str> = world.acts[before..].iter().map(String::as_str).collect();
+    let maps = acts.iter().filter(|word| **word == "MapSlot").count();
+    assert_eq!(maps, 2, "{acts:?}");
+    let retires = acts
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| **word == "Retire");
+    for (at, _) in retires {
+        assert!(matches!(acts[at - 1], "MapSlot" | "Retire"), "{acts:?}");
+    }
     let changes = world.acts[before..].iter().map(String::as_str);
     let changes: Vec<_> = changes
         .filter(|word| matches!(*word, "AddLearner" | "Promote" | "Remove"))

@@ -2,7 +2,7 @@
 //! was seen.
 
 use crate::crd::ConditionStatus::{False, True, Unknown};
-use crate::crd::{ConditionStatus, ConditionType};
+use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
 use crate::plan::draft::Draft;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::ConditionInput;
@@ -190,6 +190,9 @@ fn degraded(s: &Situation<'_>) -> ConditionInput {
         let message = format!("{} of {target}", count(s.voters.len(), "voter"));
         return input(type_, True, "TooFewMembers", message);
     }
+    if let Some(message) = blind(s) {
+        return input(type_, False, "RightsMissing", message);
+    }
     if s.voters.len().is_multiple_of(2) {
         let voters = s.voters.len();
         let message = format!(
@@ -208,6 +211,32 @@ fn degraded(s: &Situation<'_>) -> ConditionInput {
     };
     let message = format!("{}: {spare} may fail", count(s.voters.len(), "voter"));
     input(type_, False, "AsWanted", message)
+}
+
+/// What the operator cannot know because it may not read it, and what follows.
+fn blind(s: &Situation<'_>) -> Option<String> {
+    let denied = |kind: &str| s.o.denied.contains(kind);
+    let mut follows = Vec::new();
+    if denied("nodes") {
+        follows.push("a node that is away counts as any loss of contact");
+    }
+    if denied("persistentvolumes") {
+        follows.push("a volume that no node can reach is not seen as lost");
+    }
+    let unknown = s.cluster.spec.scheduling.volumes == VolumeMobility::Auto;
+    if unknown && (denied("persistentvolumes") || denied("storageclasses")) {
+        follows.push(
+            "volumes count as movable unless they are seen to be bound to a node: set scheduling.volumes",
+        );
+    }
+    let kinds: Vec<&str> = s.o.denied.iter().map(String::as_str).collect();
+    (!kinds.is_empty()).then(|| {
+        format!(
+            "the operator has no right to read {}: {}",
+            kinds.join(", "),
+            follows.join("; ")
+        )
+    })
 }
 
 /// The alarms that are on, with the names of the members that they are about and what to do.

@@ -96,10 +96,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
             .get(seed)
             .is_some_and(|set| set.inputs.as_ref() == Some(&s.o.wanted_inputs));
     if !current {
-        let action = Action::ApplySet {
-            member: seed.to_owned(),
-            claim: claim_name,
-        };
+        let action = s.apply_set(seed);
         draft.step(5, action, "the seed needs a pod of the current spec");
         return true;
     }
@@ -248,10 +245,7 @@ fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
             continue;
         }
         if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
-            let action = Action::ApplySet {
-                member: name.clone(),
-                claim: s.claim_name(name),
-            };
+            let action = s.apply_set(name);
             draft.step(
                 7,
                 action,

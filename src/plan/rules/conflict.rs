@@ -1,5 +1,6 @@
 //! Rule 1: an object under one of our names belongs to somebody else, or is still going.
 
+use crate::crd::slot_service_name;
 use crate::plan::draft::Draft;
 use crate::plan::observed::Owner;
 use crate::plan::situation::Situation;
@@ -13,6 +14,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
             .map(|(name, set)| ("StatefulSet", name.clone(), &set.owner));
     let objects = s.o.objects.iter();
     let objects = objects.map(|(key, facts)| (key.kind.as_str(), key.name.clone(), &facts.owner));
+    let slots = s.o.slots.iter().map(|(slot, facts)| {
+        let name = slot_service_name(&s.cluster.name, *slot);
+        ("Service", name, &facts.owner)
+    });
     let latch = s.o.latch.iter();
     let latch = latch.map(|latch| {
         (
@@ -22,7 +27,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         )
     });
     let mut waits = false;
-    for (kind, name, owner) in latch.chain(objects).chain(sets) {
+    for (kind, name, owner) in latch.chain(objects).chain(slots).chain(sets) {
         let whose = match owner {
             Owner::Ours => continue,
             Owner::EarlierLife => {

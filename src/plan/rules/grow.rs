@@ -39,10 +39,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             );
             continue;
         }
-        let action = Action::ApplySet {
-            member: name.clone(),
-            claim: s.claim_name(name),
-        };
+        let action = s.apply_set(name);
         draft.step(13, action, "its claim exists and it needs a pod");
         return;
     }

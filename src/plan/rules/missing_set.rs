@@ -4,10 +4,9 @@
 use crate::plan::draft::Draft;
 use crate::plan::observed::ClaimState;
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    for (claim_name, claim) in s.our_claims() {
+    for (_, claim) in s.our_claims() {
         let Some(member) = claim.member.as_deref() else {
             continue;
         };
@@ -21,10 +20,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         };
         match s.o.sets.get(member) {
             None if known => {
-                let action = Action::ApplySet {
-                    member: member.to_owned(),
-                    claim: claim_name.to_owned(),
-                };
+                let action = s.apply_set(member);
                 draft.step(6, action, "the member is known and its set is missing");
             }
             Some(set) if known && set.terminating => {

@@ -10,6 +10,7 @@ mod missing_set;
 mod objects;
 mod shrink;
 mod sick;
+mod slots;
 mod standby;
 mod template;
 
@@ -55,6 +56,9 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     learner::rule(s, draft);
     // 12: standbys that answer or do not.
     standby::rule(s, draft);
+    // 3, the part that needs a leader's word: after what makes the cluster whole, so that an
+    // endpoint that cannot be made holds up no healing.
+    slots::rule(s, draft);
     // 17: what is left over. It holds nothing and is held by nothing; before 13, so that who is
     // out makes room on its node for who comes.
     leftovers::rule(s, draft);

@@ -7,10 +7,13 @@ use crate::plan::situation::Situation;
 use crate::plan::step::{Action, Class};
 use crate::plan::victims;
 
+use super::slots;
+
 /// A hand-over that takes longer than this is not waited for: the removal elects anew.
 const HAND_OVER_MS: u64 = 30_000;
-/// After this long no Service sends clients to a member that became unready.
-const ENDPOINTS_MS: u64 = 5_000;
+/// After this long no Service sends clients to a member that became unready, and it has asked
+/// those that were connected to go elsewhere, which it does after five seconds.
+const ENDPOINTS_MS: u64 = 7_000;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     // What is on its way in may be one more: the successor of a member that is replaced.
@@ -92,6 +95,10 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
                 format!("{victim} leads and no voter can take over"),
             );
         }
+        return;
+    }
+    if let Some(action) = slots::hand_over(s, victim) {
+        draft.step(3, action, format!("{victim} leaves"));
         return;
     }
     let serves = s.description(victim).is_some_and(|d| d.ready);

@@ -108,10 +108,7 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
         return false;
     }
     if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
-        let action = Action::ApplySet {
-            member: name.to_owned(),
-            claim: s.claim_name(name),
-        };
+        let action = s.apply_set(name);
         draft.step(
             9,
             action,

@@ -4,7 +4,7 @@
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::pod_in_words;
 use crate::plan::guards;
-use crate::plan::observed::Phase;
+use crate::plan::observed::{Phase, PodFacts};
 use crate::plan::situation::Situation;
 use crate::plan::step::Action;
 
@@ -49,7 +49,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         }
         let state = match (s.description(name), pod) {
             (Some(d), _) => format!("its server says that it is {:?} on a disk in use", d.phase),
-            (None, Some(pod)) => pod_in_words(pod),
+            (None, Some(pod)) => format!("{}{}", pod_in_words(pod), remedy(s, pod)),
             (None, None) => "it has no pod".to_owned(),
         };
         let patience =
@@ -77,5 +77,15 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 .push((action.clone(), format!("{name}: {state}")));
             draft.step(12, action, format!("{name} did not start in time: {state}"));
         }
+    }
+}
+
+/// What to do about a pod that finds no node because members are kept apart.
+fn remedy(s: &Situation<'_>, pod: &PodFacts) -> &'static str {
+    let waiting = pod.waiting.as_deref().unwrap_or_default();
+    if s.keeps_apart() && waiting.starts_with("Unschedulable") {
+        "; volumes here stay on their nodes, so each member needs a node of its own: add one, or set scheduling.spread: Preferred"
+    } else {
+        ""
     }
 }

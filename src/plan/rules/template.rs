@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use crate::crd::{member_number, pod_name};
 use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 use crate::plan::victims::updated;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
@@ -53,10 +52,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
     let going = s.o.sets.get(first).is_none_or(|set| set.terminating);
     if !going && s.claim(first).is_some() {
-        let action = Action::ApplySet {
-            member: first.to_owned(),
-            claim: s.claim_name(first),
-        };
+        let action = s.apply_set(first);
         draft.step(16, action, "the spec has changed; nothing is restarted");
     }
 }

@@ -218,6 +218,44 @@ fn nothing_of_a_member_is_deleted_and_no_healthy_voter_is_restarted() {
 }
 
 #[test]
+fn a_slot_leads_to_a_voter_that_has_no_other_and_goes_only_when_it_is_not_wanted() {
+    let mut world = rested(3);
+    let map = |slot: u32, member: &str| Action::MapSlot {
+        slot,
+        service: format!("demo-client-{slot}"),
+        member: member.into(),
+    };
+    let drop = |slot: u32, uid: &str| Action::DropSlot {
+        slot,
+        service: format!("demo-client-{slot}"),
+        uid: uid.into(),
+    };
+    assert_eq!(
+        refused(&world, &[map(0, "demo-1")]),
+        "",
+        "it has it already"
+    );
+    assert_refused(&world, map(0, "demo-2"), "it has another slot");
+    assert_refused(&world, map(0, "demo-9"), "it is no voter");
+    assert_refused(&world, map(3, "demo-1"), "no such slot is wanted");
+    let uid = world.slots[&2].uid.clone();
+    assert_refused(&world, drop(2, &uid), "the slot is wanted");
+    world.cluster.spec.replicas = 2;
+    assert_refused(&world, drop(2, "another"), "it is another Service");
+    assert_eq!(refused(&world, &[drop(2, &uid)]), "");
+    world.slots.get_mut(&2).expect("a slot").owner = crate::plan::Owner::Nobody;
+    assert_refused(&world, drop(2, &uid), "it belongs to somebody else");
+    for view in world.members.iter_mut().filter(|m| m.name == "demo-2") {
+        view.learner = true;
+    }
+    assert_refused(&world, map(1, "demo-2"), "it is no voter");
+    world
+        .unseen
+        .extend(["demo-1", "demo-2", "demo-3"].map(str::to_owned));
+    assert_refused(&world, map(0, "demo-1"), "no leader with a quorum was seen");
+}
+
+#[test]
 fn a_deleted_resource_gets_no_steps() {
     let mut world = rested(3);
     world.deleting = true;

@@ -6,4 +6,5 @@ mod alarms;
 mod golden;
 mod lints;
 mod random;
+mod script;
 mod world;

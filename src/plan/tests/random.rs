@@ -1,6 +1,8 @@
 //! A closed loop from random states: every step is allowed, and once the faults stop the cluster
 //! becomes what the spec asks for and stays so without a step. `SEEDS=n` runs n seeds.
 
+use std::collections::BTreeSet;
+
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -123,6 +125,15 @@ fn run(seed: u64) {
         world.sets.len(),
         target,
         "seed {seed}: sets left over\n{last}"
+    );
+    // Every slot that is wanted is there, in front of a voter of its own.
+    let held: BTreeSet<_> = (world.slots.values())
+        .filter_map(|slot| slot.member.as_ref())
+        .collect();
+    assert!(
+        world.slots.len() == target && held.len() == target,
+        "seed {seed}: slots {:?}",
+        world.slots
     );
     assert_eq!(
         world.claims.len(),

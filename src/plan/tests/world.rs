@@ -1,15 +1,16 @@
 //! A toy world for the planner: sets, pods, claims, nodes and a cluster that behave as much like
 //! the real ones as a plan can tell. It refuses what the real ones must never be asked.
 
+mod act;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{
-    EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster, bytes_of, claim_name, latch_name,
-};
+use crate::crd::{EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster, claim_name};
 use crate::plan::*;
 
 pub(super) const CLUSTER_UID: &str = "c1a5-0000";
 const SECOND: u64 = 1000;
+const SLOT_INPUTS: &str = "slot-1";
 
 #[derive(Clone, Debug)]
 pub(super) struct World {
@@ -19,10 +20,19 @@ pub(super) struct World {
     pub(super) status: EtcdClusterStatus,
     pub(super) latch: Option<Latch>,
     pub(super) objects: BTreeMap<ObjectKey, ObjectFacts>,
+    pub(super) slots: BTreeMap<u32, SlotFacts>,
+    /// Slots are Kubernetes' alone.
+    pub(super) has_slots: bool,
     pub(super) sets: BTreeMap<String, SetFacts>,
     pub(super) pods: BTreeMap<String, PodFacts>,
     pub(super) claims: BTreeMap<String, ClaimFacts>,
     pub(super) disks: BTreeMap<String, Disk>,
+    /// Volumes that are made stay on their node.
+    pub(super) node_bound: bool,
+    pub(super) class_node_bound: Option<bool>,
+    pub(super) denied: BTreeSet<String>,
+    /// Members whose pod begins on no node with another one.
+    apart: BTreeSet<String>,
     pub(super) nodes: BTreeMap<String, NodeFacts>,
     /// Inputs whose image cannot be pulled.
     pub(super) bad_inputs: BTreeSet<String>,
@@ -83,6 +93,12 @@ impl World {
             status: EtcdClusterStatus::default(),
             latch: None,
             objects: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            has_slots: true,
+            node_bound: false,
+            class_node_bound: None,
+            denied: BTreeSet::new(),
+            apart: BTreeSet::new(),
             sets: BTreeMap::new(),
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -146,10 +162,15 @@ impl World {
             latch: self.latch.clone(),
             wanted_objects: self.wanted_objects(),
             objects: self.objects.clone(),
+            slot_endpoints: self.slot_endpoints(),
+            wanted_slot_inputs: SLOT_INPUTS.into(),
+            slots: self.slots.clone(),
             wanted_inputs: self.inputs.clone(),
             sets: self.sets.clone(),
             pods: self.pods.clone(),
             claims: self.claims.clone(),
+            class_node_bound: self.class_node_bound,
+            denied: self.denied.clone(),
             nodes: self.nodes.clone(),
             descriptions: names
                 .into_iter()
@@ -157,6 +178,16 @@ impl World {
                 .filter_map(|name| Some((name.clone(), self.describe(name)?)))
                 .collect(),
         }
+    }
+
+    fn slot_endpoints(&self) -> Vec<String> {
+        let slots = if self.has_slots {
+            self.cluster.target()
+        } else {
+            0
+        };
+        let url = |slot| format!("http://demo-client-{slot}.default.svc:2379");
+        (0..slots).map(url).collect()
     }
 
     fn disk(&self, member: &str) -> Option<&Disk> {
@@ -323,7 +354,14 @@ impl World {
             node.ready && !node.unschedulable && bound.as_ref().is_none_or(|b| b == *name)
         };
         let free = nodes.keys().filter(fits).find(|name| !busy.contains(*name));
-        let free = free.or_else(|| nodes.keys().find(fits)).cloned();
+        // From both sides: nobody joins the node of a member that is kept apart.
+        let kept_apart: BTreeSet<&String> = (self.pods.iter())
+            .filter(|(name, _)| self.apart.contains(*name))
+            .filter_map(|(_, pod)| pod.node.as_ref())
+            .collect();
+        let alone = self.apart.contains(member);
+        let open = |name: &&String| fits(name) && !alone && !kept_apart.contains(*name);
+        let free = free.or_else(|| nodes.keys().find(open)).cloned();
         let bad = self.pods[member]
             .inputs
             .as_ref()
@@ -341,6 +379,7 @@ impl World {
                 return;
             };
             pod.node = Some(node);
+            pod.waiting = None;
         }
         let up = pod
             .node
@@ -358,11 +397,14 @@ impl World {
             self.retired.remove(member);
             if let Some(claim) = self.claims.get_mut(&claim) {
                 claim.bound = true;
+                claim.node_bound = Some(self.node_bound);
             }
             self.next += 1;
             let uuid = format!("disk{}", self.next);
+            let node = pod.node.clone().filter(|_| self.node_bound);
             self.disks.entry(claim).or_insert(Disk {
                 uuid,
+                node,
                 ..Disk::default()
             });
         }
@@ -424,216 +466,6 @@ impl World {
                 self.commit
             };
             self.members[i].match_index = most.min(self.commit);
-        }
-    }
-
-    fn fence(&self, fence: Fence) {
-        assert_eq!(
-            fence.configuration_index, self.configuration_index,
-            "a stale view"
-        );
-        assert!(self.leader.is_some(), "a membership call without a leader");
-    }
-
-    fn claim_by(&mut self, name: &str, uid: &str) -> &mut ClaimFacts {
-        let claim = self.claims.get_mut(name).expect("the claim exists");
-        assert_eq!(claim.uid, uid, "the claim is the one that was seen");
-        claim
-    }
-
-    /// Voters that live and are on the leader's side.
-    fn reachable_voters(&self) -> (usize, usize) {
-        let leader = self.leader.clone().unwrap_or_default();
-        let voters: Vec<_> = self.members.iter().filter(|m| !m.learner).collect();
-        let lives = voters
-            .iter()
-            .filter(|m| self.lives(m) && self.reach(&leader, &m.name));
-        (lives.count(), voters.len())
-    }
-
-    /// Carries out a step, refusing what must never be asked.
-    pub(super) fn execute(&mut self, action: &Action) {
-        let (alive, voters) = self.reachable_voters();
-        let quorate = self.leader.is_some() && alive > voters / 2;
-        self.act(action);
-        let (alive, voters) = self.reachable_voters();
-        if quorate {
-            assert!(
-                alive > voters / 2,
-                "I3: {action} leaves {alive} of {voters} voters"
-            );
-        }
-        assert!(self.formed <= 1, "I7: one cluster a UID");
-    }
-
-    fn act(&mut self, action: &Action) {
-        match action {
-            Action::ApplyObject(key) => {
-                let inputs = self.wanted_objects().remove(key);
-                let facts = ObjectFacts {
-                    owner: Owner::Ours,
-                    terminating: false,
-                    inputs,
-                };
-                self.objects.insert(key.clone(), facts);
-            }
-            Action::CreateLatch { seed, nonce } => {
-                assert!(self.latch.is_none(), "{} exists", latch_name("demo"));
-                self.latch = Some(Latch {
-                    owner: Owner::Ours,
-                    terminating: false,
-                    cluster_uid: CLUSTER_UID.into(),
-                    incarnation: 1,
-                    seed: seed.clone(),
-                    nonce: nonce.clone(),
-                });
-            }
-            Action::CreateClaim { member, claim } => {
-                let facts = ClaimFacts {
-                    uid: self.fresh("claim"),
-                    cluster_uid: Some(CLUSTER_UID.into()),
-                    member: Some(member.clone()),
-                    state: ClaimState::New,
-                    terminating: false,
-                    bound: false,
-                    volume_gone: None,
-                    requested_bytes: bytes_of(&self.cluster.spec.storage.size).expect("a size"),
-                    owned: false,
-                };
-                assert!(
-                    self.claims.insert(claim.clone(), facts).is_none(),
-                    "{claim} exists"
-                );
-            }
-            Action::GrowClaim { claim, uid, bytes } => {
-                self.claim_by(claim, uid).requested_bytes = *bytes;
-            }
-            Action::MarkClaim { claim, uid, state } => self.claim_by(claim, uid).state = *state,
-            Action::OwnClaim { claim, uid, owned } => self.claim_by(claim, uid).owned = *owned,
-            Action::ApplySet { member, claim } => {
-                assert!(self.claims.contains_key(claim), "a set without its claim");
-                let uid = self.fresh("set");
-                let inputs = Some(self.inputs.clone());
-                let created_ms = self.now;
-                let set = self.sets.entry(member.clone()).or_insert(SetFacts {
-                    uid,
-                    owner: Owner::Ours,
-                    terminating: false,
-                    inputs: None,
-                    created_ms,
-                });
-                set.inputs = inputs;
-            }
-            Action::DeletePod { member, uid } => {
-                assert_eq!(&self.pods[member].uid, uid);
-                self.pods.remove(member);
-            }
-            Action::DeleteSet { member, uid } => {
-                assert_eq!(&self.sets[member].uid, uid);
-                assert!(
-                    !self.members.iter().any(|m| m.name == *member),
-                    "I4: {member} is a member"
-                );
-                self.sets.remove(member);
-            }
-            Action::DeleteClaim { claim, uid } => {
-                let claim = self.claim_by(claim, uid);
-                claim.terminating = true;
-                let member = claim.member.clone().unwrap_or_default();
-                assert!(
-                    !self.members.iter().any(|m| m.name == member),
-                    "I1: {member} lives on it"
-                );
-            }
-            Action::Retire { member, .. } => {
-                self.retired.insert(member.clone());
-            }
-            _ => self.membership(action),
-        }
-    }
-
-    fn membership(&mut self, action: &Action) {
-        match action {
-            Action::Bootstrap {
-                member,
-                disk_uuid,
-                nonce,
-                ..
-            } => {
-                let claim = claim_name(member, CLUSTER_UID);
-                let disk = self.disks.get_mut(&claim).expect("the seed has a disk");
-                assert!(disk.member.is_none() && disk.uuid == *disk_uuid, "I6");
-                disk.member = Some(1);
-                disk.nonce = Some(nonce.clone());
-                let view = MemberView {
-                    id: 1,
-                    name: member.clone(),
-                    disk_uuid: disk_uuid.clone(),
-                    ..MemberView::default()
-                };
-                self.members.push(view);
-                self.formed += 1;
-                self.configuration_index = 1;
-                self.commit = 10;
-            }
-            Action::AddLearner {
-                member,
-                disk_uuid,
-                fence,
-            } => {
-                self.fence(*fence);
-                assert!(
-                    !self.tombstones.iter().any(|(_, name)| name == member),
-                    "a reused name"
-                );
-                self.next += 1;
-                let id = 100 + self.next;
-                self.members.push(MemberView {
-                    id,
-                    name: member.clone(),
-                    learner: true,
-                    disk_uuid: disk_uuid.clone(),
-                    ..MemberView::default()
-                });
-                self.configuration_index += 1;
-            }
-            Action::Promote { id, fence, .. } => {
-                self.fence(*fence);
-                let commit = self.commit;
-                let view = self
-                    .members
-                    .iter_mut()
-                    .find(|m| m.id == *id)
-                    .expect("a learner");
-                assert!(
-                    view.learner && view.match_index + 100 >= commit,
-                    "it has not caught up"
-                );
-                view.learner = false;
-                self.configuration_index += 1;
-            }
-            Action::Transfer {
-                from, to, fence, ..
-            } => {
-                self.fence(*fence);
-                assert_eq!(self.leader.as_ref(), Some(from));
-                self.leader = Some(to.clone());
-                self.term += 1;
-            }
-            Action::Remove { member, id, fence } => {
-                self.fence(*fence);
-                self.members.retain(|m| m.id != *id);
-                self.tombstones.push((*id, member.clone()));
-                for disk in self.disks.values_mut().filter(|d| d.member == Some(*id)) {
-                    disk.removed = true;
-                }
-                self.configuration_index += 1;
-                if self.leader.as_ref() == Some(member) {
-                    self.leader = None;
-                    self.raft();
-                }
-            }
-            other => panic!("not a membership step: {other}"),
         }
     }
 

@@ -2,6 +2,15 @@
 # a deleted cluster leaves only what retention keeps, and a new one of its name never adopts old disks
 apply_cluster demo 3 local
 ready demo 3
+# Volumes of this class stay on their node: each member has a node of its own, and the sets that were
+# made since the first volume was seen insist on it.
+nodes() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\n' | sort -u | grep -c .; }
+equal "nodes of three members" 3 "$(nodes)"
+if [ -z "${E2E_EXISTING:-}" ]; then
+  for member in demo-2 demo-3; do
+    equal "what keeps $member apart" kubernetes.io/hostname "$(kubectl -n "$ns" get sts "$member" -o jsonpath='{.spec.template.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[*].topologyKey}')"
+  done
+fi
 first=$(status demo clusterID)
 etcdctl_pod demo put whose first >/dev/null
 kubectl -n "$ns" delete qec demo --wait=true >/dev/null

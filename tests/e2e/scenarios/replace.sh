@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# every member is replaced, one at a time, by spec.replaceMembers: no write fails; at rest nothing is written
+# every member is replaced, one at a time, by spec.replaceMembers: no write fails, the slots outlive them; at rest nothing is written
 version() { kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.resourceVersion}'; }
 replaced() { # none of the first members is left, and there are three ready ones
   is_ready demo 3 && [ "$(comm -12 <(members demo) <(printf '%s\n' "$first") | wc -l)" = 0 ]
@@ -7,6 +7,10 @@ replaced() { # none of the first members is left, and there are three ready ones
 apply_cluster demo 3
 ready demo 3
 first=$(members demo)
+slots demo 3
+# A client that lists the slots, as kube-apiserver does, and never learns another name.
+slot_uids() { kubectl -n "$ns" get services demo-client-0 demo-client-1 demo-client-2 -o jsonpath='{.items[*].metadata.uid} {.items[*].spec.clusterIP}'; }
+kept=$(slot_uids)
 witness_start demo replace
 names=$(jq -Rnc '[inputs]' <<<"$first")
 kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":{\"replaceMembers\":$names}}" >/dev/null
@@ -22,10 +26,19 @@ for name in $(members demo); do
 done
 witness_stop demo replace
 
+slots demo 3
+equal "the slots' Services and addresses" "$kept" "$(slot_uids)"
+for name in $first; do
+  if slot_members demo | grep -q " $name\$"; then die "a slot still leads to $name"; fi
+done
+
 # The names of members that are gone mean nothing, and at rest the operator writes nothing.
 settled() { [ "$(status demo step)" = "" ]; }
 eventually 60 "the cluster is at rest" settled
 before=$(version)
+services_version() { kubectl -n "$ns" get services -o jsonpath='{.items[*].metadata.resourceVersion}'; }
+services=$(services_version)
 written() { [ "$(version)" != "$before" ]; }
 never 25 "a write of the resource at rest" written
+equal "the Services' versions at rest" "$services" "$(services_version)"
 drop_cluster demo

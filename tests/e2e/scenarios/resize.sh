@@ -16,6 +16,7 @@ scale 5 3
 before=$(leader demo)
 scale 3 5
 say "the leader was $before and is $(leader demo)"
+slots demo 3
 witness_stop demo resize
 equal "sets that are left" 3 "$(kubectl -n "$ns" get sts -l app.kubernetes.io/instance=demo -o name | grep -c .)"
 drop_cluster demo

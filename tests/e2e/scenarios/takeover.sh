@@ -14,7 +14,7 @@ for namespace in "$other" "$stranger"; do
   kubectl create namespace "$namespace" >/dev/null
   kubectl label namespace "$namespace" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
 done
-helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set replicas=2 --set "watchNamespaces={$own,$other}" >/dev/null
+helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set replicas=2 --set "watchNamespaces={$own,$other}" --set clusterRead=false >/dev/null
 trap 'helm rollback quorate --namespace quorate-system >/dev/null 2>&1; kubectl delete namespace "$other" "$stranger" --wait=false >/dev/null' EXIT
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
 # the pods of the old template leave after the rollout is done, and one of them may still hold the Lease
@@ -41,6 +41,9 @@ kubectl -n quorate-system delete pod "$(acting_pod)" --wait=false >/dev/null
 eventually 10 "an operator that is told to stop hands over" taken
 kubectl -n "$own" scale qec demo --replicas=1 >/dev/null
 ready demo 1
+# This one started without the right to read what belongs to no namespace: it works, and says so.
+rights() { [ "$(kubectl -n "$own" get qec demo -o jsonpath='{.status.conditions[?(@.type=="Degraded")].reason}')" = RightsMissing ]; }
+eventually 30 "the missing rights are named" rights
 
 [ -z "$(ns=$stranger; status demo observedGeneration)" ] || die "a cluster of a namespace that is not watched was touched"
 equal "objects made in the namespace that is not watched" "" "$(kubectl -n "$stranger" get sts,pods,pvc,pdb -o name)"

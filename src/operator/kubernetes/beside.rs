@@ -1,0 +1,106 @@
+//! What is beside the members, as facts from the caches: the cluster's own objects and slots, its
+//! claims with their volumes, and what of all this the operator may not see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use kube::ResourceExt;
+
+use super::facts;
+use super::passes::Key;
+use super::platform::Caches;
+use crate::crd::{LABEL_CLUSTER, ValidatedCluster, latch_name, slot_number};
+use crate::plan::{ClaimFacts, ObjectFacts, ObjectKey, ObjectKind, SlotFacts};
+
+/// The objects that carry the cluster's name, without its latch and its slots, which are facts of
+/// their own.
+pub(super) fn objects(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<ObjectKey, ObjectFacts> {
+    let name = key.1.as_str();
+    let mut objects = BTreeMap::new();
+    let mut add = |kind, meta: &kube::api::ObjectMeta| {
+        let key = ObjectKey {
+            kind,
+            name: meta.name.clone().unwrap_or_default(),
+        };
+        objects.insert(key, facts::object(meta, name, uid));
+    };
+    for service in caches
+        .services
+        .select(|service| ours(key, &service.metadata))
+    {
+        if slot_number(name, &service.name_any()).is_none() {
+            add(ObjectKind::Service, &service.metadata);
+        }
+    }
+    let latch = latch_name(name);
+    for secret in caches.secrets.select(|secret| ours(key, &secret.metadata)) {
+        if secret.name_any() != latch {
+            add(ObjectKind::Secret, &secret.metadata);
+        }
+    }
+    for budget in caches.budgets.select(|budget| ours(key, &budget.metadata)) {
+        add(ObjectKind::PodDisruptionBudget, &budget.metadata);
+    }
+    objects
+}
+
+/// The slots' Services, by number.
+pub(super) fn slots(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<u32, SlotFacts> {
+    let services = caches
+        .services
+        .select(|service| ours(key, &service.metadata));
+    let slot = |service: Arc<_>| {
+        let number = slot_number(&key.1, &ResourceExt::name_any(&*service))?;
+        Some((number, facts::slot(&service, &key.1, uid)))
+    };
+    services.into_iter().filter_map(slot).collect()
+}
+
+fn ours(key: &Key, meta: &kube::api::ObjectMeta) -> bool {
+    meta.namespace.as_ref() == Some(&key.0)
+        && facts::label(meta, LABEL_CLUSTER).as_ref() == Some(&key.1)
+}
+
+/// The claims, with what is seen of their volumes.
+pub(super) fn claims(
+    caches: &Caches,
+    claims: &[Arc<PersistentVolumeClaim>],
+    nodes: &[Arc<Node>],
+    uid: &str,
+) -> BTreeMap<String, ClaimFacts> {
+    let nodes: Vec<Node> = nodes.iter().map(|node| (**node).clone()).collect();
+    let facts = |claim: &Arc<PersistentVolumeClaim>| {
+        let volume = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volume_name.clone());
+        let volume = volume.and_then(|volume| {
+            let named = caches.volumes.select(|found| found.name_any() == volume);
+            named.into_iter().next()
+        });
+        (
+            claim.name_any(),
+            facts::claim(claim, uid, volume.as_deref(), &nodes),
+        )
+    };
+    claims.iter().map(facts).collect()
+}
+
+/// What the cluster's class of volumes tells before any volume is there.
+pub(super) fn class_node_bound(caches: &Caches, cluster: &ValidatedCluster) -> Option<bool> {
+    let wanted = cluster.spec.storage.storage_class_name.as_deref();
+    facts::class_node_bound(wanted, &caches.classes.select(|_| true))
+}
+
+/// The kinds that the operator may not read, in the plural.
+pub(super) fn denied(caches: &Caches) -> BTreeSet<String> {
+    [
+        ("nodes", caches.nodes.is_denied()),
+        ("persistentvolumes", caches.volumes.is_denied()),
+        ("storageclasses", caches.classes.is_denied()),
+    ]
+    .into_iter()
+    .filter_map(|(kind, denied)| denied.then(|| kind.to_owned()))
+    .collect()
+}

@@ -1,0 +1,263 @@
+//! Situations in which something is lost, silent or sick.
+
+use crate::crd::{EtcdClusterStatus, claim_name};
+use crate::plan::plan;
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::{CLUSTER_UID, World};
+
+#[test]
+fn disk_lost() {
+    let mut script = Script::new(
+        "disk-lost",
+        "A voter's disk comes back empty, and another's volume claim is gone: removed at once, then replaced under a new name.",
+    );
+    let mut world = rested(3);
+    world.lose_disk("demo-2");
+    wait(&mut world, 2);
+    script.look("The disk of demo-2 is empty", &world);
+    script.settle("Until rest", &mut world);
+    world.lose_claim("demo-3");
+    wait(&mut world, 2);
+    script.look(
+        "Pod and claim of demo-3 are gone, the leader still remembers it",
+        &world,
+    );
+    script.settle("Until rest again", &mut world);
+    script.compare();
+}
+
+#[test]
+fn pod_gone_for_good() {
+    let mut script = Script::new(
+        "pod-gone",
+        "A voter's pod runs and has no contact: it is replaced a few times, then the voter is removed.",
+    );
+    let mut world = rested(3);
+    world.side.insert("demo-3".into(), 1);
+    world.unseen.insert("demo-3".into());
+    wait(&mut world, 30);
+    script.look("No contact for half a minute", &world);
+    script.settle("Until rest: demo-3 stays cut off", &mut world);
+    script.compare();
+}
+
+#[test]
+fn node_not_ready() {
+    let mut script = Script::new(
+        "node-not-ready",
+        "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and claim stay until the node says or is said to be gone.",
+    );
+    let mut world = rested(3);
+    let node = world.pods["demo-2"].node.clone().expect("a node");
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    wait(&mut world, 60);
+    script.look("A minute later", &world);
+    world.nodes.get_mut(&node).expect("the node").ready = true;
+    wait(&mut world, 2);
+    script.look("It was a reboot", &world);
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    wait(&mut world, 601);
+    script.settle("It does not come back", &mut world);
+    script.look("What is left on the dead node stays", &world);
+    world.nodes.get_mut(&node).expect("the node").out_of_service = true;
+    script.settle("The node is tainted out-of-service", &mut world);
+    script.compare();
+}
+
+#[test]
+fn partitions() {
+    let mut script = Script::new(
+        "partitions",
+        "Unreachable is unknown, not dead; nothing is removed from a minority view.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 4;
+    world.catch_up = 1;
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    let learner = world
+        .members
+        .iter()
+        .find(|m| m.learner)
+        .expect("a learner")
+        .name
+        .clone();
+    world.pass();
+    world.pass();
+    world.side.insert(learner.clone(), 1);
+    wait(&mut world, 10);
+    script.look("3 + 1: the learner is cut off from the voters", &world);
+    world.side.clear();
+    world.catch_up = 1_000_000;
+    script.settle("The cut heals", &mut world);
+    world.side = [("demo-1".into(), 1)].into();
+    wait(&mut world, 10);
+    script.look(
+        "3 + 1: one voter of four is cut off, the operator sees all",
+        &world,
+    );
+    for name in ["demo-2", "demo-3"] {
+        world.unseen.insert(name.into());
+    }
+    world.unseen.insert(learner.clone());
+    script.look("3 + 1: the operator is on the side of the one", &world);
+    world.unseen.clear();
+    world.side = [("demo-1".into(), 1), ("demo-2".into(), 1)].into();
+    wait(&mut world, 10);
+    script.look(
+        "2 - 2: no side has a quorum, the operator sees both",
+        &world,
+    );
+    world.unseen = [("demo-1".into()), ("demo-2".into())].into();
+    wait(&mut world, 3600);
+    script.look("2 - 2: an hour later, the operator sees one side", &world);
+    world.unseen.clear();
+    world.side.clear();
+    script.settle("The cut heals", &mut world);
+    assert!(world.tombstones.is_empty(), "somebody was removed");
+    script.compare();
+}
+
+#[test]
+fn two_are_sick() {
+    let mut script = Script::new(
+        "two-sick",
+        "Of five voters two are sick: the dead one goes first, and nobody is added before.",
+    );
+    let mut world = rested(5);
+    let node = world.pods["demo-5"].node.clone().expect("a node");
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.lose_disk("demo-4");
+    wait(&mut world, 30);
+    script.look(
+        "demo-4 lost its disk, the node of demo-5 does not report",
+        &world,
+    );
+    for _ in 0..5 {
+        world.pass();
+    }
+    script.look("demo-4 is out; demo-5 is waited for", &world);
+    world.nodes.get_mut(&node).expect("the node").ready = true;
+    script.settle("The node is back", &mut world);
+    script.compare();
+}
+
+#[test]
+fn data_lost() {
+    let mut script = Script::new(
+        "data-lost",
+        "Where data may have existed, no second cluster is ever formed.",
+    );
+    let mut world = rested(1);
+    world.lose_claim("demo-1");
+    wait(&mut world, 3);
+    script.look("The only voter's claim is gone", &world);
+    let mut world = rested(3);
+    world.lose_disk("demo-1");
+    world.lose_disk("demo-2");
+    wait(&mut world, 3);
+    script.look("Two disks of three come back empty", &world);
+    let mut world = rested(1);
+    world.latch = None;
+    script.look("The identity latch is gone", &world);
+    let mut world = World::new(1);
+    while world.disks.is_empty() {
+        world.pass();
+    }
+    world.lose_claim("demo-1");
+    world.tick();
+    script.look("The seed's claim goes before the cluster is formed", &world);
+    script.compare();
+}
+
+#[test]
+fn operator_is_cut_off_from_one() {
+    let mut script = Script::new(
+        "unknown",
+        "The leader has contact with a member that the operator cannot dial: Unknown, and nothing follows.",
+    );
+    let mut world = rested(3);
+    world.unseen.insert("demo-2".into());
+    wait(&mut world, 3600);
+    script.look("An hour without an answer from demo-2", &world);
+    world.cluster.spec.replicas = 5;
+    script.look("Not even growth", &world);
+    world
+        .unseen
+        .extend(["demo-1".to_owned(), "demo-3".to_owned()]);
+    script.look("Nobody answers", &world);
+    script.compare();
+}
+
+#[test]
+fn descriptions_of_another_pod_or_too_old_say_nothing() {
+    let world = rested(3);
+    let sound = world.observe();
+    assert!(plan(&sound).status.leader.is_some());
+    let mut other_pod = sound.clone();
+    let mut old = sound;
+    for (name, description) in &mut other_pod.descriptions {
+        description.pod_uid = format!("an earlier pod of {name}");
+    }
+    for description in old.descriptions.values_mut() {
+        description.age_ms = crate::plan::FRESH_MS + 1;
+    }
+    for observed in [other_pod, old] {
+        let plan = plan(&observed);
+        assert_eq!(plan.status.leader, None);
+        assert!(plan.steps.is_empty(), "{plan}");
+    }
+}
+
+#[test]
+fn a_seed_that_may_have_formed_the_cluster_is_left_alone() {
+    let mut script = Script::new(
+        "seed-unknown",
+        "The bootstrap call was carried out, but its answer and the status were lost, the seed cannot be dialled, and the spec changes: its pod is not replaced, nothing is formed again.",
+    );
+    let mut world = World::new(1);
+    while world.members.is_empty() {
+        world.pass();
+    }
+    world.status = EtcdClusterStatus::default();
+    world.unseen.insert("demo-1".into());
+    world.inputs = "spec-2".into();
+    script.look(
+        "The set gets the new template, which restarts nothing",
+        &world,
+    );
+    world.pass();
+    script.look("The pod is left alone", &world);
+    world.unseen.clear();
+    script.settle("It answers", &mut world);
+    script.compare();
+}
+
+#[test]
+fn a_learner_whose_claim_is_being_deleted_is_not_promoted() {
+    let mut script = Script::new(
+        "claim-going",
+        "Somebody deletes claims that are in use: they go when their pods go.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 5;
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    wait(&mut world, 2);
+    world
+        .claims
+        .get_mut(&claim_name("demo-4", CLUSTER_UID))
+        .expect("a claim")
+        .terminating = true;
+    script.look("A learner's", &world);
+    script.settle("Until rest", &mut world);
+    world
+        .claims
+        .get_mut(&claim_name("demo-1", CLUSTER_UID))
+        .expect("a claim")
+        .terminating = true;
+    script.look("A voter's: it serves as long as its pod lives", &world);
+    script.compare();
+}

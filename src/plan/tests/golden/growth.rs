@@ -1,0 +1,265 @@
+//! Situations of a cluster that is made, grows, shrinks and changes as its spec does.
+
+use crate::crd::RetentionPolicy;
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::World;
+use crate::plan::{MemberView, Phase};
+
+#[test]
+fn bootstrap_and_growth() {
+    let mut script = Script::new(
+        "bootstrap",
+        "From nothing to three voters: identity, one seed, then two learners promoted back to back.",
+    );
+    let mut world = World::new(3);
+    script.look("Nothing exists", &world);
+    script.settle("Until rest", &mut world);
+    script.look("At rest: three voters", &world);
+    script.compare();
+}
+
+#[test]
+fn growth_and_shrinking() {
+    let mut script = Script::new(
+        "resize",
+        "1 -> 3 -> 5 -> 3 -> 1, and an even size on the way.",
+    );
+    let mut world = rested(1);
+    for (size, title) in [
+        (3, "1 -> 3: no two voters alone for longer than a moment"),
+        (5, "3 -> 5: one learner at a time"),
+        (4, "5 -> 4"),
+    ] {
+        world.cluster.spec.replicas = size;
+        script.settle(title, &mut world);
+    }
+    script.look("An even size says why odd is better", &world);
+    world.cluster.spec.replicas = 3;
+    script.settle("4 -> 3", &mut world);
+    world.cluster.spec.replicas = 1;
+    script.settle("3 -> 1", &mut world);
+    script.compare();
+}
+
+#[test]
+fn leader_is_the_victim() {
+    let mut script = Script::new(
+        "leader-victim",
+        "Shrinking 3 -> 2 while the leader's node is cordoned: its leadership is moved first.",
+    );
+    let mut world = rested(3);
+    let leader = world.leader.clone().expect("a leader");
+    let node = world.pods[&leader].node.clone().expect("a node");
+    world.nodes.get_mut(&node).expect("the node").unschedulable = true;
+    world.cluster.spec.replicas = 2;
+    script.look("The leader goes first, because its node goes", &world);
+    script.settle("Until rest", &mut world);
+    script.compare();
+}
+
+#[test]
+fn learner_catches_up() {
+    let mut script = Script::new(
+        "learner",
+        "A learner catches up slowly; nothing else is done meanwhile.",
+    );
+    let mut world = rested(3);
+    world.commit += 1000;
+    world.catch_up = 100;
+    world.cluster.spec.replicas = 5;
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    world.pass();
+    world.pass();
+    script.look("Catching up", &world);
+    world.cluster.spec.replicas = 3;
+    script.look("The size goes back: the learner goes, nobody else", &world);
+    world.cluster.spec.replicas = 5;
+    script.settle("The size is raised again", &mut world);
+    script.compare();
+}
+
+#[test]
+fn never_starts() {
+    let mut script = Script::new(
+        "never-starts",
+        "A bad image: the standby never starts, the membership is never touched; after its deadline it goes, with longer pauses; a corrected spec is tried at once.",
+    );
+    let mut world = rested(3);
+    world.inputs = "spec-2".into();
+    world.bad_inputs.insert("spec-2".into());
+    world.cluster.spec.replicas = 5;
+    for _ in 0..10 {
+        world.pass();
+    }
+    script.look("The standby cannot pull its image", &world);
+    wait(&mut world, 900);
+    script.look("After its deadline", &world);
+    for _ in 0..10 {
+        world.pass();
+    }
+    script.look("A pause before the next attempt", &world);
+    assert_eq!(world.configuration_index, 5, "the membership was touched");
+    world.inputs = "spec-3".into();
+    script.settle("The spec is corrected", &mut world);
+    script.compare();
+}
+
+#[test]
+fn stuck_standby_gets_a_corrected_spec() {
+    let mut script = Script::new(
+        "bad-image",
+        "A bad image from the start: the seed waits, and a corrected spec frees it at once.",
+    );
+    let mut world = World::new(1);
+    world.bad_inputs.insert("spec-1".into());
+    for _ in 0..20 {
+        world.pass();
+    }
+    script.look("The seed cannot start", &world);
+    world.inputs = "spec-2".into();
+    script.settle("The spec is corrected", &mut world);
+    script.compare();
+}
+
+#[test]
+fn edits_in_the_middle() {
+    let mut script = Script::new(
+        "edits",
+        "Edits in the middle of things: the step in hand is finished or safely abandoned, then the newest spec counts.",
+    );
+    let mut world = rested(1);
+    world.cluster.spec.replicas = 5;
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    world.cluster.spec.replicas = 1;
+    script.settle("1 -> 5, and back to 1 with a learner", &mut world);
+    world.cluster.spec.replicas = 3;
+    for _ in 0..4 {
+        world.pass();
+    }
+    world.cluster.spec.replicas = 1;
+    world.cluster.spec.storage.retention.when_removed = RetentionPolicy::Retain;
+    script.settle("1 -> 3, and back to 1 with a standby", &mut world);
+    world.cluster.spec.replicas = 3;
+    world.settle(1000);
+    world.cluster.spec.replicas = 1;
+    script.settle("3 -> 1, keeping the volumes of removed members", &mut world);
+    script.look("Kept volumes are reported", &world);
+    world.cluster.storage_bytes = 2 << 30;
+    script.settle("The volumes grow", &mut world);
+    script.compare();
+}
+
+#[test]
+fn a_changed_template() {
+    let mut script = Script::new(
+        "template",
+        "A changed pod template reaches one set at a time and restarts nothing by itself.",
+    );
+    let mut world = rested(3);
+    world.inputs = "spec-2".into();
+    script.settle("The spec changes", &mut world);
+    script.look("The next one waits for the first", &world);
+    world.pods.remove("demo-3");
+    wait(&mut world, 2);
+    script.settle("Somebody deletes the pod of demo-3", &mut world);
+    script.compare();
+}
+
+#[test]
+fn members_are_replaced() {
+    let mut script = Script::new(
+        "replace",
+        "Members named in replaceMembers go one at a time, each after its successor serves; the leader hands over first.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replace_members =
+        ["demo-1", "demo-3", "demo-77"].map(str::to_owned).to_vec();
+    script.settle("Two of three, and a name that nobody has", &mut world);
+    let mut world = rested(1);
+    world.cluster.spec.replace_members = vec!["demo-1".into()];
+    script.settle("The only one", &mut world);
+    let mut world = rested(3);
+    world.cluster.spec.replace_members = vec!["demo-2".into()];
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    world.cluster.spec.replace_members.clear();
+    script.settle(
+        "Thought better of it while the successor is a learner",
+        &mut world,
+    );
+    script.compare();
+}
+
+#[test]
+fn guards_hold() {
+    let mut script = Script::new(
+        "guards",
+        "What is ready to be done waits while it would not be safe: a standby answers, a learner has caught up, a voter is too many, and another voter is sick.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 5;
+    while !world
+        .observe()
+        .descriptions
+        .values()
+        .any(|d| d.phase == Phase::Standby)
+    {
+        world.pass();
+    }
+    let node = world.pods["demo-3"].node.clone().expect("a node");
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    wait(&mut world, 5);
+    script.look("A standby answers and a voter is sick", &world);
+    world.nodes.get_mut(&node).expect("the node").ready = true;
+    wait(&mut world, 1);
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    world.pass();
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.cluster.spec.replicas = 4;
+    for _ in 0..5 {
+        world.tick();
+    }
+    script.look(
+        "A learner has caught up and a voter is sick: two of four would be no quorum",
+        &world,
+    );
+    world.nodes.get_mut(&node).expect("the node").ready = true;
+    world.settle(1000);
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.cluster.spec.replicas = 3;
+    wait(&mut world, 5);
+    script.look("Four voters are one too many: the sick one goes", &world);
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 5;
+    while !world
+        .observe()
+        .descriptions
+        .values()
+        .any(|d| d.phase == Phase::Standby)
+    {
+        world.pass();
+    }
+    let foreign = MemberView {
+        id: 999,
+        name: "other".into(),
+        learner: true,
+        ..MemberView::default()
+    };
+    world.members.push(foreign);
+    script.look("Somebody added a learner by hand", &world);
+    let mut world = rested(2);
+    world.cluster.spec.replicas = 1;
+    world.unseen.insert("demo-1".into());
+    script.look(
+        "Two voters, one too many, and the leader is not seen",
+        &world,
+    );
+    script.compare();
+}

@@ -1,0 +1,7 @@
+//! Golden texts of whole situations, each compared with its file.
+
+mod faults;
+mod growth;
+mod objects;
+mod slots;
+mod spread;

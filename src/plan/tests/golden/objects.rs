@@ -1,0 +1,85 @@
+//! Situations of the objects beside the members: whose they are, and what is left alone.
+
+use std::fmt::Write as _;
+
+use crate::plan::tests::script::{Script, rested};
+use crate::plan::tests::world::World;
+use crate::plan::{ClaimFacts, ClaimState, ObjectFacts, ObjectKey, ObjectKind, Owner, SetFacts};
+
+#[test]
+fn paused() {
+    let mut script = Script::new(
+        "paused",
+        "Paused: the status and the disruption budget only.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.paused = true;
+    world.cluster.spec.replicas = 5;
+    world.objects.clear();
+    script.look(
+        "Paused, a size that is not reached, all objects gone",
+        &world,
+    );
+    script.compare();
+}
+
+#[test]
+fn conflicts_and_earlier_lives() {
+    let mut script = Script::new(
+        "names",
+        "Names that belong to somebody else, and the objects of a deleted cluster of the same name.",
+    );
+    let foreign = |owner| SetFacts {
+        uid: "x".into(),
+        owner,
+        terminating: false,
+        inputs: None,
+        created_ms: 0,
+    };
+    let mut world = World::new(3);
+    world.sets.insert(
+        "demo-2".into(),
+        foreign(Owner::Other("StatefulSet web".into())),
+    );
+    script.look("A set of somebody else has our name", &world);
+    world
+        .sets
+        .insert("demo-2".into(), foreign(Owner::EarlierLife));
+    script.look("A set of an earlier life of this name", &world);
+    world.sets.clear();
+    let key = ObjectKey {
+        kind: ObjectKind::Service,
+        name: "demo-client".into(),
+    };
+    let service = ObjectFacts {
+        owner: Owner::Nobody,
+        terminating: false,
+        inputs: None,
+    };
+    world.objects.insert(key.clone(), service);
+    script.look("A Service of nobody has our name", &world);
+    world.objects.clear();
+    let old = ClaimFacts {
+        uid: "old".into(),
+        cluster_uid: Some("0ld-life".into()),
+        member: Some("demo-1".into()),
+        state: ClaimState::Joined,
+        terminating: false,
+        bound: true,
+        volume_gone: None,
+        node_bound: None,
+        requested_bytes: 1 << 30,
+        owned: false,
+    };
+    world.claims.insert("data-demo-1-0ldli".into(), old);
+    script.settle("Disks of an earlier life are never adopted", &mut world);
+    let plan = script.look("They are reported", &world);
+    assert_eq!(plan.status.leftovers.len(), 1);
+    let leftover = &plan.status.leftovers[0];
+    let _ = writeln!(
+        script.text,
+        "leftover {} {}: {}",
+        leftover.kind, leftover.name, leftover.reason
+    );
+    script.compare();
+}

@@ -1,0 +1,115 @@
+//! Situations of the slots: endpoints that last while members come and go.
+
+use std::collections::BTreeMap;
+
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::World;
+use crate::plan::{Action, Owner, Plan, plan};
+
+/// Which member each slot leads to.
+fn mapped(world: &World) -> BTreeMap<u32, String> {
+    let member =
+        |(slot, facts): (&u32, &crate::plan::SlotFacts)| Some((*slot, facts.member.clone()?));
+    world.slots.iter().filter_map(member).collect()
+}
+
+fn maps(plans: &[Plan]) -> usize {
+    let first = plans.iter().filter_map(Plan::first);
+    let map = |step: &&crate::plan::Step| matches!(step.action, Action::MapSlot { .. });
+    first.filter(map).count()
+}
+
+#[test]
+fn each_slot_leads_to_one_voter() {
+    let mut script = Script::new(
+        "slots",
+        "Slots: as many endpoints as voters wanted, each in front of one voter; a learner never has one.",
+    );
+    let mut world = World::new(3);
+    script.settle("A cluster is formed", &mut world);
+    script.look("At rest", &world);
+    world.cluster.spec.replicas = 5;
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    let plan = script.look("A learner has none, and no new slot is made for it", &world);
+    assert!(!plan.steps.iter().any(|step| step.rule == 3), "{plan}");
+    script.settle("3 -> 5", &mut world);
+    world.cluster.spec.replicas = 3;
+    script.settle("5 -> 3: the last slots go as the voters do", &mut world);
+    world.slots.remove(&1);
+    script.settle("Somebody deletes a slot's Service", &mut world);
+    world.slots.get_mut(&0).expect("a slot").inputs = Some("slot-0".into());
+    script.settle("A newer operator makes slots of more", &mut world);
+    script.compare();
+}
+
+#[test]
+fn a_slot_keeps_its_member_and_is_handed_over_before_that_one_is_retired() {
+    let mut script = Script::new(
+        "slots-replace",
+        "A member is replaced on request: its slot leads to its successor before it is retired, the other slots are not touched. A member that died frees its slot when it is removed.",
+    );
+    let mut world = rested(3);
+    let before = mapped(&world);
+    world.cluster.spec.replace_members = vec!["demo-2".into()];
+    script.settle("demo-2 is replaced", &mut world);
+    let after = mapped(&world);
+    let changed: Vec<u32> = (before.iter())
+        .filter(|(slot, member)| after.get(slot) != Some(member))
+        .map(|(slot, _)| *slot)
+        .collect();
+    assert_eq!(changed.len(), 1, "{before:?} {after:?}");
+    world.lose_disk("demo-3");
+    script.settle("demo-3 loses its disk", &mut world);
+    script.look("At rest", &world);
+    script.compare();
+}
+
+#[test]
+fn slots_of_others_are_conflicts_and_sickness_moves_nothing() {
+    let mut script = Script::new(
+        "slots-conflict",
+        "A slot's Service that somebody else owns stops the cluster; a voter that is merely unseen or sick keeps its slot.",
+    );
+    let mut world = rested(3);
+    let node = world.pods["demo-2"].node.clone().expect("a node");
+    world.nodes.get_mut(&node).expect("the node").ready = false;
+    wait(&mut world, 60);
+    let look = plan(&world.observe());
+    assert!(look.steps.is_empty(), "{look}");
+    world.nodes.get_mut(&node).expect("the node").ready = true;
+    wait(&mut world, 2);
+    world.slots.get_mut(&2).expect("a slot").terminating = true;
+    script.look("A slot's Service is on its way out", &world);
+    world.slots.get_mut(&2).expect("a slot").terminating = false;
+    world.slots.get_mut(&2).expect("a slot").owner = Owner::Other("Deployment web".into());
+    script.look("A slot's Service belongs to a Deployment", &world);
+    script.compare();
+}
+
+/// However members fail and come back, at rest nothing about the slots is written, and a slot
+/// changes its member only when that one leaves.
+#[test]
+fn nothing_is_mapped_at_rest() {
+    let mut world = rested(5);
+    let before = mapped(&world);
+    assert_eq!(before.len(), 5);
+    let plans = world.settle(50);
+    assert_eq!(maps(&plans), 0);
+    for name in ["demo-1", "demo-4"] {
+        world.pods.remove(name);
+        wait(&mut world, 20);
+        assert_eq!(maps(&world.settle(200)), 0);
+        assert_eq!(mapped(&world), before);
+    }
+}
+
+#[test]
+fn a_platform_without_slots_gets_none() {
+    let mut world = World::new(3);
+    world.has_slots = false;
+    assert_eq!(maps(&world.settle(1000)), 0);
+    let endpoints = plan(&world.observe()).status.endpoints.expect("endpoints");
+    assert!(endpoints.slots.is_empty());
+}

@@ -1,0 +1,242 @@
+//! What a step does to the toy world, and what no step may ever ask of it.
+
+use super::{CLUSTER_UID, SLOT_INPUTS, World};
+use crate::crd::{bytes_of, claim_name, latch_name};
+use crate::plan::*;
+
+impl World {
+    fn fence(&self, fence: Fence) {
+        assert_eq!(
+            fence.configuration_index, self.configuration_index,
+            "a stale view"
+        );
+        assert!(self.leader.is_some(), "a membership call without a leader");
+    }
+
+    fn claim_by(&mut self, name: &str, uid: &str) -> &mut ClaimFacts {
+        let claim = self.claims.get_mut(name).expect("the claim exists");
+        assert_eq!(claim.uid, uid, "the claim is the one that was seen");
+        claim
+    }
+
+    /// Voters that live and are on the leader's side.
+    fn reachable_voters(&self) -> (usize, usize) {
+        let leader = self.leader.clone().unwrap_or_default();
+        let voters: Vec<_> = self.members.iter().filter(|m| !m.learner).collect();
+        let lives = voters
+            .iter()
+            .filter(|m| self.lives(m) && self.reach(&leader, &m.name));
+        (lives.count(), voters.len())
+    }
+
+    /// Carries out a step, refusing what must never be asked.
+    pub(in crate::plan::tests) fn execute(&mut self, action: &Action) {
+        let (alive, voters) = self.reachable_voters();
+        let quorate = self.leader.is_some() && alive > voters / 2;
+        self.act(action);
+        let (alive, voters) = self.reachable_voters();
+        if quorate {
+            assert!(
+                alive > voters / 2,
+                "I3: {action} leaves {alive} of {voters} voters"
+            );
+        }
+        assert!(self.formed <= 1, "I7: one cluster a UID");
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::ApplyObject(key) => {
+                let inputs = self.wanted_objects().remove(key);
+                let facts = ObjectFacts {
+                    owner: Owner::Ours,
+                    terminating: false,
+                    inputs,
+                };
+                self.objects.insert(key.clone(), facts);
+            }
+            Action::CreateLatch { seed, nonce } => {
+                assert!(self.latch.is_none(), "{} exists", latch_name("demo"));
+                self.latch = Some(Latch {
+                    owner: Owner::Ours,
+                    terminating: false,
+                    cluster_uid: CLUSTER_UID.into(),
+                    incarnation: 1,
+                    seed: seed.clone(),
+                    nonce: nonce.clone(),
+                });
+            }
+            Action::CreateClaim { member, claim } => {
+                let facts = ClaimFacts {
+                    uid: self.fresh("claim"),
+                    cluster_uid: Some(CLUSTER_UID.into()),
+                    member: Some(member.clone()),
+                    state: ClaimState::New,
+                    terminating: false,
+                    bound: false,
+                    volume_gone: None,
+                    node_bound: None,
+                    requested_bytes: bytes_of(&self.cluster.spec.storage.size).expect("a size"),
+                    owned: false,
+                };
+                assert!(
+                    self.claims.insert(claim.clone(), facts).is_none(),
+                    "{claim} exists"
+                );
+            }
+            Action::GrowClaim { claim, uid, bytes } => {
+                self.claim_by(claim, uid).requested_bytes = *bytes;
+            }
+            Action::MarkClaim { claim, uid, state } => self.claim_by(claim, uid).state = *state,
+            Action::OwnClaim { claim, uid, owned } => self.claim_by(claim, uid).owned = *owned,
+            Action::ApplySet {
+                member,
+                claim,
+                apart,
+            } => {
+                assert!(self.claims.contains_key(claim), "a set without its claim");
+                self.apart.remove(member);
+                if *apart {
+                    self.apart.insert(member.clone());
+                }
+                let uid = self.fresh("set");
+                let inputs = Some(self.inputs.clone());
+                let created_ms = self.now;
+                let set = self.sets.entry(member.clone()).or_insert(SetFacts {
+                    uid,
+                    owner: Owner::Ours,
+                    terminating: false,
+                    inputs: None,
+                    created_ms,
+                });
+                set.inputs = inputs;
+            }
+            Action::DeletePod { member, uid } => {
+                assert_eq!(&self.pods[member].uid, uid);
+                self.pods.remove(member);
+            }
+            Action::DeleteSet { member, uid } => {
+                assert_eq!(&self.sets[member].uid, uid);
+                assert!(
+                    !self.members.iter().any(|m| m.name == *member),
+                    "I4: {member} is a member"
+                );
+                self.sets.remove(member);
+            }
+            Action::DeleteClaim { claim, uid } => {
+                let claim = self.claim_by(claim, uid);
+                claim.terminating = true;
+                let member = claim.member.clone().unwrap_or_default();
+                assert!(
+                    !self.members.iter().any(|m| m.name == member),
+                    "I1: {member} lives on it"
+                );
+            }
+            Action::MapSlot { slot, member, .. } => {
+                let voter = |m: &&MemberView| m.name == *member && !m.learner;
+                assert!(self.members.iter().any(|m| voter(&m)), "no voter");
+                let facts = SlotFacts {
+                    uid: self.fresh("slot"),
+                    owner: Owner::Ours,
+                    terminating: false,
+                    inputs: Some(SLOT_INPUTS.into()),
+                    member: Some(member.clone()),
+                };
+                self.slots.insert(*slot, facts);
+            }
+            Action::DropSlot { slot, uid, .. } => {
+                let gone = self.slots.remove(slot);
+                assert_eq!(gone.map(|facts| facts.uid).as_ref(), Some(uid));
+            }
+            Action::Retire { member, .. } => {
+                self.retired.insert(member.clone());
+            }
+            _ => self.membership(action),
+        }
+    }
+
+    fn membership(&mut self, action: &Action) {
+        match action {
+            Action::Bootstrap {
+                member,
+                disk_uuid,
+                nonce,
+                ..
+            } => {
+                let claim = claim_name(member, CLUSTER_UID);
+                let disk = self.disks.get_mut(&claim).expect("the seed has a disk");
+                assert!(disk.member.is_none() && disk.uuid == *disk_uuid, "I6");
+                disk.member = Some(1);
+                disk.nonce = Some(nonce.clone());
+                let view = MemberView {
+                    id: 1,
+                    name: member.clone(),
+                    disk_uuid: disk_uuid.clone(),
+                    ..MemberView::default()
+                };
+                self.members.push(view);
+                self.formed += 1;
+                self.configuration_index = 1;
+                self.commit = 10;
+            }
+            Action::AddLearner {
+                member,
+                disk_uuid,
+                fence,
+            } => {
+                self.fence(*fence);
+                assert!(
+                    !self.tombstones.iter().any(|(_, name)| name == member),
+                    "a reused name"
+                );
+                self.next += 1;
+                let id = 100 + self.next;
+                self.members.push(MemberView {
+                    id,
+                    name: member.clone(),
+                    learner: true,
+                    disk_uuid: disk_uuid.clone(),
+                    ..MemberView::default()
+                });
+                self.configuration_index += 1;
+            }
+            Action::Promote { id, fence, .. } => {
+                self.fence(*fence);
+                let commit = self.commit;
+                let view = self
+                    .members
+                    .iter_mut()
+                    .find(|m| m.id == *id)
+                    .expect("a learner");
+                assert!(
+                    view.learner && view.match_index + 100 >= commit,
+                    "it has not caught up"
+                );
+                view.learner = false;
+                self.configuration_index += 1;
+            }
+            Action::Transfer {
+                from, to, fence, ..
+            } => {
+                self.fence(*fence);
+                assert_eq!(self.leader.as_ref(), Some(from));
+                self.leader = Some(to.clone());
+                self.term += 1;
+            }
+            Action::Remove { member, id, fence } => {
+                self.fence(*fence);
+                self.members.retain(|m| m.id != *id);
+                self.tombstones.push((*id, member.clone()));
+                for disk in self.disks.values_mut().filter(|d| d.member == Some(*id)) {
+                    disk.removed = true;
+                }
+                self.configuration_index += 1;
+                if self.leader.as_ref() == Some(member) {
+                    self.leader = None;
+                    self.raft();
+                }
+            }
+            other => panic!("not a membership step: {other}"),
+        }
+    }
+}
