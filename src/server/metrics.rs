@@ -82,17 +82,27 @@ pub struct CoreMetrics {
     pub log_write: Histogram,
     /// One batch applied and published.
     pub apply: Histogram,
-    /// A hello to a peer and its answer.
-    pub round_trip: Histogram,
     peers: Mutex<BTreeMap<u64, PeerTraffic>>,
 }
 
 /// What went over the links with one peer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 struct PeerTraffic {
     sent_bytes: u64,
     received_bytes: u64,
     failures: u64,
+    round_trip: Histogram,
+}
+
+impl Default for PeerTraffic {
+    fn default() -> PeerTraffic {
+        PeerTraffic {
+            sent_bytes: 0,
+            received_bytes: 0,
+            failures: 0,
+            round_trip: Histogram::new(TRIP_BUCKETS),
+        }
+    }
 }
 
 impl Default for CoreMetrics {
@@ -100,7 +110,6 @@ impl Default for CoreMetrics {
         CoreMetrics {
             log_write: Histogram::new(DISK_BUCKETS),
             apply: Histogram::new(DISK_BUCKETS),
-            round_trip: Histogram::new(TRIP_BUCKETS),
             peers: Mutex::default(),
         }
     }
@@ -127,14 +136,12 @@ impl CoreMetrics {
         text.head(
             name,
             "histogram",
-            "Seconds between a hello to a peer and its answer, at each new link.",
+            "Seconds between a sign of life to a peer and its answer, once a second.",
         );
-        self.round_trip.write(text, name, "");
-        let peers = self
-            .peers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, peer) in &*peers {
+            peer.round_trip.write(text, name, &format!("To=\"{id:x}\""));
+        }
         type Of = fn(&PeerTraffic) -> u64;
         let metrics: [(&str, &str, &str, Of); 3] = [
             (
@@ -159,7 +166,7 @@ impl CoreMetrics {
         for (name, label, help, of) in metrics {
             let name = format!("etcd_network_peer_{name}");
             text.head(&name, "counter", help);
-            for (id, peer) in &peers {
+            for (id, peer) in &*peers {
                 text.sample(&name, &format!("{label}=\"{id:x}\""), of(peer));
             }
         }
@@ -178,6 +185,11 @@ impl CoreMetrics {
     /// Bytes came from a peer.
     pub fn peer_received(&self, id: u64, bytes: usize) {
         self.peer(id, |peer| peer.received_bytes += bytes as u64);
+    }
+
+    /// A peer answered a sign of life.
+    pub fn peer_round_trip(&self, id: u64, took: Duration) {
+        self.peer(id, |peer| peer.round_trip.observe(took));
     }
 
     /// A link to a peer broke, or could not be made.
@@ -282,6 +294,7 @@ mod tests {
         metrics.peer_sent(0xab, 5);
         metrics.peer_received(0xcd, 7);
         metrics.peer_failed(0xcd);
+        metrics.peer_round_trip(0xcd, Duration::from_millis(1));
         let mut text = Text::default();
         metrics.write(&mut text);
         let text = text.finish();
@@ -289,6 +302,8 @@ mod tests {
             "etcd_network_peer_sent_bytes_total{To=\"ab\"} 15",
             "etcd_network_peer_received_bytes_total{From=\"cd\"} 7",
             "etcd_network_peer_sent_failures_total{To=\"cd\"} 1",
+            "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0008\"} 0",
+            "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0016\"} 1",
             "etcd_disk_wal_fsync_duration_seconds_count 0",
         ] {
             assert!(

@@ -14,12 +14,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::time::{interval, sleep, timeout};
 
 use super::dial::{Dialler, within};
 use super::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use super::hello::{Answer, Ask, Hello, Purpose, Question, Refusal, Reply};
-use super::outbound::{PULSE, SILENCE};
+use super::outbound::{ALIVE, HEARD, PULSE, SILENCE};
 use super::{Io, PREFACE};
 
 /// What the accepting end asks of the member that owns the port.
@@ -119,12 +120,16 @@ impl Connection {
 
     async fn messages(&self, from: u64, io: Io) -> Result<(), Error> {
         let (mut reader, mut writer) = tokio::io::split(io);
+        let heard = Notify::new();
         let pulse = async {
             let mut pulse = interval(PULSE);
             loop {
-                pulse.tick().await;
+                let sign = tokio::select! {
+                    () = heard.notified() => HEARD,
+                    _ = pulse.tick() => ALIVE,
+                };
                 let beat = async {
-                    writer.write_all(&[0]).await?;
+                    writer.write_all(&[sign]).await?;
                     writer.flush().await
                 };
                 within("a sign of life", beat).await?;
@@ -135,7 +140,10 @@ impl Connection {
                 let body = timeout(SILENCE * 4, frame::read_bytes(&mut reader, FRAME_LIMIT)).await;
                 let body = body.map_err(|_| Error::new(ErrorKind::TimedOut, "silent peer"))??;
                 let Some(body) = body else { return Ok(()) };
-                // Nothing is a sign of life; a full inbox slows the sender down through TCP.
+                if body.is_empty() {
+                    heard.notify_one();
+                }
+                // A full inbox slows the sender down through TCP.
                 while !body.is_empty() && !self.host.deliver(from, &body)? {
                     sleep(PULSE / 1000).await;
                 }

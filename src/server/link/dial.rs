@@ -104,23 +104,17 @@ pub(crate) enum DialError {
     },
 }
 
-/// Who wants to know how long the way to a peer and back takes.
-pub(crate) type Told = Box<dyn Fn(Duration) + Send + Sync>;
-
 /// Reaches peers.
 pub(crate) struct Dialler {
     security: Security,
-    /// Told how long each hello and its answer took.
-    told: Told,
     good: Mutex<BTreeMap<String, SocketAddr>>,
 }
 
 impl Dialler {
     /// A dialler that knows no addresses yet.
-    pub(crate) fn new(security: Security, told: Told) -> Dialler {
+    pub(crate) fn new(security: Security) -> Dialler {
         Dialler {
             security,
-            told,
             good: Mutex::default(),
         }
     }
@@ -139,7 +133,6 @@ impl Dialler {
         let mut io = self.connect(endpoint).await?;
         let mut first = BytesMut::from(&PREFACE[..]);
         frame::encode(hello, &mut first);
-        let began = tokio::time::Instant::now();
         within("the hello", async {
             io.write_all(&first).await?;
             io.flush().await
@@ -153,10 +146,7 @@ impl Dialler {
             )
         })?;
         match reply.refusal() {
-            Refusal::Welcome => {
-                (self.told)(began.elapsed());
-                Ok((io, reply))
-            }
+            Refusal::Welcome => Ok((io, reply)),
             refusal => Err(DialError::Refused {
                 name: reply.name,
                 member: reply.member_id,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::accept::{self, Host};
 use super::dial::{DialError, Dialler};
@@ -28,6 +28,7 @@ struct Member {
     known: Mutex<Known>,
     inbox: mpsc::UnboundedSender<(u64, Listed)>,
     removed: mpsc::UnboundedSender<String>,
+    round_trips: watch::Sender<u32>,
 }
 
 impl Member {
@@ -97,6 +98,11 @@ impl Listener for Member {
         assert!(bytes > 0);
     }
 
+    fn round_trip(&self, peer: u64, _: Duration) {
+        assert_eq!(peer, 1);
+        self.round_trips.send_modify(|count| *count += 1);
+    }
+
     fn unreachable(&self, _: u64) {}
 
     fn removed(&self, reason: &str) {
@@ -124,15 +130,13 @@ fn member(
         known: Mutex::new(known),
         inbox,
         removed,
+        round_trips: watch::Sender::new(0),
     };
     (Arc::new(member), received, removals)
 }
 
 fn dialler() -> Arc<Dialler> {
-    Arc::new(Dialler::new(
-        super::dial::Security::plain(),
-        Box::new(|_| ()),
-    ))
+    Arc::new(Dialler::new(super::dial::Security::plain()))
 }
 
 async fn listen(host: Arc<Member>) -> Endpoint {
@@ -188,6 +192,25 @@ async fn messages_arrive_in_order_with_their_sender() {
             next += 1;
         }
     }
+}
+
+/// Each sign of life is answered, and only those: a silent link still shows how far its peer is.
+#[tokio::test]
+async fn the_way_to_a_silent_peer_and_back_is_measured() {
+    let (one, _i1, _r1) = member(1);
+    let (two, _i2, _r2) = member(2);
+    let mut round_trips = two.round_trips.subscribe();
+    let url = listen(one).await;
+    let peer = Peer {
+        id: 1,
+        urls: vec![url],
+    };
+    let begun = std::time::Instant::now();
+    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let twice = round_trips.wait_for(|count| *count == 2).await;
+    assert_eq!(twice.map(|count| *count).ok(), Some(2));
+    // The second is of the second sign of life: the other side's own signs count for nothing.
+    assert!(begun.elapsed() >= outbound::PULSE);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! The sending end of a link: one task a peer, which dials again whenever the link breaks.
 //!
 //! What cannot be sent is given back, never kept: Raft sends again what still matters. An empty
-//! frame a second from either side tells a dead connection from a silent one.
+//! frame a second from either side tells a dead connection from a silent one; the other side
+//! answers ours at once, which shows how long the way there and back takes.
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
@@ -28,6 +29,10 @@ const WRITE_BYTES: usize = 1 << 20;
 pub(crate) const PULSE: Duration = Duration::from_secs(1);
 /// Silence after which a link is given up.
 pub(crate) const SILENCE: Duration = Duration::from_secs(5);
+/// What the accepting side says by itself once a [`PULSE`].
+pub(crate) const ALIVE: u8 = 0;
+/// What it says to each of our signs of life; sides of before say nothing to them.
+pub(crate) const HEARD: u8 = 1;
 const BACK_OFF_LEAST: Duration = Duration::from_millis(50);
 const BACK_OFF_MOST: Duration = Duration::from_secs(1);
 
@@ -74,6 +79,8 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn linked(&self, peer: u64, disk_uuid: &str);
     /// Bytes of messages were handed to the system.
     fn sent(&self, peer: u64, bytes: usize);
+    /// The way to the peer and back took this long, behind whatever else was on the link.
+    fn round_trip(&self, peer: u64, took: Duration);
     /// The peer cannot be reached, or no longer.
     fn unreachable(&self, peer: u64);
     /// The peer says that we were removed from the cluster.
@@ -174,6 +181,7 @@ impl<M: Message + Send + 'static> Task<M> {
         let mut pulse = interval(PULSE);
         pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
+        let mut asked = None;
         let mut answer = [0_u8; 64];
         let mut buffer = BytesMut::new();
         loop {
@@ -181,7 +189,14 @@ impl<M: Message + Send + 'static> Task<M> {
                 biased;
                 read = reader.read(&mut answer) => match read? {
                     0 => return Err(Error::new(ErrorKind::UnexpectedEof, "the peer closed it")),
-                    _ => heard = Instant::now(),
+                    length => {
+                        heard = Instant::now();
+                        if answer[..length].contains(&HEARD)
+                            && let Some(asked) = asked.take()
+                        {
+                            self.listener.round_trip(self.peer.id, heard.duration_since(asked));
+                        }
+                    }
                 },
                 message = self.receiver.recv() => {
                     let Some(message) = message else { return Ok(()) };
@@ -195,6 +210,8 @@ impl<M: Message + Send + 'static> Task<M> {
                         return Err(Error::new(ErrorKind::TimedOut, "the peer is silent"));
                     }
                     frame::encode(&(), &mut buffer);
+                    // One question at a time: an answer that is late belongs to the first.
+                    asked.get_or_insert_with(Instant::now);
                     write_alive(&mut writer, &buffer.split().freeze()).await?;
                 }
             }

@@ -16,6 +16,7 @@ pub use start::{Guard, start};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
 
@@ -288,6 +289,10 @@ impl Listener for Site {
 
     fn sent(&self, peer: u64, bytes: usize) {
         self.shared.metrics.peer_sent(peer, bytes);
+    }
+
+    fn round_trip(&self, peer: u64, took: Duration) {
+        self.shared.metrics.peer_round_trip(peer, took);
     }
 
     fn unreachable(&self, peer: u64) {

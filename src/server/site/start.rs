@@ -67,16 +67,12 @@ pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
     let (happenings, happened) = mpsc::unbounded_channel();
     let disk_uuid =
         uuid::Uuid::from_bytes(directory.identity().map(Identity::uuid).unwrap_or_default());
-    let told = {
-        let shared = Arc::clone(&shared);
-        Box::new(move |took| shared.metrics.round_trip.observe(took))
-    };
     let site = Arc::new(Site {
         config: config.clone(),
         shared,
         directory: Mutex::new(directory),
         disk_uuid: disk_uuid.to_string(),
-        dialler: Arc::new(Dialler::new(security, told)),
+        dialler: Arc::new(Dialler::new(security)),
         links: RwLock::default(),
         strangers: Mutex::default(),
         happenings,
