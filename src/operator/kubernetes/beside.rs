@@ -101,6 +101,7 @@ pub(super) fn denied(caches: &Caches) -> BTreeSet<String> {
         ("storageclasses", caches.classes.is_denied()),
     ]
     .into_iter()
-    .filter_map(|(kind, denied)| denied.then(|| kind.to_owned()))
+    .filter(|(_, denied)| *denied)
+    .map(|(kind, _)| kind.to_owned())
     .collect()
 }

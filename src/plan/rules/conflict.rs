@@ -14,7 +14,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
             .map(|(name, set)| ("StatefulSet", name.clone(), &set.owner));
     let objects = s.o.objects.iter();
     let objects = objects.map(|(key, facts)| (key.kind.as_str(), key.name.clone(), &facts.owner));
-    let slots = s.o.slots.iter().map(|(slot, facts)| {
+    // A Service that only looks like a slot beyond the wanted ones is in nobody's way.
+    let wanted = u32::try_from(s.o.slot_endpoints.len()).unwrap_or(u32::MAX);
+    let slots = s.o.slots.range(..wanted).map(|(slot, facts)| {
         let name = slot_service_name(&s.cluster.name, *slot);
         ("Service", name, &facts.owner)
     });

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::crd::{member_number, slot_service_name};
 use crate::plan::draft::Draft;
-use crate::plan::observed::SlotFacts;
+use crate::plan::observed::{Owner, SlotFacts};
 use crate::plan::situation::Situation;
 use crate::plan::step::Action;
 
@@ -96,7 +96,8 @@ fn map(s: &Situation<'_>, slot: u32, member: &str) -> Action {
 fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     let voters = u32::try_from(s.voters.len()).unwrap_or(u32::MAX);
     let surplus = s.o.slots.range(wanted(s).max(voters)..);
-    for (slot, facts) in surplus.filter(|(_, facts)| !facts.terminating) {
+    let goes = |facts: &SlotFacts| facts.owner == Owner::Ours && !facts.terminating;
+    for (slot, facts) in surplus.filter(|(_, facts)| goes(facts)) {
         let action = Action::DropSlot {
             slot: *slot,
             service: slot_service_name(&s.cluster.name, *slot),

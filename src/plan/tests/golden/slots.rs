@@ -88,6 +88,18 @@ fn slots_of_others_are_conflicts_and_sickness_moves_nothing() {
     script.compare();
 }
 
+/// What merely carries the name of a slot that nobody wants is left alone, and stops nothing.
+#[test]
+fn a_service_named_like_a_slot_beyond_the_wanted_ones_is_left_alone() {
+    let mut world = rested(3);
+    let mut other = world.slots[&0].clone();
+    other.owner = Owner::Nobody;
+    world.slots.insert(7, other);
+    let plan = plan(&world.observe());
+    assert!(plan.steps.is_empty(), "{plan}");
+    assert!(plan.to_string().contains("Stalled=False"), "{plan}");
+}
+
 /// However members fail and come back, at rest nothing about the slots is written, and a slot
 /// changes its member only when that one leaves.
 #[test]
