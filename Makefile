@@ -22,6 +22,7 @@ test: ## everything that needs only the Rust toolchain; says by name what it cou
 
 check: ## formatting, lints, layering, generated files, supply chain: writes nothing
 	cargo fmt --check
+	cargo fmt --check --manifest-path tests/peers/rust/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo test --locked --test layering --test conformance
 	tests/generated.sh
@@ -29,6 +30,7 @@ check: ## formatting, lints, layering, generated files, supply chain: writes not
 
 fix: ## formats and applies the lints' suggestions
 	cargo fmt
+	cargo fmt --manifest-path tests/peers/rust/Cargo.toml
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
 generate: ## CRD, rights, flag reference and the one-file install, from the code and the chart
@@ -46,8 +48,9 @@ soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a t
 differential: peers ## the same random requests to Quorate and to real etcd; SEEDS=n, or SEED=n REQUESTS=n for one
 	SEEDS=$(if $(filter file,$(origin SEEDS)),20,$(SEEDS)) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) $(if $(REQUESTS),REQUESTS=$(REQUESTS)) cargo test --locked --test differential
 
-peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin
+peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin; the Rust client's story
 	tests/peers/build.sh
+	tests/peers/rust/build.sh
 
 kubernetes: ## Kubernetes, CoreDNS and helm, built from Go modules into target/kubernetes/bin
 	tests/kubernetes/build.sh

@@ -116,11 +116,9 @@ async def watch_over_kill():
     """This library does not find another member by itself, so the story follows its advice: watch
     again, from behind the last revision that was seen."""
     last = 30
-    seen, revision = [], 0
 
-    async def watch():
-        nonlocal revision
-        number = 0
+    async def watch(number, revision):
+        seen = []
         while len(seen) < last:
             try:
                 async with client(number) as etcd:
@@ -130,13 +128,15 @@ async def watch_over_kill():
                         revision = event.kv.mod_revision
                         seen.append(event.kv.key)
                         if len(seen) == last:
-                            return
+                            break
             except (aetcd.ClientError, asyncio.TimeoutError):
                 number += 1
+        return seen
 
     async with client() as etcd:
-        revision = (await etcd.put(b"py/start", b"")).header.revision
-    watching = asyncio.create_task(watch())
+        start = (await etcd.put(b"py/start", b"")).header.revision
+    # One watch begins at each member, so that one of them loses the leader.
+    watching = [asyncio.create_task(watch(number, start)) for number in range(len(ENDPOINTS))]
     member = 0
     for number in range(last):
         if number == 10:
@@ -155,8 +155,8 @@ async def watch_over_kill():
                     break
             except aetcd.ClientError:
                 member += 1
-    await watching
-    assert seen == [b"py/w/%02d" % number for number in range(last)], seen
+    for seen in await asyncio.gather(*watching):
+        assert seen == [b"py/w/%02d" % number for number in range(last)], seen
 
 
 async def main():
