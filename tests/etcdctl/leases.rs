@@ -63,7 +63,8 @@ fn a_lease_that_nobody_renews_takes_its_keys_along() {
         |teller| {
             let leader = teller.cluster.leader();
             let follower = (leader + 1) % 3;
-            let id = grant(teller, follower, "2", 0);
+            // Long enough for a few commands on a busy machine.
+            let id = grant(teller, follower, "6", 0);
             let lease = format!("--lease={id}");
             teller.cluster.must(follower, &["put", "k1", "v", &lease]);
             teller.cluster.must(leader, &["put", "k2", "v", &lease]);

@@ -36,6 +36,8 @@ fn history_is_watched_as_in_etcd() {
         }
         teller.cluster.must(follower, &["compaction", "6"]);
         for at in [leader, follower] {
+            // A member that has not applied the compaction yet would show what is asked for below.
+            teller.cluster.must(at, &["get", "a"]);
             watch(teller, at, &["--prefix", "a", "--rev=6", "--prev-kv"], 9);
             let said = teller.cluster.ctl(at, &["watch", "a", "--rev=5"], "");
             let error = said.stderr.lines().last().unwrap_or_default().to_owned();
