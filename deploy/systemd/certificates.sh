@@ -1,37 +1,45 @@
 #!/usr/bin/env bash
-# Certificates for a cluster of hosts, by openssl:
+# Certificates for a cluster of hosts, by `quorate certs`:
 #
-#   certificates.sh DIRECTORY NAME=ADDRESS...
+#   certificates.sh DIRECTORY NAME=ADDRESS[,HOST...]...
 #
-# makes in DIRECTORY one authority for clients (ca) and one for the members among themselves (peer-ca),
-# a client certificate (client), and for each host a folder NAME with what belongs into its
-# /etc/quorate/pki. Two authorities, because whoever the peer authority signs for may act as a member.
-# Keep ca.key and peer-ca.key away from the hosts. Run again with another host to add it: authorities
-# and hosts that are there already are left as they are.
+# makes in DIRECTORY one authority for clients (clients/ca) and one for the members among themselves
+# (members/ca), a client certificate (client), and for each host a folder NAME with what belongs into
+# its /etc/quorate/pki. Two authorities, because whoever the members' one signs for may act as a member.
+# Keep clients/ca.key and members/ca.key away from the hosts. Run again with another host to add it:
+# authorities and hosts that are there already are left as they are.
+# QUORATE is the program (quorate), DAYS how long certificates last (825).
 set -euo pipefail
-[ $# -ge 2 ] || { sed -n '2,11p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,12p' "$0"; exit 2; }
+quorate=$(command -v "${QUORATE:-quorate}") || { echo "certificates.sh: ${QUORATE:-quorate} is not there: install it, or say QUORATE=path" >&2; exit 1; }
+quorate=$(realpath "$quorate")
 umask 077
 mkdir -p "$1"; cd "$1"; shift
-days=${DAYS:-825}
 
-authority() { # authority NAME SUBJECT
-  [ -f "$1.key" ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$1.key" -out "$1.crt" \
-    -days 3650 -subj "/CN=$2" -addext basicConstraints=critical,CA:true -addext keyUsage=critical,keyCertSign,cRLSign 2>/dev/null
-}
-signed() { # signed FILE AUTHORITY SUBJECT USAGE [NAMES]
-  [ ! -f "$1.key" ] || return 0
-  openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$1.key" -out "$1.csr" -subj "/CN=$3" 2>/dev/null
-  openssl x509 -req -in "$1.csr" -CA "$2.crt" -CAkey "$2.key" -CAcreateserial -out "$1.crt" -days "$days" 2>/dev/null \
-    -extfile <(printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=%s\n%s' "$4" "${5:+subjectAltName=$5}")
-  rm "$1.csr"
-}
-authority ca quorate-client-ca
-authority peer-ca quorate-peer-ca
-signed client ca quorate-client clientAuth
+hosts=() names=()
 for host in "$@"; do
-  name=${host%%=*} address=${host#*=}
-  mkdir -p "$name"
-  signed "$name/server" ca "$name" serverAuth,clientAuth "DNS:$name,DNS:localhost,IP:$address,IP:127.0.0.1"
-  signed "$name/peer" peer-ca "$name" serverAuth,clientAuth "DNS:$name,IP:$address"
-  cp ca.crt peer-ca.crt "$name/"
+  name=${host%%=*}
+  case $name in
+    "$host" | '') echo "certificates.sh: $host must have the form NAME=ADDRESS[,HOST...]" >&2; exit 2 ;;
+    clients | members) echo "certificates.sh: no host may be called $name here" >&2; exit 2 ;;
+  esac
+  [ ! -f "$name/peer-ca.crt" ] || continue
+  # What an earlier run did not finish.
+  rm -rf "clients/$name" "members/$name" "$name"
+  names+=("$name") hosts+=("--member=$host,$name")
+done
+for authority in clients members; do
+  more=("${hosts[@]}")
+  if [ $authority = clients ] && [ ! -f clients/client.key ]; then more+=(--client=client); fi
+  [ ${#more[@]} = 0 ] || "$quorate" certs --out=$authority --days="${DAYS:-825}" "${more[@]}" >/dev/null
+done
+cp clients/ca.crt clients/client.crt clients/client.key .
+cp members/ca.crt peer-ca.crt
+# Each host gets what the right authority signed; the rest was made in passing.
+for name in "${names[@]}"; do
+  mkdir "$name"
+  mv "clients/$name"/server.* "members/$name"/peer.* "$name/"
+  rm -r "clients/$name" "members/$name"
+  cp clients/ca.crt "$name/ca.crt"
+  cp members/ca.crt "$name/peer-ca.crt"
 done

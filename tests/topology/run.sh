@@ -8,12 +8,13 @@
 #
 # Two bridges are the two sides of a partition: a host moves from one to the other, connections hang as
 # they do when a switch dies. TOPOLOGY_SERVER=etcd runs real etcd with the same flags, to compare.
-# Needs root, iproute2, openssl, curl, jq and target/peers/bin; leaves nothing behind.
+# Needs root, iproute2, curl, jq and target/peers/bin; leaves nothing behind.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
 server=${TOPOLOGY_SERVER:-quorate}
 binary=${QUORATE:-$top/target/debug/quorate}
+quorate=$binary
 prefix=qtp
 net=10.98.0
 bridges=(${prefix}A ${prefix}B)
@@ -31,7 +32,7 @@ die() {
 preflight() {
   local tool
   [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { echo "topology: needs Linux and root (network namespaces)" >&2; exit 1; }
-  for tool in ip openssl curl jq; do command -v $tool >/dev/null || { echo "topology: $tool is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }; done
+  for tool in ip curl jq; do command -v $tool >/dev/null || { echo "topology: $tool is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }; done
   [ -x target/peers/bin/etcdctl ] || { echo "topology: target/peers/bin/etcdctl is missing: make peers builds it" >&2; exit 1; }
   [ "$server" != etcd ] || binary=$top/target/peers/bin/etcd
   [ -x "$binary" ] || { echo "topology: $binary is missing: cargo build --bin quorate" >&2; exit 1; }
@@ -241,9 +242,11 @@ if command -v systemd-analyze >/dev/null; then
   sed "s|/usr/local/bin/quorate|$binary|" deploy/systemd/quorate.service >"$dir/quorate.service"
   answer=$(systemd-analyze verify "$dir/quorate.service" 2>&1) && [ -z "$answer" ] || { say "FAILED: systemd says of the unit: $answer"; exit 1; }
   say "systemd accepts the unit"
+else
+  say "skipped: systemd's own look at the unit (no systemd-analyze: Debian package systemd)"
 fi
 network
-deploy/systemd/certificates.sh "$dir/pki" $(for n in $(seq 7); do echo $prefix$n=$net.$n; done)
+QUORATE=$quorate deploy/systemd/certificates.sh "$dir/pki" $(for n in $(seq 7); do echo $prefix$n=$net.$n; done)
 for n in "${sizes[@]}"; do
   began=$SECONDS
   found "$n"
