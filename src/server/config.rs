@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::access::Access;
 use super::auth::settings::AuthSettings;
-use super::url::Endpoint;
+use super::url::{ClientUrl, Endpoint};
 
 /// Everything that start-up needs.
 #[derive(Clone, Debug)]
@@ -21,11 +21,11 @@ pub struct Config {
     /// Where peers connect to.
     pub listen_peer_urls: Vec<Endpoint>,
     /// Where clients connect to.
-    pub listen_client_urls: Vec<Endpoint>,
+    pub listen_client_urls: Vec<ClientUrl>,
     /// Where clients find HTTP alone; where given, it leaves `listen_client_urls` to gRPC.
-    pub listen_client_http_urls: Vec<Endpoint>,
+    pub listen_client_http_urls: Vec<ClientUrl>,
     /// Additional sockets for metrics and probes alone; may be empty.
-    pub listen_metrics_urls: Vec<Endpoint>,
+    pub listen_metrics_urls: Vec<ClientUrl>,
     /// Peer URLs as the membership shows them, sorted; at least one.
     pub advertise_peer_urls: Vec<String>,
     /// Client URLs as the membership shows them, sorted.

@@ -14,7 +14,7 @@ use super::config::{
 };
 use super::flags::Flags;
 use super::upkeep_flags;
-use super::url::{Endpoint, UrlError};
+use super::url::{ClientUrl, Endpoint, UrlError};
 
 /// What start-up found out about the machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,19 +56,20 @@ impl Config {
         let formation = formation(flags, &advertise_peer_urls)?;
         let (heartbeat, election) = times(flags)?;
         let listen_peer_urls = listened(flags, "listen-peer-urls")?;
-        let listen_client_urls = listened(flags, "listen-client-urls")?;
-        let listen_client_http_urls = listened(flags, "listen-client-http-urls")?;
-        let listen_metrics_urls = listened(flags, "listen-metrics-urls")?;
-        let peer_tls = tls_files(flags, "peer-", &[("listen-peer-urls", &listen_peer_urls)])?;
-        let client_tls = tls_files(
-            flags,
-            "",
-            &[
-                ("listen-client-urls", &listen_client_urls),
-                ("listen-client-http-urls", &listen_client_http_urls),
-                ("listen-metrics-urls", &listen_metrics_urls),
-            ],
-        )?;
+        let listen_client_urls = listened_for_clients(flags, "listen-client-urls")?;
+        let listen_client_http_urls = listened_for_clients(flags, "listen-client-http-urls")?;
+        let listen_metrics_urls = listened_for_clients(flags, "listen-metrics-urls")?;
+        let secure = listen_peer_urls.iter().any(|url| url.tls);
+        let peer_tls = tls_files(flags, "peer-", secure.then_some("listen-peer-urls"))?;
+        let secure = [
+            ("listen-client-urls", &listen_client_urls),
+            ("listen-client-http-urls", &listen_client_http_urls),
+            ("listen-metrics-urls", &listen_metrics_urls),
+        ];
+        let secure = secure
+            .into_iter()
+            .find(|(_, urls)| urls.iter().any(ClientUrl::tls));
+        let client_tls = tls_files(flags, "", secure.map(|(flag, _)| flag))?;
         warn_about_schemes(flags, &mut warnings, &listen_peer_urls, &listen_client_urls);
         let awaits = matches!(formation, Formation::AwaitMembership { .. });
         let config = Config {
@@ -181,34 +182,72 @@ fn urls(flags: &Flags, flag: &'static str) -> Result<BTreeSet<Endpoint>, ConfigE
         .collect()
 }
 
-/// URLs to bind: addresses, or `localhost`. A name could lead to another machine.
+fn client_urls(flags: &Flags, flag: &'static str) -> Result<BTreeSet<ClientUrl>, ConfigError> {
+    flags
+        .list(flag)
+        .into_iter()
+        .map(|text| ClientUrl::parse(text).map_err(|source| ConfigError::Url { flag, source }))
+        .collect()
+}
+
+/// URLs to bind for members.
 fn listened(flags: &Flags, flag: &'static str) -> Result<Vec<Endpoint>, ConfigError> {
     let urls = urls(flags, flag)?;
     for url in &urls {
-        let address = url.host.parse::<std::net::IpAddr>().is_ok();
-        if !address && url.host != "localhost" && !url.host.is_empty() {
-            return refused(format!(
-                "--{flag}: {url} names a host; give an IP address to listen on (0.0.0.0 for all)"
-            ));
+        bindable(flag, &url.host, url)?;
+    }
+    not_empty(flag, urls.is_empty())?;
+    Ok(urls.into_iter().collect())
+}
+
+/// URLs to bind for clients and probes.
+fn listened_for_clients(flags: &Flags, flag: &'static str) -> Result<Vec<ClientUrl>, ConfigError> {
+    let urls = client_urls(flags, flag)?;
+    for url in &urls {
+        if let Some(host) = url.host() {
+            bindable(flag, host, url)?;
         }
     }
-    if urls.is_empty() && !matches!(flag, "listen-metrics-urls" | "listen-client-http-urls") {
-        return refused(format!("--{flag} must not be empty: give at least one URL"));
+    if flag == "listen-client-urls" {
+        not_empty(flag, urls.is_empty())?;
     }
     Ok(urls.into_iter().collect())
 }
 
-fn advertised(flags: &Flags, flag: &'static str) -> Result<Vec<String>, ConfigError> {
-    let urls = urls(flags, flag)?;
-    if let Some(url) = urls.iter().find(|url| url.host.is_empty()) {
+/// Addresses and `localhost` can be bound; a name could lead to another machine.
+fn bindable(flag: &str, host: &str, url: &dyn std::fmt::Display) -> Result<(), ConfigError> {
+    let address = host.parse::<std::net::IpAddr>().is_ok();
+    if !address && host != "localhost" && !host.is_empty() {
         return refused(format!(
-            "--{flag}: {url} has no host; give the one that others dial"
+            "--{flag}: {url} names a host; give an IP address to listen on (0.0.0.0 for all)"
         ));
     }
-    if urls.is_empty() {
-        return refused(format!("--{flag} must not be empty: give at least one URL"));
+    Ok(())
+}
+
+fn not_empty(flag: &str, empty: bool) -> Result<(), ConfigError> {
+    match empty {
+        true => refused(format!("--{flag} must not be empty: give at least one URL")),
+        false => Ok(()),
     }
+}
+
+fn advertised(flags: &Flags, flag: &'static str) -> Result<Vec<String>, ConfigError> {
+    let urls = urls(flags, flag)?;
+    for url in &urls {
+        dialable(flag, &url.host, url)?;
+    }
+    not_empty(flag, urls.is_empty())?;
     Ok(urls.iter().map(Endpoint::to_string).collect())
+}
+
+fn dialable(flag: &str, host: &str, url: &dyn std::fmt::Display) -> Result<(), ConfigError> {
+    match host.is_empty() {
+        true => refused(format!(
+            "--{flag}: {url} has no host; give the one that others dial"
+        )),
+        false => Ok(()),
+    }
 }
 
 fn advertised_to_clients(
@@ -228,7 +267,15 @@ fn advertised_to_clients(
             flags.text("advertise-client-urls")
         ));
     }
-    advertised(flags, "advertise-client-urls")
+    let flag = "advertise-client-urls";
+    let urls = client_urls(flags, flag)?;
+    for url in &urls {
+        if let Some(host) = url.host() {
+            dialable(flag, host, url)?;
+        }
+    }
+    not_empty(flag, urls.is_empty())?;
+    Ok(urls.iter().map(ClientUrl::to_string).collect())
 }
 
 fn formation(flags: &Flags, advertised: &[String]) -> Result<Formation, ConfigError> {
@@ -414,10 +461,11 @@ fn quota(
     }
 }
 
+/// Files of one port's TLS; `secure` is a flag that has a URL which needs them.
 fn tls_files(
     flags: &Flags,
     prefix: &str,
-    listens: &[(&str, &Vec<Endpoint>)],
+    secure: Option<&str>,
 ) -> Result<Option<TlsFiles>, ConfigError> {
     let client = if prefix.is_empty() { "client" } else { "peer" };
     let file = |name: &str| path(flags, &format!("{prefix}{name}"));
@@ -428,12 +476,9 @@ fn tls_files(
             return auto_tls(flags, prefix, client).map(Some);
         }
         (None, None) => {
-            let secure = listens
-                .iter()
-                .find(|(_, urls)| urls.iter().any(|url| url.tls));
-            if let Some((flag, _)) = secure {
+            if let Some(flag) = secure {
                 return refused(format!(
-                    "--{flag} has an https URL: give --{prefix}cert-file and --{prefix}key-file"
+                    "--{flag} has an https or unixs URL: give --{prefix}cert-file and --{prefix}key-file"
                 ));
             }
             if flags.bool(&auth_flag) {
@@ -568,16 +613,19 @@ fn warn_about_schemes(
     flags: &Flags,
     warnings: &mut Vec<String>,
     peer: &[Endpoint],
-    client: &[Endpoint],
+    client: &[ClientUrl],
 ) {
-    for (flag, prefix, urls) in [
+    let peer = peer.iter().find(|url| !url.tls).map(Endpoint::to_string);
+    let client = client.iter().find(|url| !url.tls());
+    for (flag, prefix, plain) in [
         ("listen-peer-urls", "peer-", peer),
-        ("listen-client-urls", "", client),
+        ("listen-client-urls", "", client.map(ClientUrl::to_string)),
     ] {
-        let given = flags.is_given(&format!("{prefix}cert-file"));
-        if let Some(url) = urls.iter().find(|url| given && !url.tls) {
+        if let Some(url) = plain
+            && flags.is_given(&format!("{prefix}cert-file"))
+        {
             warnings.push(format!(
-                "--{flag}: {url} is plain text although --{prefix}cert-file is given; write https:// to use it"
+                "--{flag}: {url} is plain text although --{prefix}cert-file is given; write https:// (unixs:// for a file) to use it"
             ));
         }
     }

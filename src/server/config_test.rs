@@ -112,6 +112,21 @@ fn each_refusal_says_what_to_do() {
             "has no host",
         ),
         (
+            &["--listen-peer-urls=unix:///run/peer"],
+            "members meet over TCP alone",
+        ),
+        (
+            &[
+                "--listen-client-urls=unixs:///run/quorate",
+                "--advertise-client-urls=unixs:///run/quorate",
+            ],
+            "give --cert-file and --key-file",
+        ),
+        (
+            &["--listen-metrics-urls=unix:name"],
+            "--listen-metrics-urls: \"unix:name\" must have the form unix:///path",
+        ),
+        (
             &["--election-timeout=400"],
             "at least five times --heartbeat-interval",
         ),
@@ -175,6 +190,25 @@ fn each_refusal_says_what_to_do() {
         let refusal = refusal(arguments);
         assert!(refusal.contains(text), "{arguments:?}: {refusal}");
     }
+}
+
+#[test]
+fn clients_may_come_in_by_files() {
+    let config = config(&[
+        "--listen-client-urls=unix://localhost:1,http://127.0.0.1:1",
+        "--advertise-client-urls=unix:///run/q,http://h:1",
+    ]);
+    let config = config.expect("valid");
+    let listened: Vec<String> = config
+        .listen_client_urls
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(listened, ["http://127.0.0.1:1", "unix://localhost:1"]);
+    assert_eq!(
+        config.advertise_client_urls,
+        ["http://h:1", "unix:///run/q"]
+    );
 }
 
 #[test]

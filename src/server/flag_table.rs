@@ -110,7 +110,7 @@ pub const FLAGS: &[Flag] = &[
     flag("election-timeout", Member, Number, "1000", Effect, "Milliseconds without a leader before an election; at least five heartbeats."),
     flag("initial-election-tick-advance", Member, Bool, "true", Effect, "A cluster of one elects itself at once when it starts."),
     flag("listen-peer-urls", Member, Text, "http://localhost:2380", Effect, "URLs to listen on for other members."),
-    flag("listen-client-urls", Member, Text, "http://localhost:2379", Effect, "URLs to listen on for clients: gRPC and HTTP on one port."),
+    flag("listen-client-urls", Member, Text, "http://localhost:2379", Effect, "URLs to listen on for clients, http, https, unix or unixs: gRPC and HTTP on one socket."),
     flag("listen-client-http-urls", Member, Text, "", Effect, "URLs for HTTP alone: JSON, probes and metrics; --listen-client-urls then serve gRPC alone."),
     flag("max-snapshots", Member, Number, "5", Accepted("two checkpoints are kept"), "Checkpoints to keep."),
     flag("max-wals", Member, Number, "5", Accepted("the log from the older checkpoint on is kept"), "Log segments to keep."),

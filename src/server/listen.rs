@@ -1,11 +1,11 @@
-//! Sockets of the client port and of the metrics port: bound before anything else happens, then
-//! dealt round-robin to one single-threaded runtime a core.
+//! Sockets of the client port and of the metrics port, and those of the file system: bound before
+//! anything else happens, then dealt round-robin to one single-threaded runtime a core.
 //!
 //! gRPC and HTTP/1 share a socket; TLS is chosen by the URL's scheme. Never looks into a
 //! request: that is the service's.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener as StdListener, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -28,8 +27,9 @@ use tower::ServiceExt as _;
 use super::auth::certificate::{CommonName, common_name};
 use super::client_metrics::ClientMetrics;
 use super::config::{ClientPort, Config};
+use super::socket::{self, Accepted, Listener, Socket};
 use super::tls::{self, Reloaded};
-use super::url::Endpoint;
+use super::url::{ClientUrl, Endpoint};
 
 /// Time for a TLS handshake, and for the head of an HTTP/1 request: without it, idle sockets
 /// would hold memory for ever.
@@ -48,8 +48,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Why a URL cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The port is taken.
-    #[error("--{flag}: {url} is in use by another process: stop that process or give another port")]
+    /// The port is taken, or somebody answers on the socket of the file system.
+    #[error("--{flag}: {url} is in use by another process: stop that process or give another {}", if url.starts_with("unix") { "path" } else { "port" })]
     InUse {
         /// The flag.
         flag: &'static str,
@@ -74,9 +74,10 @@ pub enum ListenError {
 
 /// A bound socket that accepts nothing yet.
 pub struct Bound {
-    /// Where it really listens, also when port 0 was asked for.
-    pub address: SocketAddr,
-    listener: StdListener,
+    /// Where it really listens, also when port 0 was asked for; a path for a socket of the file
+    /// system.
+    pub address: String,
+    listener: socket::Bound,
     tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
 }
 
@@ -108,7 +109,7 @@ pub fn bind(config: &Config) -> Result<AllBound, ListenError> {
         )?)),
         None => None,
     };
-    let all = |flag, urls: &[Endpoint]| -> Result<Vec<Bound>, ListenError> {
+    let all = |flag, urls: &[ClientUrl]| -> Result<Vec<Bound>, ListenError> {
         urls.iter()
             .map(|url| bind_one(flag, url, tls.as_ref()))
             .collect()
@@ -122,7 +123,7 @@ pub fn bind(config: &Config) -> Result<AllBound, ListenError> {
 
 fn bind_one(
     flag: &'static str,
-    url: &Endpoint,
+    url: &ClientUrl,
     tls: Option<&Arc<Reloaded<rustls::ServerConfig>>>,
 ) -> Result<Bound, ListenError> {
     let failed = |source: io::Error| match source.kind() {
@@ -136,16 +137,25 @@ fn bind_one(
             source,
         },
     };
-    let listener = listen(url).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
+    let (address, listener) = match url {
+        ClientUrl::Port(endpoint) => {
+            let listener = listen(endpoint).map_err(failed)?;
+            let address = listener.local_addr().map_err(failed)?;
+            (address.to_string(), socket::Bound::Port(listener))
+        }
+        ClientUrl::File(file) => {
+            let listener = socket::listen_on_file(&file.path, BACKLOG).map_err(failed)?;
+            (file.path.display().to_string(), listener)
+        }
+    };
     Ok(Bound {
         address,
         listener,
-        tls: tls.filter(|_| url.tls).cloned(),
+        tls: tls.filter(|_| url.tls()).cloned(),
     })
 }
 
-/// Binds one URL; an empty host is every address, `localhost` is its first one.
+/// Binds one port; an empty host is every address, `localhost` is its first one.
 pub fn listen(url: &Endpoint) -> io::Result<StdListener> {
     let host = match url.host.as_str() {
         "" => "0.0.0.0",
@@ -239,7 +249,7 @@ pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
     };
     let runtimes = runtimes.to_vec();
     first.spawn(async move {
-        let listener = match TcpListener::from_std(bound.listener) {
+        let listener = match Listener::from_bound(bound.listener) {
             Ok(listener) => listener,
             Err(error) => {
                 tracing::error!(%error, address = %bound.address, "cannot accept connections");
@@ -253,7 +263,7 @@ pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
                 () = until(&mut draining) => return,
                 accepted = listener.accept() => accepted,
             };
-            match accepted.and_then(|(stream, _)| stream.into_std()) {
+            match accepted {
                 Ok(stream) => {
                     runtime.spawn(connection(stream, bound.tls.clone(), serve.clone()));
                 }
@@ -267,7 +277,7 @@ pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
 }
 
 async fn connection(
-    stream: StdStream,
+    stream: Accepted,
     tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
     serve: Serve,
 ) {
@@ -281,13 +291,11 @@ async fn connection(
 }
 
 async fn talk(
-    stream: StdStream,
+    stream: Accepted,
     tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
     mut serve: Serve,
 ) -> Result<(), ConnectionError> {
-    let stream = TcpStream::from_std(stream)?;
-    // Without it, small answers wait for the client's acknowledgement.
-    stream.set_nodelay(true)?;
+    let stream = Socket::from_accepted(stream)?;
     tokio::select! {
         () = until(&mut serve.draining) => return Ok(()),
         first = timeout(serve.handshake, stream.readable()) => {
@@ -380,7 +388,7 @@ pub(super) async fn until(flag: &mut watch::Receiver<bool>) {
 
 /// A socket that counts its bytes.
 struct Counted {
-    stream: TcpStream,
+    stream: Socket,
     metrics: Option<Arc<ClientMetrics>>,
 }
 

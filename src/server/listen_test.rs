@@ -15,11 +15,15 @@ use crate::server::client_metrics::ClientMetrics;
 use crate::server::config::{ClientPort, TlsPolicy};
 use crate::server::tls::{self, CLIENT_ALPN};
 use crate::server::tls_fixture::Certificates;
-use crate::server::url::Endpoint;
+use crate::server::url::ClientUrl;
 
 fn loopback() -> Bound {
-    let url = Endpoint::parse("http://127.0.0.1:0").expect("url");
+    let url = ClientUrl::parse("http://127.0.0.1:0").expect("url");
     bind_one("listen-client-urls", &url, None).expect("bound")
+}
+
+fn address(bound: &Bound) -> SocketAddr {
+    bound.address.parse().expect("an address")
 }
 
 fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
@@ -53,7 +57,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
 #[test]
 fn a_taken_port_is_named() {
     let bound = loopback();
-    let url = Endpoint::parse(&format!("http://{}", bound.address)).expect("url");
+    let url = ClientUrl::parse(&format!("http://{}", bound.address)).expect("url");
     let error = bind_one("listen-client-urls", &url, None)
         .err()
         .expect("taken");
@@ -76,7 +80,7 @@ fn a_burst_of_connections_fits_into_the_backlog() {
     // Nobody accepts: all of them stand in the backlog.
     let patience = Duration::from_millis(900);
     let waiting: io::Result<Vec<TcpStream>> = (0..burst)
-        .map(|_| TcpStream::connect_timeout(&bound.address, patience))
+        .map(|_| TcpStream::connect_timeout(&address(&bound), patience))
         .collect();
     assert_eq!(waiting.expect("each is let in at once").len(), burst);
 }
@@ -86,7 +90,7 @@ fn connections_are_answered_counted_and_drained() {
     let metrics = Arc::new(ClientMetrics::new(false));
     let runtimes = ClientRuntimes::start(2).expect("threads");
     let bound = loopback();
-    let address = bound.address;
+    let address = address(&bound);
     let (serve, drain) = serve(&metrics);
     let open = serve.open.clone();
     accept(bound, runtimes.handles(), serve);
@@ -172,9 +176,9 @@ async fn only_known_certificates_are_let_in() {
     let certificates = Certificates::new();
     let policy = TlsPolicy::default();
     let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
-    let url = Endpoint::parse("https://127.0.0.1:0").expect("url");
+    let url = ClientUrl::parse("https://127.0.0.1:0").expect("url");
     let bound = bind_one("listen-client-urls", &url, Some(&shown)).expect("bound");
-    let address = bound.address;
+    let address = address(&bound);
     let runtimes = ClientRuntimes::start(1).expect("threads");
     let (serve, _drain) = serve(&Arc::new(ClientMetrics::new(false)));
     accept(bound, runtimes.handles(), serve);
@@ -212,9 +216,9 @@ async fn who_never_finishes_the_handshake_is_dropped_and_stalls_no_one() {
     let certificates = Certificates::new();
     let policy = TlsPolicy::default();
     let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
-    let url = Endpoint::parse("https://127.0.0.1:0").expect("url");
+    let url = ClientUrl::parse("https://127.0.0.1:0").expect("url");
     let bound = bind_one("listen-client-urls", &url, Some(&shown)).expect("bound");
-    let address = bound.address;
+    let address = address(&bound);
     let runtimes = ClientRuntimes::start(1).expect("threads");
     let (mut serve, _drain) = serve(&Arc::new(ClientMetrics::new(false)));
     serve.handshake = Duration::from_secs(5);

@@ -30,6 +30,7 @@ pub mod restore;
 pub mod runtime;
 mod shared;
 mod site;
+mod socket;
 mod start;
 pub mod tls;
 mod tls_auto;

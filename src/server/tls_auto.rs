@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::config::{Config, TlsFiles};
 use super::tls_issue::{Validity, self_signed};
-use super::url::Endpoint;
+use super::url::{ClientUrl, Endpoint};
 
 /// Makes what is missing. The error names the file.
 pub(super) fn make_missing(config: &Config) -> Result<(), String> {
@@ -19,26 +19,31 @@ pub(super) fn make_missing(config: &Config) -> Result<(), String> {
         &config.listen_client_http_urls,
         &config.listen_metrics_urls,
     ];
-    let peers = [&config.listen_peer_urls];
+    let clients = clients.into_iter().flatten().filter_map(ClientUrl::host);
+    let peers = config.listen_peer_urls.iter().map(|url| url.host.as_str());
     for (files, listens, advertised) in [
         (
             &config.client_tls,
-            &clients[..],
+            clients.collect::<Vec<_>>(),
             &config.advertise_client_urls,
         ),
-        (&config.peer_tls, &peers[..], &config.advertise_peer_urls),
+        (
+            &config.peer_tls,
+            peers.collect(),
+            &config.advertise_peer_urls,
+        ),
     ] {
         if let Some(files) = files
             && let Some(years) = files.self_signed_years
         {
+            // What is no port has no host.
             let advertised = advertised
                 .iter()
-                .filter_map(|url| Endpoint::parse(url).ok());
+                .filter_map(|url| Some(Endpoint::parse(url).ok()?.host));
             let hosts: BTreeSet<String> = listens
-                .iter()
-                .flat_map(|urls| urls.iter().cloned())
+                .into_iter()
+                .map(str::to_owned)
                 .chain(advertised)
-                .map(|url| url.host)
                 .filter(|host| !host.is_empty())
                 .collect();
             make(files, hosts.into_iter().collect(), years)?;

@@ -1,8 +1,10 @@
-//! Addresses as etcd's flags write them: `http://host:port`, `https://host:port`.
+//! Addresses as etcd's flags write them: `http://host:port`, `https://host:port`, and for clients
+//! `unix://path` and `unixs://path` as well.
 //!
 //! Never resolves a name and never opens a socket.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// One parsed URL of a listen or advertise flag.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,9 +23,14 @@ pub enum UrlError {
     /// Another scheme than http or https.
     #[error("{0:?} must begin with http:// or https://")]
     Scheme(String),
-    /// Sockets of the file system.
-    #[error("{0:?}: unix sockets are not served; give http:// or https:// with host and port")]
+    /// A socket of the file system, where another host has to come in.
+    #[error("{0:?}: members meet over TCP alone; give http:// or https:// with host and port")]
     Unix(String),
+    /// A unix URL that does not say which file.
+    #[error(
+        "{0:?} must have the form unix:///path/of/socket, or unix://name for one in the working directory"
+    )]
+    UnixPath(String),
     /// No port, or not a number.
     #[error("{0:?} must have the form http://host:port")]
     HostPort(String),
@@ -85,9 +92,85 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Where clients come in: a port, or a socket of the file system.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientUrl {
+    /// `http` or `https`.
+    Port(Endpoint),
+    /// `unix` or `unixs`.
+    File(SocketUrl),
+}
+
+/// A socket of the file system.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SocketUrl {
+    /// `unixs`: it speaks TLS.
+    pub tls: bool,
+    /// The file; a relative one lies in the working directory.
+    pub path: PathBuf,
+    /// As it was given, which is how clients are told of it.
+    text: String,
+}
+
+impl ClientUrl {
+    /// Parses one URL. Of unix URLs everything behind the slashes is the path, so that
+    /// `unix://localhost:2379` is a file of that name; `unix:/path` is an absolute one.
+    pub fn parse(text: &str) -> Result<ClientUrl, UrlError> {
+        let text = text.trim();
+        let (tls, rest) = match text.split_once(':') {
+            Some(("unix", rest)) => (false, rest),
+            Some(("unixs", rest)) => (true, rest),
+            _ => return Endpoint::parse(text).map(ClientUrl::Port),
+        };
+        let path = match rest.strip_prefix("//") {
+            Some(path) => path,
+            // etcd binds `unix:name` to an address without a name, where nobody finds it.
+            None if rest.starts_with('/') => rest,
+            None => "",
+        };
+        // What Go's URLs would take out of the path.
+        if path.is_empty() || path.ends_with('/') || path.contains(['?', '#', '%', '@', '\0']) {
+            return Err(UrlError::UnixPath(text.to_owned()));
+        }
+        Ok(ClientUrl::File(SocketUrl {
+            tls,
+            path: PathBuf::from(path),
+            text: text.to_owned(),
+        }))
+    }
+
+    /// Whether it speaks TLS.
+    #[must_use]
+    pub fn tls(&self) -> bool {
+        match self {
+            ClientUrl::Port(endpoint) => endpoint.tls,
+            ClientUrl::File(socket) => socket.tls,
+        }
+    }
+
+    /// The host; a socket of the file system has none.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            ClientUrl::Port(endpoint) => Some(&endpoint.host),
+            ClientUrl::File(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ClientUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientUrl::Port(endpoint) => endpoint.fmt(formatter),
+            ClientUrl::File(socket) => formatter.write_str(&socket.text),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Endpoint, UrlError};
+    use super::{ClientUrl, Endpoint, UrlError};
+    use std::path::Path;
 
     #[test]
     fn reads_back_what_it_writes() {
@@ -119,5 +202,41 @@ mod tests {
         for (text, error) in cases {
             assert_eq!(Endpoint::parse(text), Err(error(text.to_owned())), "{text}");
         }
+    }
+
+    /// The paths are those that etcd 3.7.3 was seen to bind.
+    #[test]
+    fn sockets_of_the_file_system_are_for_clients() {
+        for (text, tls, path) in [
+            ("unix://localhost:2379", false, "localhost:2379"),
+            ("unixs://a.sock", true, "a.sock"),
+            ("unix:///run/a.sock", false, "/run/a.sock"),
+            ("unix:/run/a.sock", false, "/run/a.sock"),
+            ("unix://run/a.sock", false, "run/a.sock"),
+        ] {
+            let url = ClientUrl::parse(text).expect(text);
+            assert_eq!((url.to_string().as_str(), url.tls()), (text, tls));
+            let ClientUrl::File(socket) = url else {
+                unreachable!("{text} is no port");
+            };
+            assert_eq!(socket.path, Path::new(path), "{text}");
+        }
+        let port = Endpoint::parse("http://h:1").expect("url");
+        assert_eq!(ClientUrl::parse("http://h:1"), Ok(ClientUrl::Port(port)));
+        for text in [
+            "unix://",
+            "unix:",
+            "unix:name",
+            "unix:///",
+            "unix:///a/",
+            "unix:///a?b",
+            "unix://user@a",
+            "unixs:///a%20b",
+        ] {
+            let error = UrlError::UnixPath(text.to_owned());
+            assert_eq!(ClientUrl::parse(text), Err(error), "{text}");
+        }
+        let error = UrlError::Scheme("unixx://a".to_owned());
+        assert_eq!(ClientUrl::parse("unixx://a"), Err(error));
     }
 }

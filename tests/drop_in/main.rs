@@ -16,3 +16,4 @@ mod metrics;
 mod node;
 mod recipes;
 mod tls;
+mod unix;

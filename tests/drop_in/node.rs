@@ -15,7 +15,8 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin");
     let directory = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
     if directory.join("etcd").is_file() {
-        return Some(directory);
+        // Servers run in directories of their own.
+        return Some(std::path::absolute(directory).expect("a path"));
     }
     let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
     assert!(
@@ -130,6 +131,7 @@ impl Node {
             .args(own)
             .args(flags)
             .env_clear()
+            .current_dir(directory.path())
             .stdin(Stdio::null())
             .stdout(open())
             .stderr(open())
@@ -152,6 +154,27 @@ impl Node {
                 ended.is_none() && start.elapsed() < PATIENCE,
                 "{:?} does not serve ({ended:?}):\n{}",
                 self.kind,
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The directory that it runs in.
+    pub(crate) fn folder(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// SIGTERM, and its end.
+    pub(crate) fn terminate(&mut self) {
+        let id = self.process.id().to_string();
+        let asked = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(asked.expect("kill runs").success());
+        let start = Instant::now();
+        while self.process.try_wait().expect("its state").is_none() {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "it does not stop:\n{}",
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(20));
