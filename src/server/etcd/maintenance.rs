@@ -192,15 +192,34 @@ impl Maintenance for Services {
     }
 }
 
-/// Our data directory is none of etcd's, so no level of etcd can be gone back to.
+/// No older etcd can read our data directory, and it would not say so: it would begin an empty
+/// cluster there. So there is no target that a downgrade could have.
 fn downgrade_refusal(version: &str) -> EtcdError {
-    let parts: Vec<&str> = version.split('.').collect();
-    let numbers = parts.iter().all(|part| part.parse::<u32>().is_ok());
-    if numbers && (2..=3).contains(&parts.len()) {
-        EtcdError::InvalidDowngradeTarget
-    } else {
-        EtcdError::WrongDowngradeFormat
+    if !is_version(version) {
+        return EtcdError::WrongDowngradeFormat;
     }
+    tracing::warn!(
+        version,
+        "refused to downgrade: the way to etcd is a snapshot that etcdutl restores"
+    );
+    EtcdError::InvalidDowngradeTarget
+}
+
+/// `3.6`, or `3.6.0` with what semantic versions may have behind it.
+fn is_version(text: &str) -> bool {
+    let (text, build) = text.split_once('+').unwrap_or((text, ""));
+    let (core, pre_release) = text.split_once('-').unwrap_or((text, ""));
+    let numbers: Vec<&str> = core.split('.').collect();
+    let short = numbers.len() == 2 && build.is_empty() && pre_release.is_empty();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    let digits = |number: &&str| number.bytes().all(|byte| byte.is_ascii_digit());
+    (short || numbers.len() == 3)
+        && numbers
+            .iter()
+            .all(|number| digits(number) && number.parse::<i64>().is_ok())
+        && [build, pre_release]
+            .iter()
+            .all(|rest| rest.bytes().all(plain))
 }
 
 /// The alarms that are on.
@@ -293,6 +312,11 @@ mod tests {
         for (version, error) in [
             ("3.6", EtcdError::InvalidDowngradeTarget),
             ("3.6.0", EtcdError::InvalidDowngradeTarget),
+            ("3.6.0-alpha.1+b", EtcdError::InvalidDowngradeTarget),
+            ("3.6.0-a_b", EtcdError::WrongDowngradeFormat),
+            ("3.6-rc", EtcdError::WrongDowngradeFormat),
+            ("+3.6", EtcdError::WrongDowngradeFormat),
+            ("3..6", EtcdError::WrongDowngradeFormat),
             ("three", EtcdError::WrongDowngradeFormat),
             ("", EtcdError::WrongDowngradeFormat),
             ("3", EtcdError::WrongDowngradeFormat),
