@@ -63,7 +63,25 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a cluster of one and waits until it answers.
     pub(crate) fn start(arguments: &[&str]) -> Server {
+        let folder = tempfile::tempdir().expect("folder");
+        Server::in_folder(folder, address(), arguments, "/health")
+    }
+
+    /// The same with what a snapshot holds, and without a look at its alarms.
+    pub(crate) fn restored(snapshot: &str, arguments: &[&str]) -> Server {
         let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
+        let done = binary()
+            .args(["restore", snapshot, "--name=one", "--data-dir"])
+            .arg(folder.path().join("data"))
+            .arg(format!("--initial-cluster=one=http://{host}:2380"))
+            .arg(format!("--initial-advertise-peer-urls=http://{host}:2380"))
+            .output()
+            .expect("runs");
+        assert!(done.status.success(), "{done:?}");
+        Server::in_folder(folder, host, arguments, "/readyz")
+    }
+
+    fn in_folder(folder: TempDir, host: String, arguments: &[&str], probe: &str) -> Server {
         let process = binary()
             .arg("server")
             .arg(format!(
@@ -84,15 +102,15 @@ impl Server {
             host,
             folder,
         };
-        server.wait();
+        server.wait(probe);
         server
     }
 
     #[expect(clippy::panic, reason = "a test's fixture fails the test")]
-    fn wait(&mut self) {
+    fn wait(&mut self, probe: &str) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            if self.get("/health").starts_with("HTTP/1.1 200") {
+            if self.get(probe).starts_with("HTTP/1.1 200") {
                 return;
             }
             let ended = self.process.try_wait().expect("waits");

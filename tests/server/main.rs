@@ -3,7 +3,9 @@
 //! Each test has loopback addresses of its own, so that tests may run side by side.
 
 mod fixture;
+mod limits;
 mod requests;
+mod restored;
 mod snapshots;
 mod start;
 mod upkeep;

@@ -1,0 +1,154 @@
+//! Limits of a running server that only time or numbers reach: streams of one connection, and the
+//! life of a token.
+
+use std::time::Duration;
+
+use quorate::wire::etcd::auth_client::AuthClient;
+use quorate::wire::etcd::kv_client::KvClient;
+use quorate::wire::etcd::watch_client::WatchClient;
+use quorate::wire::etcd::watch_request::RequestUnion;
+use quorate::wire::etcd::{self, WatchResponse};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+use super::fixture::{Server, everything};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A watcher that exists; its stream is open as long as both halves are.
+type Watcher = (mpsc::Sender<etcd::WatchRequest>, Streaming<WatchResponse>);
+
+/// Opens a stream of its own on a connection, and waits until it is answered.
+async fn watcher(channel: &Channel) -> Watcher {
+    let (requests, receiver) = mpsc::channel(1);
+    let create = etcd::WatchCreateRequest {
+        key: "k".into(),
+        ..Default::default()
+    };
+    let create = etcd::WatchRequest {
+        request_union: Some(RequestUnion::CreateRequest(create)),
+    };
+    requests.send(create).await.expect("taken");
+    let mut client = WatchClient::new(channel.clone());
+    let answers = client.watch(ReceiverStream::new(receiver)).await;
+    let mut answers = answers.expect("opens").into_inner();
+    let created = answers.message().await.expect("well").expect("an answer");
+    assert!(created.created);
+    (requests, answers)
+}
+
+// Shows Watch.Watch: streams beyond --max-concurrent-streams wait for one to end.
+#[tokio::test]
+async fn a_connection_has_as_many_streams_as_it_may() {
+    let server = Server::start(&["--max-concurrent-streams=2"]);
+    let channel = server.channel().await;
+    let first = watcher(&channel).await;
+    let _second = watcher(&channel).await;
+    let mut third = Box::pin(watcher(&channel));
+    let early = timeout(Duration::from_millis(300), third.as_mut()).await;
+    assert!(early.is_err(), "a third stream is answered");
+    // Another connection has streams of its own.
+    let mut other = server.kv().await;
+    other.range(everything()).await.expect("answered");
+    drop(first);
+    let third = timeout(PATIENCE, third).await;
+    third.expect("it has the place of the first");
+}
+
+/// No number is the default, as in etcd; a library's own limit would be a few hundred.
+#[tokio::test]
+async fn a_connection_has_any_number_of_streams() {
+    let server = Server::start(&[]);
+    let channel = server.channel().await;
+    let mut watchers = Vec::new();
+    for _ in 0..1000 {
+        let watcher = timeout(PATIENCE, watcher(&channel)).await;
+        watchers.push(watcher.expect("answered"));
+    }
+}
+
+/// A user who may read everything.
+async fn guard(channel: &Channel) {
+    let mut auth = AuthClient::new(channel.clone());
+    let user = etcd::AuthUserAddRequest {
+        name: "root".to_owned(),
+        password: "pw".to_owned(),
+        ..Default::default()
+    };
+    auth.user_add(user).await.expect("added");
+    let grant = etcd::AuthUserGrantRoleRequest {
+        user: "root".to_owned(),
+        role: "root".to_owned(),
+    };
+    let role = etcd::AuthRoleAddRequest {
+        name: "root".to_owned(),
+    };
+    auth.role_add(role).await.expect("added");
+    auth.user_grant_role(grant).await.expect("granted");
+    auth.auth_enable(etcd::AuthEnableRequest {})
+        .await
+        .expect("on");
+}
+
+async fn token(channel: &Channel) -> String {
+    let who = etcd::AuthenticateRequest {
+        name: "root".to_owned(),
+        password: "pw".to_owned(),
+    };
+    let mut auth = AuthClient::new(channel.clone());
+    let given = auth.authenticate(who).await.expect("a token");
+    given.into_inner().token
+}
+
+async fn read(channel: &Channel, token: &str) -> Result<(), Status> {
+    let mut request = Request::new(everything());
+    let token = token.parse().expect("letters");
+    request.metadata_mut().insert("authorization", token);
+    let mut kv = KvClient::new(channel.clone());
+    kv.range(request).await.map(|_| ())
+}
+
+/// Waits until a token is not known any more. A simple one lives its whole time again whenever
+/// it is used, so each look waits longer than the one before.
+async fn ends(channel: &Channel, token: &str) -> Status {
+    let mut pause = Duration::from_millis(1500);
+    loop {
+        tokio::time::sleep(pause).await;
+        if let Err(error) = read(channel, token).await {
+            return error;
+        }
+        assert!(pause < 2 * PATIENCE, "the token lives on");
+        pause *= 2;
+    }
+}
+
+// Shows Auth.Authenticate: a token ends after its time, and another one can be had.
+#[tokio::test]
+async fn tokens_live_as_long_as_they_may() {
+    let folder = tempfile::tempdir().expect("folder");
+    let key = folder.path().join("key");
+    std::fs::write(&key, "an odd secret of the test").expect("written");
+    let signed = format!(
+        "--auth-token=jwt,sign-method=HS256,priv-key={},ttl=1s",
+        key.display()
+    );
+    for kind in ["--auth-token-ttl=1", &signed] {
+        let server = Server::start(&["--bcrypt-cost=4", kind]);
+        let channel = server.channel().await;
+        guard(&channel).await;
+        let mut last = token(&channel).await;
+        // On a busy machine a second may pass before it is used.
+        while read(&channel, &last).await.is_err() {
+            last = token(&channel).await;
+        }
+        let error = ends(&channel, &last).await;
+        assert_eq!(
+            (error.code(), error.message()),
+            (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            "{kind}"
+        );
+    }
+}
