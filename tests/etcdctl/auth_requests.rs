@@ -481,6 +481,9 @@ fn signed_tokens_are_exchanged_with_etcd() {
     for (method, algorithm) in [
         ("ES256", &rcgen::PKCS_ECDSA_P256_SHA256),
         ("EdDSA", &rcgen::PKCS_ED25519),
+        // The two ways to sign with RSA.
+        ("RS256", &rcgen::PKCS_RSA_SHA256),
+        ("PS384", &rcgen::PKCS_RSA_SHA384),
     ] {
         let pair = rcgen::KeyPair::generate_for(algorithm).expect("a pair");
         let file = |name: &str, text: String| {

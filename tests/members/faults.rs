@@ -219,6 +219,70 @@ async fn a_hanging_disk_fails_liveness_after_half_a_minute() {
     server.serves("after").await;
 }
 
+/// Writes that wait for a disk are held up to a bound; what comes then is told so at once, and
+/// reads that need no disk are answered all the while.
+// Shows KV.Put: too many requests.
+#[tokio::test]
+async fn more_than_a_hanging_disk_can_take_is_refused_at_once() {
+    const VALUE: usize = 1 << 20;
+    const MOST: usize = 400;
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    faults.on("hang");
+    let value = "x".repeat(VALUE);
+    let mut held = tokio::task::JoinSet::new();
+    let mut refused = None;
+    for number in 0..MOST {
+        let mut kv = server.kv();
+        let put = quorate::wire::etcd::PutRequest {
+            key: format!("k{number}").into(),
+            value: value.clone().into(),
+            ..Default::default()
+        };
+        held.spawn(async move { kv.put(put).await.map(|_| ()) });
+        // Whatever is answered while the disk hangs is an error.
+        let pause = Duration::from_millis(5);
+        if let Ok(Some(answer)) = tokio::time::timeout(pause, held.join_next()).await {
+            let error = answer.unwrap().unwrap_err();
+            // What waits too long on a slow machine still takes up its room.
+            if !waited_too_long(&error) {
+                refused = Some((number, error));
+                break;
+            }
+        }
+    }
+    let (number, error) = refused.expect("a bound");
+    assert_eq!(
+        (error.code(), error.message()),
+        (
+            tonic::Code::ResourceExhausted,
+            "etcdserver: too many requests"
+        ),
+        "after {number} MiB"
+    );
+    assert_eq!(
+        server.get("before", true).await.unwrap().as_deref(),
+        Some("1")
+    );
+    faults.off("hang");
+    server.serves("after").await;
+    // Each that was held is done or has waited too long; none is lost without a word.
+    while let Some(answer) = held.join_next().await {
+        if let Err(error) = answer.unwrap() {
+            let full = error.code() == tonic::Code::ResourceExhausted;
+            assert!(full || waited_too_long(&error), "{error:?}");
+        }
+    }
+}
+
+fn waited_too_long(error: &tonic::Status) -> bool {
+    let texts = ["request timed out", "Timeout expired"];
+    texts.iter().any(|text| error.message().contains(text))
+}
+
 /// The answer to `GET /livez`, whole.
 async fn livez(server: &Server) -> String {
     let address = format!("{}:2379", server.address);

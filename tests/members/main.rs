@@ -181,6 +181,54 @@ async fn members_link_over_tls_and_refuse_strangers() {
     assert!(servers[1].get("key", false).await.is_err());
 }
 
+/// Whoever begins a handshake on the peer port and does not go on is dropped, and holds up nobody.
+#[tokio::test]
+async fn a_handshake_with_a_member_has_an_end() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    let addresses: Vec<String> = servers
+        .iter()
+        .map(|server| server.address.clone())
+        .collect();
+    let authority = tls::authority(home.path(), "one");
+    for server in &mut servers {
+        for argument in &mut server.arguments {
+            for address in &addresses {
+                let plain = format!("http://{address}:2380");
+                *argument = argument.replace(&plain, &format!("https://{address}:2380"));
+            }
+        }
+        let files = authority.certificate(home.path(), &server.name, &server.address);
+        server.arguments.extend(files);
+    }
+    servers[0].start();
+    let port = format!("{}:2380", addresses[0]);
+    until("the peer port is open", &servers[0], async || {
+        tokio::net::TcpStream::connect(&port).await.ok()
+    })
+    .await;
+    let mut stalled = Vec::new();
+    // Nothing at all, and the beginning of a hello.
+    for first in [&b""[..], &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]] {
+        for _ in 0..50 {
+            let mut stream = tokio::net::TcpStream::connect(&port).await.unwrap();
+            stream.write_all(first).await.unwrap();
+            stalled.push(stream);
+        }
+    }
+    // The other member gets in beside them.
+    servers[1].start();
+    servers[0].serves("key").await;
+    servers[1].holds("key", "1").await;
+    for mut stream in stalled {
+        let mut rest = Vec::new();
+        let end = tokio::time::timeout(fixture::PATIENCE, stream.read_to_end(&mut rest)).await;
+        // An end or a reset: gone either way.
+        let _ = end.expect("dropped in time");
+    }
+}
+
 #[tokio::test]
 async fn a_learner_is_added_by_hand_promoted_and_removed() {
     let home = tempfile::tempdir().unwrap();
