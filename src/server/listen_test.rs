@@ -128,7 +128,7 @@ fn those_that_are_connected_are_sent_away_and_later_ones_are_served() {
     let metrics = Arc::new(ClientMetrics::new(false));
     let runtimes = ClientRuntimes::start(1).expect("threads");
     let bound = loopback();
-    let address = bound.address;
+    let address = address(&bound);
     let (mut serve, drain) = serve(&metrics);
     let (hang_up, hang_ups) = watch::channel(0_u64);
     serve.hang_ups = hang_ups;
