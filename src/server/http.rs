@@ -268,7 +268,7 @@ fn write_member(text: &mut Text, services: &Services) {
             "etcd_server_proposals_pending",
             "gauge",
             "Proposals that wait for an answer.",
-            status.proposals_pending,
+            member.proposals_pending(),
         ),
         (
             "etcd_server_proposals_failed_total",

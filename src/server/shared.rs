@@ -373,11 +373,11 @@ impl Shared {
     }
 
     /// What the handle shows.
-    pub(crate) fn status(&self) -> Arc<Status> {
+    pub(crate) fn status(&self) -> Status {
         let phase = self.phase.load();
         let (phase, who) = (phase.0, &phase.1);
         let consensus = self.consensus.load();
-        let published = self.published.borrow().clone();
+        let published = Arc::clone(&self.published.borrow());
         let learner = published
             .membership
             .member(who.member_id)
@@ -388,7 +388,6 @@ impl Shared {
             });
         let mut status = Status {
             phase,
-            name: self.name.clone(),
             cluster_id: who.cluster_id,
             member_id: who.member_id,
             role: Role::Follower,
@@ -398,7 +397,6 @@ impl Shared {
             applied: published.applied,
             last_index: 0,
             leader_changes: self.leader_changes.load(Ordering::Relaxed),
-            proposals_pending: self.proposals.len() as u64,
             proposals_failed: self.proposals_failed.load(Ordering::Relaxed),
         };
         if let Some(consensus) = consensus.as_ref() {
@@ -409,7 +407,7 @@ impl Shared {
             status.commit = consensus.raft.commit.max(published.applied);
             status.last_index = consensus.raft.last_index.max(published.applied);
         }
-        Arc::new(status)
+        status
     }
 
     /// Liveness.

@@ -56,11 +56,13 @@ pub(crate) fn router(services: &Services) -> axum::Router {
         .add_service(ElectionServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(LockServer::new(services.clone()).max_decoding_message_size(limit))
         .add_service(HealthServer::new(services.clone()));
+    // In one layer: the router boxes each.
+    let around = tower::ServiceBuilder::new()
+        .map_request(long::mark)
+        .map_response(|response| refused::too_large(long::send(response)));
     routes
         .routes()
         .into_axum_router()
         .fallback(refused::answer)
-        .layer(tower::util::MapResponseLayer::new(refused::too_large))
-        .layer(tower::util::MapResponseLayer::new(long::send))
-        .layer(tower::util::MapRequestLayer::new(long::mark))
+        .layer(around)
 }
