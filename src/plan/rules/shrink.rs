@@ -135,6 +135,15 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
     draft.step(15, action, reason);
 }
 
+/// Whether clients are being sent away from a member that retires. Any other step would take the
+/// place of this one on record, and with it the wait.
+pub(super) fn hands_over(s: &Situation<'_>) -> bool {
+    let last = s.o.hints.step.as_ref();
+    last.is_some_and(|(action, _, since)| {
+        action == "Retire" && s.o.now_ms.saturating_sub(*since) < ENDPOINTS_MS
+    })
+}
+
 fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
     asked(s, word, member, |ago| ago > HAND_OVER_MS)
 }

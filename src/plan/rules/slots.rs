@@ -11,8 +11,10 @@ use crate::plan::observed::{Owner, SlotFacts};
 use crate::plan::situation::Situation;
 use crate::plan::step::Action;
 
+use super::shrink;
+
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    if s.view.is_none() || wanted(s) == 0 {
+    if s.view.is_none() || wanted(s) == 0 || shrink::hands_over(s) {
         return;
     }
     let mut spare = spare(s);
