@@ -65,21 +65,25 @@ fn all_move(kind: Kind, peers: &Path) {
     let nodes = Node::cluster(kind, peers, 3, &["--metrics=extensive"]);
     let start = std::time::Instant::now();
     loop {
+        let mut refused = None;
         for node in &nodes {
             let put = post(
                 &node.client,
                 "/v3/kv/put",
                 r#"{"key":"Zm9v","value":"YmFy"}"#,
             );
-            assert_eq!(put.status, 200, "{kind:?}: {}", put.body);
+            // A busy machine may cost the leader its place for a while.
+            if put.status != 200 {
+                refused = Some(put.body);
+            }
         }
         let missing = missing(&nodes);
-        if missing.is_empty() {
+        if missing.is_empty() && refused.is_none() {
             return;
         }
         assert!(
             start.elapsed() < PATIENCE,
-            "{kind:?} stands still: {missing:?}"
+            "{kind:?} stands still: {missing:?} {refused:?}"
         );
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
