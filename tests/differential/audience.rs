@@ -13,9 +13,9 @@ use quorate::wire::etcd::{
 use quorate::wire::mvccpb::{Event, KeyValue};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Channel;
 
 use crate::process::PATIENCE;
+use crate::server::Wire;
 
 /// How long to wait for the answer to a request for progress before asking again: it is answered
 /// only when all watchers are in step.
@@ -41,7 +41,7 @@ pub(crate) struct Audience {
 }
 
 impl Audience {
-    pub(crate) async fn new(mut client: WatchClient<Channel>) -> Audience {
+    pub(crate) async fn new(mut client: WatchClient<Wire>) -> Audience {
         let (requests, queue) = mpsc::unbounded_channel();
         // etcd opens a stream with its first answer, so there has to be one.
         let create = WatchCreateRequest {

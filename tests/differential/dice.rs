@@ -10,15 +10,22 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Random choices from a seed.
-pub(crate) struct Dice(Xoshiro256PlusPlus);
+pub(crate) struct Dice {
+    random: Xoshiro256PlusPlus,
+    /// Whether the ends of all ranges lie behind their beginnings.
+    pub(crate) ordered: bool,
+}
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Dice {
-        Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
+        Dice {
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            ordered: false,
+        }
     }
 
     pub(crate) fn below(&mut self, sides: u64) -> u64 {
-        self.0.next_u64() % sides
+        self.random.next_u64() % sides
     }
 
     pub(crate) fn one_in(&mut self, sides: u64) -> bool {
@@ -46,6 +53,9 @@ impl Dice {
             2 => Bytes::from(vec![key[0] + 1]),
             _ => self.key(),
         };
+        if self.ordered && end[..] != [0] && end <= key {
+            return (key, Bytes::new());
+        }
         (key, end)
     }
 

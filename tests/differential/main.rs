@@ -1,6 +1,7 @@
 //! The same random requests, over gRPC, to Quorate and to real etcd: equal answers, equal error
-//! texts and codes, equal events for every watcher, equal hashes. What is known to differ, and
-//! why, is in `docs/differences.md`; the requests here avoid it.
+//! texts and codes, equal events for every watcher, equal hashes, equal snapshots; while alarms are
+//! raised and a learner comes and goes, too. Other conversations are about users and what they may
+//! do. What is known to differ, and why, is in `docs/differences.md`; the requests here avoid it.
 //!
 //! A conversation follows from its seed. `SEED=n REQUESTS=n` repeats one; `SEEDS=n` makes n of
 //! them, from `SEED_BASE`. A difference prints the seed, the number of the request, the requests
@@ -25,6 +26,9 @@ mod process;
 mod question;
 mod server;
 mod smaller;
+mod snapshot;
+mod trouble;
+mod users;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -40,6 +44,13 @@ const REQUESTS: u64 = 5200;
 const SEEDS: u64 = 4;
 /// Conversations at a time: they wait for watchers as much as they work.
 const AT_ONCE: usize = 2;
+
+/// What a conversation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Keys,
+    Users,
+}
 
 /// A request and the member of ours that it goes to.
 type Step = (usize, Question);
@@ -76,20 +87,30 @@ fn say(text: &str) {
 /// One conversation; `told` has every request so far when it returns.
 async fn converse(
     pair: &mut Pair,
+    subject: Subject,
     size: usize,
     seed: u64,
     requests: u64,
     told: &mut Vec<Step>,
 ) -> Result<Summary, Difference> {
     let mut dice = Dice::new(seed);
+    dice.ordered = subject == Subject::Users;
     let mut facts = Facts {
         revision: 1,
+        alone: size == 1,
         ..Facts::default()
     };
     let mut bulky_at = Some(requests / 2);
     let mut last = false;
     while !last {
-        let next = if bulky_at.is_some_and(|at| pair.asked >= at) {
+        let next = if subject == Subject::Users {
+            last = pair.asked + 30 >= requests;
+            if last || told.is_empty() {
+                users::order()
+            } else {
+                users::questions(&mut dice, &mut facts)
+            }
+        } else if bulky_at.is_some_and(|at| pair.asked >= at) {
             bulky_at = None;
             bulky(&facts)
         } else if pair.asked + 10 >= requests {
@@ -120,7 +141,11 @@ async fn converse(
                 other => other?,
             };
             facts.revision = pair.revision();
-            if let (Question::Compact(compact), Some(_)) = (question, own) {
+            let asked = match question {
+                Question::As(_, asked) => asked,
+                question => question,
+            };
+            if let (Question::Compact(compact), Some(_)) = (asked, own) {
                 facts.compactions.push(compact.revision);
             }
         }
@@ -138,12 +163,12 @@ async fn converse(
 }
 
 /// A conversation with a cluster of ours of this size, from its start to its end.
-fn hold(peers: &Path, size: usize, seed: u64, requests: u64) -> Summary {
+fn hold(peers: &Path, subject: Subject, size: usize, seed: u64, requests: u64) -> Summary {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let mut pair = Pair::start(ours(), peers, size).await;
         let mut told = Vec::new();
-        let result = converse(&mut pair, size, seed, requests, &mut told).await;
+        let result = converse(&mut pair, subject, size, seed, requests, &mut told).await;
         match result {
             Ok(summary) => summary,
             Err(difference) => {
@@ -166,7 +191,7 @@ fn hold(peers: &Path, size: usize, seed: u64, requests: u64) -> Summary {
 }
 
 /// Holds the conversations of all seeds and says how many requests that were.
-fn hold_all(test: &str, size: usize, seeds: u64, requests: u64) {
+fn hold_all(test: &str, subject: Subject, size: usize, seeds: u64, requests: u64) {
     let Some(peers) = process::peers(test) else {
         return;
     };
@@ -178,10 +203,12 @@ fn hold_all(test: &str, size: usize, seeds: u64, requests: u64) {
             (first..first + number("SEEDS").unwrap_or(seeds)).collect()
         }
     };
-    let summaries = at_once(&peers, size, &all, requests);
+    let summaries = at_once(&peers, subject, size, &all, requests);
     let mut sum = Summary::default();
     for (summary, seed) in summaries.iter().zip(&all) {
-        let tame = summary.revision < requests as i64 / 4 || summary.refused < requests / 50;
+        // Users are refused much.
+        let least = requests as i64 / if subject == Subject::Keys { 5 } else { 20 };
+        let tame = summary.revision < least || summary.refused < requests / 50;
         assert!(
             !tame,
             "the conversation of seed {seed} was too tame: {summary:?}"
@@ -194,17 +221,21 @@ fn hold_all(test: &str, size: usize, seeds: u64, requests: u64) {
         sum.shown += summary.shown;
         sum.fragments += summary.fragments;
     }
-    assert!(
-        sum.compactions > 2 && sum.fragments > 0,
-        "too tame: {sum:?}"
-    );
+    let shown = sum.fragments > 0 || subject == Subject::Users;
+    assert!(sum.compactions > 2 && shown, "too tame: {sum:?}");
     say(&format!(
         "differential::{test}: {} requests of seeds {all:?} to etcd and to {size} of ours: all answers equal ({} refusals, {} revisions, {} compactions, {} watchers shown {} events)\n",
         sum.asked, sum.refused, sum.revision, sum.compactions, sum.watchers, sum.shown,
     ));
 }
 
-fn at_once(peers: &Path, size: usize, seeds: &[u64], requests: u64) -> Vec<Summary> {
+fn at_once(
+    peers: &Path,
+    subject: Subject,
+    size: usize,
+    seeds: &[u64],
+    requests: u64,
+) -> Vec<Summary> {
     let next = AtomicU64::new(0);
     let mut summaries: Vec<(usize, Summary)> = std::thread::scope(|scope| {
         let work = || {
@@ -215,7 +246,7 @@ fn at_once(peers: &Path, size: usize, seeds: &[u64], requests: u64) -> Vec<Summa
                 let Some(seed) = seeds.get(at) else {
                     return done;
                 };
-                done.push((at, hold(peers, size, *seed, requests)));
+                done.push((at, hold(peers, subject, size, *seed, requests)));
             }
         };
         let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
@@ -235,19 +266,32 @@ fn at_once(peers: &Path, size: usize, seeds: &[u64], requests: u64) -> Vec<Summa
 // Shows KV.Txn: nested, with too many operations, with keys given twice.
 // Shows Watch.Watch: several streams of watchers with filters, previous values, fragments, starts below, at and above the compaction.
 // Shows Lease.LeaseGrant, Lease.LeaseRevoke, Lease.LeaseKeepAlive, Lease.LeaseTimeToLive, Lease.LeaseLeases: known and unknown leases, an expiry.
-// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberUpdate, Cluster.MemberPromote, Cluster.MemberList: what is refused, with which words.
-// Shows Maintenance.Status, Maintenance.Alarm, Maintenance.Defragment, Maintenance.MoveLeader, Maintenance.Downgrade: the harmless and the refused.
+// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberUpdate, Cluster.MemberPromote, Cluster.MemberList: a learner that never starts, from its beginning to its end; what is refused, with which words.
+// Shows Maintenance.Status, Maintenance.Alarm: every request while alarms are raised.
+// Shows Maintenance.Snapshot: the same keys and history for etcdutl.
+// Shows Maintenance.Defragment, Maintenance.MoveLeader, Maintenance.Downgrade: the harmless and the refused.
 // Shows Maintenance.HashKV: at random revisions.
 // Shows Maintenance.Hash: it has a revision; its value is each implementation's own.
 // Shows Health.Check, Health.Watch: known and unknown services.
 #[test]
 fn requests_are_answered_as_etcd_does() {
-    hold_all("requests_are_answered_as_etcd_does", 1, SEEDS, REQUESTS);
+    let test = "requests_are_answered_as_etcd_does";
+    hold_all(test, Subject::Keys, 1, SEEDS, REQUESTS);
 }
 
 // Shows KV.Put, KV.Range, KV.Txn, KV.Compact, Watch.Watch, Maintenance.HashKV: any of three members answers as one etcd does.
 #[test]
 fn requests_to_any_of_three_members_are_answered_as_by_one() {
     let test = "requests_to_any_of_three_members_are_answered_as_by_one";
-    hold_all(test, 3, 1, REQUESTS / 3);
+    hold_all(test, Subject::Keys, 3, 1, REQUESTS / 3);
+}
+
+// Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus, Auth.Authenticate: on and off, by whoever may and may not.
+// Shows Auth.UserAdd, Auth.UserGet, Auth.UserList, Auth.UserDelete, Auth.UserChangePassword, Auth.UserGrantRole, Auth.UserRevokeRole: random users and their tokens: answers, error texts and codes.
+// Shows Auth.RoleAdd, Auth.RoleGet, Auth.RoleList, Auth.RoleDelete, Auth.RoleGrantPermission, Auth.RoleRevokePermission: random roles and ranges.
+// Shows KV.Put, KV.Range, KV.RangeStream, KV.DeleteRange, KV.Txn, Lease.LeaseRevoke, Watch.Watch: what random permissions allow, with whichever token.
+#[test]
+fn users_may_do_what_etcd_lets_them() {
+    let test = "users_may_do_what_etcd_lets_them";
+    hold_all(test, Subject::Users, 1, 2, REQUESTS / 2);
 }

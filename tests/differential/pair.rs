@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use quorate::wire::etcd::PutRequest;
@@ -12,7 +13,9 @@ use crate::question::{Question, STREAMS};
 use crate::server::{Said, Server};
 
 /// Speed alone: what is lost by a crash is no part of this test.
-const FLAGS: &[&str] = &["--unsafe-no-fsync", "--log-level=error"];
+const FLAGS: &[&str] = &["--unsafe-no-fsync", "--log-level=error", "--bcrypt-cost=4"];
+/// How long any answer may take.
+const ANSWER: Duration = Duration::from_secs(90);
 /// Where there are several members: a busy machine must not cost the leader its place. Given to
 /// both sides, for the least time of a lease follows from it.
 const PATIENT: &[&str] = &["--heartbeat-interval=300", "--election-timeout=3000"];
@@ -44,10 +47,10 @@ struct Side {
 }
 
 impl Side {
-    async fn new(cluster: &Cluster) -> Side {
+    async fn new(cluster: &Cluster, peers: &Path) -> Side {
         let mut members = Vec::new();
         for at in 0..cluster.members.len() {
-            members.push(Server::new(cluster, at).await);
+            members.push(Server::new(cluster, at, peers).await);
         }
         let mut streams = Vec::new();
         for at in 0..STREAMS {
@@ -58,12 +61,20 @@ impl Side {
     }
 
     async fn ask(&mut self, member: usize, question: &Question, revision: i64) -> Said {
+        let answer = self.answer(member, question, revision);
+        match tokio::time::timeout(ANSWER, answer).await {
+            Ok(said) => said,
+            Err(_) => (None, format!("no answer in {ANSWER:?}")),
+        }
+    }
+
+    async fn answer(&mut self, member: usize, question: &Question, revision: i64) -> Said {
         let several = self.members.len() > 1;
         match question {
             Question::Watch(stream, create) => {
                 if several {
                     let member = stream % self.members.len();
-                    self.members[member].reach(revision).await;
+                    self.members[member].catch_up().await;
                 }
                 (None, self.streams[*stream].create(create).await)
             }
@@ -79,7 +90,7 @@ impl Side {
             }
             _ => {
                 if several {
-                    self.members[member].reach(revision).await;
+                    self.members[member].catch_up().await;
                 }
                 self.members[member].ask(question).await
             }
@@ -115,8 +126,8 @@ impl Pair {
         let (ours, theirs) = tokio::join!(start(ours, size), start(Kind::Etcd, 1));
         let clusters = [ours.expect("ours"), theirs.expect("etcd")];
         Pair {
-            ours: Side::new(&clusters[0]).await,
-            theirs: Side::new(&clusters[1]).await,
+            ours: Side::new(&clusters[0], peers).await,
+            theirs: Side::new(&clusters[1], peers).await,
             clusters,
             revision: 1,
             newest_start: 0,

@@ -7,11 +7,15 @@ use quorate::wire::etcd::{
 };
 
 use crate::dice::Dice;
+use crate::trouble;
+use crate::users::Auth;
 
 /// Stands for the ID of the member that is asked.
 pub(crate) const OWN_ID: u64 = u64::MAX;
 /// Stands for its peer URL.
 pub(crate) const OWN_PEER: &str = "PEER";
+/// Stands for the ID of the member that was added last.
+pub(crate) const LEARNER: u64 = u64::MAX - 1;
 /// Watch streams of a conversation.
 pub(crate) const STREAMS: usize = 3;
 /// The lease that is let expire.
@@ -48,6 +52,13 @@ pub(crate) enum Question {
     Downgrade(DowngradeRequest),
     Health(String),
     HealthWatch(String),
+    /// A snapshot, as etcdutl sees it.
+    Snapshot,
+    Auth(Auth),
+    /// A stream of its own, until its first answer.
+    WatchOnce(WatchCreateRequest),
+    /// A question with the newest token of a user; with none where there is none.
+    As(&'static str, Box<Question>),
     Watch(usize, WatchCreateRequest),
     Cancel(usize, i64),
     /// Waits until every watcher was shown everything, and compares what they were shown.
@@ -83,6 +94,10 @@ pub(crate) struct Facts {
     pub(crate) compactions: Vec<i64>,
     /// Watchers asked for so far.
     pub(crate) watchers: i64,
+    /// Members added so far.
+    pub(crate) learners: u16,
+    /// Whether ours is a cluster of one, as etcd's.
+    pub(crate) alone: bool,
 }
 
 impl Facts {
@@ -93,8 +108,22 @@ impl Facts {
 
 /// The next request, or a few that belong together.
 pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
+    match dice.below(1000) {
+        0..=17 => vec![watch(dice, facts)],
+        18..=21 => oversized(dice),
+        22..=27 => cancels(dice, facts),
+        28..=33 => vec![Question::Settle, compact(dice, facts)],
+        34 | 35 if facts.alone => trouble::alarms(dice, facts),
+        36 | 37 if facts.alone => trouble::learner(dice, facts),
+        38 => vec![Question::Snapshot],
+        _ => vec![question(dice, facts)],
+    }
+}
+
+/// One request that needs no other.
+pub(crate) fn question(dice: &mut Dice, facts: &Facts) -> Question {
     let revision = facts.revision;
-    let one = match dice.below(1000) {
+    match dice.below(966) {
         0..=219 => Question::Put(dice.put()),
         220..=289 => Question::Delete(dice.delete()),
         290..=449 => Question::Range(dice.range(revision)),
@@ -115,7 +144,7 @@ pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
         952 => Question::Defragment,
         953..=955 => Question::MoveLeader([OWN_ID, 0, 5][dice.below(3) as usize]),
         956..=961 => Question::Downgrade(downgrade(dice)),
-        962..=965 => {
+        _ => {
             let service = ["", "nobody"][dice.below(2) as usize].to_owned();
             if dice.one_in(2) {
                 Question::Health(service)
@@ -123,12 +152,7 @@ pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
                 Question::HealthWatch(service)
             }
         }
-        966..=983 => watch(dice, facts),
-        984..=987 => return oversized(dice),
-        988..=993 => return cancels(dice, facts),
-        _ => return vec![Question::Settle, compact(dice, facts)],
-    };
-    vec![one]
+    }
 }
 
 /// A sort target without an order makes etcd sort each piece for itself.
@@ -170,9 +194,13 @@ fn hash(dice: &mut Dice, facts: &Facts) -> HashKvRequest {
 }
 
 /// `physical`: done when answered, or etcd's hash could still see what it forgets.
-fn compact(dice: &mut Dice, facts: &Facts) -> Question {
+pub(crate) fn compact(dice: &mut Dice, facts: &Facts) -> Question {
     let low = (facts.compacted() - 1).max(-1);
-    let revision = dice.between(low, facts.revision + 1);
+    let revision = match dice.between(low, facts.revision + 1) {
+        // The first one at revision 0 would stop etcd's hash there.
+        0 if facts.compacted() == 0 => 1,
+        revision => revision,
+    };
     Question::Compact(CompactionRequest {
         revision,
         physical: true,
@@ -218,6 +246,11 @@ fn downgrade(dice: &mut Dice) -> DowngradeRequest {
 }
 
 fn watch(dice: &mut Dice, facts: &mut Facts) -> Question {
+    let create = watcher(dice, facts);
+    Question::Watch(dice.below(STREAMS as u64) as usize, create)
+}
+
+pub(crate) fn watcher(dice: &mut Dice, facts: &mut Facts) -> WatchCreateRequest {
     let (key, range_end) = dice.span();
     let (compacted, revision) = (facts.compacted(), facts.revision);
     let start_revision = match dice.below(4) {
@@ -228,7 +261,7 @@ fn watch(dice: &mut Dice, facts: &mut Facts) -> Question {
     };
     let filters = (0..2).filter(|_| dice.one_in(6)).collect();
     facts.watchers += 1;
-    let create = WatchCreateRequest {
+    WatchCreateRequest {
         key: if dice.one_in(20) { Bytes::new() } else { key },
         range_end,
         start_revision: if dice.one_in(30) { -1 } else { start_revision },
@@ -242,8 +275,7 @@ fn watch(dice: &mut Dice, facts: &mut Facts) -> Question {
             _ => 0,
         },
         fragment: dice.one_in(4),
-    };
-    Question::Watch(dice.below(STREAMS as u64) as usize, create)
+    }
 }
 
 /// Values near and above the size of the largest request and message.
@@ -290,6 +322,8 @@ pub(crate) fn bulky(facts: &Facts) -> Vec<Question> {
             key: Bytes::from_static(b"x"),
             range_end: Bytes::from_static(b"y"),
             start_revision: facts.revision + 1,
+            // The deletion is one revision, with all that was there before.
+            prev_kv: true,
             fragment,
             ..WatchCreateRequest::default()
         };
@@ -326,5 +360,6 @@ pub(crate) fn expiry() -> Vec<Question> {
         Question::Leases,
         Question::Settle,
         Question::Hash(HashKvRequest::default()),
+        Question::Snapshot,
     ]
 }

@@ -1,5 +1,10 @@
 //! gRPC clients of one member, and its answers as text without what names the cluster.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use quorate::wire::etcd::auth_client::AuthClient;
 use quorate::wire::etcd::cluster_client::ClusterClient;
 use quorate::wire::etcd::kv_client::KvClient;
 use quorate::wire::etcd::lease_client::LeaseClient;
@@ -9,19 +14,45 @@ use quorate::wire::etcd::{
     DefragmentRequest, HashRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest,
     LeaseTimeToLiveRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
     MemberUpdateRequest, MoveLeaderRequest, RangeRequest, RangeResponse, ResponseHeader,
-    StatusRequest,
+    SnapshotRequest, StatusRequest,
 };
 use quorate::wire::health::HealthCheckRequest;
 use quorate::wire::health::health_client::HealthClient;
-use tonic::Status;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
 
 use crate::cluster::Cluster;
 use crate::process::PATIENCE;
-use crate::question::{OWN_ID, OWN_PEER, Question, SHORT_LEASE};
+use crate::question::{LEARNER, OWN_ID, OWN_PEER, Question, SHORT_LEASE};
+use crate::{snapshot, users};
 
 /// No answer of these tests is larger.
 const LARGEST: usize = 64 << 20;
+
+/// The token that goes with every request, if any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Token(Arc<Mutex<Option<AsciiMetadataValue>>>);
+
+impl Token {
+    fn set(&self, token: Option<AsciiMetadataValue>) {
+        *self.0.lock().expect("no panic") = token;
+    }
+}
+
+impl Interceptor for Token {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = self.0.lock().expect("no panic").clone() {
+            request.metadata_mut().insert("token", token);
+        }
+        Ok(request)
+    }
+}
+
+/// What the clients send through.
+pub(crate) type Wire = InterceptedService<Channel, Token>;
 
 /// What was said: the revision, where there is one, and the whole answer as text.
 pub(crate) type Said = (Option<i64>, String);
@@ -29,30 +60,45 @@ pub(crate) type Said = (Option<i64>, String);
 /// Clients of one member.
 #[derive(Debug)]
 pub(crate) struct Server {
-    kv: KvClient<Channel>,
-    lease: LeaseClient<Channel>,
-    maintenance: MaintenanceClient<Channel>,
-    cluster: ClusterClient<Channel>,
-    health: HealthClient<Channel>,
-    pub(crate) watch: WatchClient<Channel>,
+    kv: KvClient<Wire>,
+    lease: LeaseClient<Wire>,
+    maintenance: MaintenanceClient<Wire>,
+    cluster: ClusterClient<Wire>,
+    health: HealthClient<Wire>,
+    auth: AuthClient<Wire>,
+    pub(crate) watch: WatchClient<Wire>,
+    token: Token,
+    /// The newest token of each user.
+    tokens: BTreeMap<String, AsciiMetadataValue>,
     id: u64,
+    /// The newest member that was added.
+    learner: u64,
     peer: String,
+    /// Where etcd's tools are.
+    peers: PathBuf,
 }
 
 impl Server {
-    pub(crate) async fn new(cluster: &Cluster, member: usize) -> Server {
+    pub(crate) async fn new(cluster: &Cluster, member: usize, peers: &Path) -> Server {
         let member = &cluster.members[member];
         let endpoint = Endpoint::from_shared(format!("http://{}", member.client));
+        let token = Token::default();
         let channel = endpoint.expect("an address").connect_lazy();
+        let wire = InterceptedService::new(channel, token.clone());
         let mut server = Server {
-            kv: KvClient::new(channel.clone()).max_decoding_message_size(LARGEST),
-            lease: LeaseClient::new(channel.clone()),
-            maintenance: MaintenanceClient::new(channel.clone()),
-            cluster: ClusterClient::new(channel.clone()),
-            health: HealthClient::new(channel.clone()),
-            watch: WatchClient::new(channel).max_decoding_message_size(LARGEST),
+            kv: KvClient::new(wire.clone()).max_decoding_message_size(LARGEST),
+            lease: LeaseClient::new(wire.clone()),
+            maintenance: MaintenanceClient::new(wire.clone()).max_decoding_message_size(LARGEST),
+            cluster: ClusterClient::new(wire.clone()),
+            health: HealthClient::new(wire.clone()),
+            auth: AuthClient::new(wire.clone()),
+            watch: WatchClient::new(wire).max_decoding_message_size(LARGEST),
+            token,
+            tokens: BTreeMap::new(),
             id: 0,
+            learner: 0,
             peer: format!("http://{}", member.peer),
+            peers: peers.to_owned(),
         };
         let status = server.maintenance.status(StatusRequest {}).await;
         let header = status.expect("a status").into_inner().header;
@@ -61,26 +107,35 @@ impl Server {
         server
     }
 
-    /// Waits until the member has applied a revision.
-    pub(crate) async fn reach(&mut self, revision: i64) {
-        let start = tokio::time::Instant::now();
-        while start.elapsed() < PATIENCE {
-            let status = self.maintenance.status(StatusRequest {}).await;
-            let own = status.ok().and_then(|reply| reply.into_inner().header);
-            if own.is_some_and(|header| header.revision >= revision) {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-        panic!("a member does not reach revision {revision}");
+    /// Waits until the member has applied what was answered by any, leases too, and gives its
+    /// revision: a read that any member may answer must see all of that.
+    pub(crate) async fn catch_up(&mut self) -> i64 {
+        let range = RangeRequest {
+            key: "a".into(),
+            count_only: true,
+            ..RangeRequest::default()
+        };
+        let reply = self.kv.range(range).await.expect("a linearizable read");
+        reply.into_inner().header.expect("a header").revision
     }
 
-    /// Asks, and gives the answer as text.
+    /// Asks, as the user whom the question names, and gives the answer as text.
     pub(crate) async fn ask(&mut self, question: &Question) -> Said {
-        match self.answer(question).await {
+        let (user, question) = match question {
+            Question::As(user, question) => (*user, &**question),
+            question => ("", question),
+        };
+        self.token.set(self.tokens.get(user).cloned());
+        let answer = self.answer(question).await;
+        self.token.set(None);
+        let (revision, text) = match answer {
             Ok(said) => said,
             Err(status) => (None, format!("{:?} {}", status.code(), status.message())),
-        }
+        };
+        let names = [(self.id, "OWN"), (self.learner, "LEARNER")];
+        let named = names.iter().filter(|(id, _)| *id != 0);
+        let text = named.fold(text, |text, (id, name)| text.replace(&id.to_string(), name));
+        (revision, text)
     }
 
     async fn answer(&mut self, question: &Question) -> Result<Said, Status> {
@@ -111,7 +166,16 @@ impl Server {
             | Question::KeepAlive(_)
             | Question::Expire => self.leases(question).await,
             Question::Hash(hash) => plain!(self.maintenance.hash_kv(hash)),
-            Question::Alarm(alarm) => plain!(self.maintenance.alarm(alarm)),
+            Question::Alarm(mut alarm) => {
+                alarm.member_id = self.id(alarm.member_id);
+                let mut reply = self.maintenance.alarm(alarm).await?.into_inner();
+                // etcd gives them in no order.
+                reply
+                    .alarms
+                    .sort_by_key(|alarm| (alarm.alarm, alarm.member_id));
+                let revision = reply.header.as_mut().map(anonymous);
+                Ok((revision, format!("{reply:?}")))
+            }
             Question::Downgrade(downgrade) => plain!(self.maintenance.downgrade(downgrade)),
             Question::Defragment => {
                 // etcd gives no header here.
@@ -146,8 +210,14 @@ impl Server {
             | Question::MemberRemove(_)
             | Question::MemberUpdate(..)
             | Question::MemberPromote(_) => self.members(question).await,
-            Question::Watch(..) | Question::Cancel(..) | Question::Settle => {
-                unreachable!("asked on a stream")
+            Question::Auth(auth) => users::ask(&mut self.auth, &mut self.tokens, &auth).await,
+            Question::WatchOnce(create) => users::watch_once(&mut self.watch, create).await,
+            Question::Snapshot => {
+                let stream = self.maintenance.snapshot(SnapshotRequest {}).await?;
+                snapshot::read(stream.into_inner(), &self.peers).await
+            }
+            Question::Watch(..) | Question::Cancel(..) | Question::Settle | Question::As(..) => {
+                unreachable!("asked on a stream, or of whom it names")
             }
         }
     }
@@ -224,7 +294,8 @@ impl Server {
                     assert!(start.elapsed() < PATIENCE, "a lease does not expire");
                     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
-                Ok((None, "expired".to_owned()))
+                // Its keys went with it, which took a revision.
+                Ok((Some(self.catch_up().await), "expired".to_owned()))
             }
             _ => {
                 let mut held = self.held().await?;
@@ -252,7 +323,9 @@ impl Server {
             Question::MemberAdd(add) => {
                 let mut add = add.clone();
                 add.peer_ur_ls = add.peer_ur_ls.iter().map(url).collect();
-                self.cluster.member_add(add).await?.into_inner().members
+                let reply = self.cluster.member_add(add).await?.into_inner();
+                self.learner = reply.member.map_or(0, |member| member.id);
+                reply.members
             }
             Question::MemberRemove(id) => {
                 let remove = MemberRemoveRequest { id: self.id(*id) };
@@ -282,11 +355,19 @@ impl Server {
                 reply.members
             }
         };
-        let learners = members.iter().filter(|member| member.is_learner).count();
-        Ok((
-            None,
-            format!("{} members, {learners} learners", members.len()),
-        ))
+        // In the order of their IDs, which are chance.
+        let mut members: Vec<String> = members
+            .iter()
+            .map(|member| match member.id == self.id {
+                true => "this".to_owned(),
+                false => format!(
+                    "{} {:?} {}",
+                    member.name, member.peer_ur_ls, member.is_learner
+                ),
+            })
+            .collect();
+        members.sort();
+        Ok((None, format!("{members:?}")))
     }
 
     async fn status(&mut self) -> Result<Said, Status> {
@@ -298,19 +379,26 @@ impl Server {
         let header = reply.header.unwrap_or_default();
         assert!(reply.db_size > 0 && reply.leader != 0 && reply.raft_term > 0);
         assert!(reply.raft_applied_index <= reply.raft_index);
+        // Alarms are among them, in no order.
+        let own = self.id.to_string();
+        // The number of blanks in them is each build of etcd's own.
+        let plain = |error: &String| error.replace(&own, "OWN").replace("  ", " ");
+        let errors = reply.errors.iter().map(plain);
+        let mut errors: Vec<String> = errors.collect();
+        errors.sort();
         let text = format!(
             "{} {:?} {} {} {:?}",
-            reply.version,
-            reply.errors,
-            reply.is_learner,
-            reply.storage_version,
-            reply.downgrade_info
+            reply.version, errors, reply.is_learner, reply.storage_version, reply.downgrade_info
         );
         Ok((Some(header.revision), text))
     }
 
     fn id(&self, id: u64) -> u64 {
-        if id == OWN_ID { self.id } else { id }
+        match id {
+            OWN_ID => self.id,
+            LEARNER => self.learner,
+            other => other,
+        }
     }
 }
 

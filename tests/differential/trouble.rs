@@ -1,0 +1,74 @@
+//! Requests that change what a member may do, and end with everything as it was: raised alarms, and
+//! a member that is added and removed again.
+
+use quorate::wire::etcd::{AlarmRequest, MemberAddRequest};
+
+use crate::dice::Dice;
+use crate::question::{Facts, LEARNER, OWN_ID, Question, question};
+
+const GET: i32 = 0;
+const ACTIVATE: i32 = 1;
+const DEACTIVATE: i32 = 2;
+
+fn alarm(action: i32, member_id: u64, alarm: i32) -> Question {
+    Question::Alarm(AlarmRequest {
+        action,
+        member_id,
+        alarm,
+    })
+}
+
+/// Some requests under alarms: no space, corruption, or both.
+pub(crate) fn alarms(dice: &mut Dice, facts: &Facts) -> Vec<Question> {
+    let members = [OWN_ID, 5];
+    let mut raised = Vec::new();
+    let mut all = Vec::new();
+    for _ in 0..dice.between(1, 3) {
+        let kind = if dice.one_in(3) { 2 } else { 1 };
+        let member = members[dice.below(2) as usize];
+        raised.push((member, kind));
+        all.push(alarm(ACTIVATE, member, kind));
+        for _ in 0..dice.between(2, 8) {
+            all.push(question(dice, facts));
+        }
+        all.extend([alarm(GET, 0, dice.between(0, 2) as i32), Question::Status]);
+    }
+    for (member, kind) in raised {
+        all.push(alarm(DEACTIVATE, member, kind));
+        all.push(question(dice, facts));
+    }
+    all.extend([alarm(GET, 0, 0), Question::Status]);
+    all
+}
+
+/// A learner that never starts, from its beginning to its end. Nothing listens on the first ports.
+pub(crate) fn learner(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
+    let mut url = || {
+        // Others every time, for etcd makes IDs of addresses and seconds.
+        facts.learners += 1;
+        format!("http://127.0.0.{}:1", 2 + facts.learners % 250)
+    };
+    let [first, second, third] = [url(), url(), url()];
+    let add = |url: &String| {
+        Question::MemberAdd(MemberAddRequest {
+            peer_ur_ls: vec![url.clone()],
+            is_learner: true,
+        })
+    };
+    let mut all = vec![add(&first), Question::Members, add(&second)];
+    all.extend([Question::MemberPromote(LEARNER), question(dice, facts)]);
+    all.push(Question::MoveLeader(LEARNER));
+    if dice.one_in(2) {
+        all.push(Question::MemberUpdate(LEARNER, third));
+    }
+    all.extend([question(dice, facts), Question::Members]);
+    for last in [
+        Question::MemberRemove(LEARNER),
+        Question::MemberRemove(LEARNER),
+        Question::MemberPromote(LEARNER),
+        Question::MemberUpdate(LEARNER, second),
+    ] {
+        all.extend([last, Question::Members]);
+    }
+    all
+}
