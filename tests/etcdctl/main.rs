@@ -12,6 +12,7 @@ mod auth;
 mod auth_certificates;
 mod auth_requests;
 mod cluster;
+mod differences;
 mod hashes;
 mod keys;
 mod leases;
