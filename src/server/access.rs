@@ -12,6 +12,8 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
+use super::gateway_socket;
+
 /// What is allowed; an empty set or `*` in it is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -64,6 +66,10 @@ async fn guard(
     let origin = access
         .origin(asked)
         .and_then(|origin| HeaderValue::from_str(origin).ok());
+    if asked.is_some() && origin.is_none() && gateway_socket::is_asked_for(request.headers()) {
+        // A browser asks for nobody's leave before it opens a websocket.
+        return forbidden();
+    }
     let mut response = if request.method() == Method::OPTIONS {
         Response::new(Body::empty())
     } else {
@@ -104,6 +110,13 @@ fn named_host(request: &Request) -> String {
         Ok(authority) => authority.host().trim_matches(['[', ']']).to_owned(),
         Err(_) => host.to_owned(),
     }
+}
+
+fn forbidden() -> Response<Body> {
+    let text = "This server opens websockets for the origins of --cors alone.\n";
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    response
 }
 
 fn misdirected(host: &str) -> Response<Body> {

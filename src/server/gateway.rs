@@ -1,4 +1,4 @@
-//! The JSON gateway: every RPC of etcd's services as a POST below `/v3/`.
+//! The JSON gateway: every RPC of etcd's services as a POST below `/v3/`, or as a websocket.
 //!
 //! A request is transcoded by the services' own descriptors and handed to the gRPC router of this
 //! process, so that a call means the same whichever way it came: the same limits, the same
@@ -25,6 +25,7 @@ use tonic::{Code, Status};
 use tower::ServiceExt as _;
 
 use super::gateway_routes::ROUTES;
+use super::gateway_socket;
 
 /// Larger pieces are transcoded on a thread of their own, so that other connections of this one
 /// get their turn.
@@ -55,25 +56,12 @@ struct Gateway {
 }
 
 async fn answer(State(gateway): State<Gateway>, request: Request<Body>) -> Response<Body> {
-    let path = request.uri().path();
-    let path = path.strip_prefix("/v3beta").or(path.strip_prefix("/v3"));
-    let Some((_, method)) = ROUTES.iter().find(|(route, _)| Some(*route) == path) else {
-        return refusal(StatusCode::NOT_FOUND, Code::NotFound, "Not Found");
-    };
-    if request.method() != Method::POST {
-        return refusal(
-            StatusCode::NOT_IMPLEMENTED,
-            Code::Unimplemented,
-            "Method Not Allowed",
-        );
+    if gateway_socket::is_asked_for(request.headers()) {
+        let limit = gateway.text_limit();
+        let posted = |call| async move { gateway.answer(call).await };
+        return gateway_socket::upgrade(request, limit, posted).await;
     }
-    let Some(method) = descriptor(method) else {
-        return refused(&Status::unimplemented("unknown method"), false);
-    };
-    match gateway.call(&method, request).await {
-        Ok(response) => response,
-        Err(status) => refused(&status, method.is_server_streaming()),
-    }
+    gateway.answer(request).await
 }
 
 /// The method of a gRPC path.
@@ -84,6 +72,33 @@ fn descriptor(path: &str) -> Option<MethodDescriptor> {
 }
 
 impl Gateway {
+    /// Bytes of JSON: base64 and names make it larger than what it stands for.
+    fn text_limit(&self) -> usize {
+        2 * self.limit + LARGE
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path();
+        let path = path.strip_prefix("/v3beta").or(path.strip_prefix("/v3"));
+        let Some((_, method)) = ROUTES.iter().find(|(route, _)| Some(*route) == path) else {
+            return refusal(StatusCode::NOT_FOUND, Code::NotFound, "Not Found");
+        };
+        if request.method() != Method::POST {
+            return refusal(
+                StatusCode::NOT_IMPLEMENTED,
+                Code::Unimplemented,
+                "Method Not Allowed",
+            );
+        }
+        let Some(method) = descriptor(method) else {
+            return refused(&Status::unimplemented("unknown method"), false);
+        };
+        match self.call(&method, request).await {
+            Ok(response) => response,
+            Err(status) => refused(&status, method.is_server_streaming()),
+        }
+    }
+
     async fn call(
         &self,
         method: &MethodDescriptor,
@@ -93,8 +108,7 @@ impl Gateway {
         let mut objects = Objects {
             body,
             buffer: BytesMut::new(),
-            // Base64 and names make JSON larger than what it stands for.
-            limit: 2 * self.limit + LARGE,
+            limit: self.text_limit(),
             input: method.input(),
         };
         let first = objects.next().await?;

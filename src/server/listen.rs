@@ -356,7 +356,7 @@ where
             request
         });
     let service = TowerToHyperService::new(router);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let (mut draining, mut hang_ups) = (serve.draining, serve.hang_ups);
     // What was asked of those before is not asked of this one.

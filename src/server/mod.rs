@@ -15,6 +15,7 @@ pub mod flags;
 pub mod gates;
 mod gateway;
 mod gateway_routes;
+mod gateway_socket;
 pub mod handle;
 mod http;
 mod link;

@@ -17,3 +17,4 @@ mod node;
 mod recipes;
 mod tls;
 mod unix;
+mod websockets;

@@ -1,0 +1,166 @@
+//! Websockets on the JSON gateway: each message of the client is a piece of the request's body,
+//! and each line of the answer is a message, so that a browser can watch.
+//!
+//! Never knows what a call is: the gateway answers as it answers a POST.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::FromRequestParts as _;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::IntoResponse as _;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt as _, StreamExt as _};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::BodyExt as _;
+use tokio::sync::mpsc;
+
+/// Time for the other side to take our farewell.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// The subprotocol in whose name a browser, which may set no other header, sends its token.
+const BEARER: &str = "Bearer";
+
+/// Whether a request wants to become a websocket.
+pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::UPGRADE)
+        .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Makes a websocket of a request; `answer` is how the gateway answers a POST, and `limit` the
+/// most bytes of one message.
+pub(super) async fn upgrade<A, F>(request: Request<Body>, limit: usize, answer: A) -> Response<Body>
+where
+    A: FnOnce(Request<Body>) -> F + Send + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let (mut parts, _) = request.into_parts();
+    let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+        Ok(upgrade) => upgrade,
+        Err(refused) => return refused.into_response(),
+    };
+    let mut call = Request::new(());
+    *call.method_mut() = Method::POST;
+    *call.uri_mut() = parts.uri;
+    if let Some(token) = token(&parts.headers) {
+        call.headers_mut().insert(header::AUTHORIZATION, token);
+    }
+    upgrade
+        .protocols([BEARER])
+        .max_message_size(limit)
+        .max_frame_size(limit)
+        .on_upgrade(move |socket| converse(socket, call, answer))
+}
+
+/// The token: in a cookie, or behind the name of the subprotocol.
+fn token(headers: &HeaderMap) -> Option<HeaderValue> {
+    let cookies = headers.get_all(header::COOKIE).into_iter();
+    let mut cookies = cookies
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(';'));
+    let cookie = cookies.find_map(|cookie| cookie.trim().strip_prefix("token="));
+    let protocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+    let protocol = protocols
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.split_once("Bearer,"))
+        .map(|(_, token)| token.trim());
+    HeaderValue::from_str(&format!("{BEARER} {}", cookie.or(protocol)?)).ok()
+}
+
+/// Carries pieces both ways until one side has nothing more to say.
+async fn converse<A, F>(socket: WebSocket, call: Request<()>, answer: A)
+where
+    A: FnOnce(Request<Body>) -> F + Send,
+    F: Future<Output = Response<Body>> + Send,
+{
+    let (mut sink, stream) = socket.split();
+    // One piece at a time: who sends faster than the call listens has to wait.
+    let (pieces, body) = mpsc::channel(1);
+    let body = tokio_stream::wrappers::ReceiverStream::new(body);
+    let call = call.map(|()| Body::from_stream(body.map(Ok::<Bytes, Infallible>)));
+    let speak = async {
+        let answered = answer(call).await.into_body();
+        // An error means that nobody hears us any more.
+        let _ = speak(answered, &mut sink).await;
+    };
+    tokio::select! {
+        () = listen(stream, pieces) => {}
+        () = speak => {}
+    }
+    let _ = tokio::time::timeout(FAREWELL, sink.close()).await;
+}
+
+/// Takes the client's messages until it goes.
+async fn listen(mut stream: SplitStream<WebSocket>, pieces: mpsc::Sender<Bytes>) {
+    while let Some(Ok(message)) = stream.next().await {
+        let piece = match message {
+            Message::Text(text) => Bytes::from(text),
+            Message::Binary(bytes) => bytes,
+            Message::Ping(_) | Message::Pong(_) => continue,
+            Message::Close(_) => return,
+        };
+        // A call that needs no more is still answering.
+        let _ = pieces.send([&piece[..], b"\n"].concat().into()).await;
+    }
+}
+
+/// Sends an answer line by line; empty lines are none.
+async fn speak(
+    mut body: Body,
+    sink: &mut SplitSink<WebSocket, Message>,
+) -> Result<(), axum::Error> {
+    let mut rest = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        rest.extend_from_slice(&data);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line = rest.split_to(end + 1).split_to(end);
+            say(&line, sink).await?;
+        }
+    }
+    say(&rest, sink).await
+}
+
+async fn say(line: &[u8], sink: &mut SplitSink<WebSocket, Message>) -> Result<(), axum::Error> {
+    if line.is_empty() {
+        return Ok(());
+    }
+    // What the gateway writes is JSON, and so UTF-8.
+    let text = String::from_utf8_lossy(line).into_owned();
+    sink.send(Message::Text(text.into())).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::token;
+    use http::{HeaderMap, HeaderValue};
+
+    #[test]
+    fn a_token_comes_by_cookie_or_by_protocol() {
+        let of = |headers: &[(&'static str, &'static str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(*name, HeaderValue::from_static(value));
+            }
+            token(&map).map(|token| token.to_str().expect("text").to_owned())
+        };
+        let protocol = "sec-websocket-protocol";
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(protocol, "json")]), None);
+        assert_eq!(
+            of(&[(protocol, "Bearer, a.5")]).as_deref(),
+            Some("Bearer a.5")
+        );
+        assert_eq!(
+            of(&[(protocol, "Bearer,a.5")]).as_deref(),
+            Some("Bearer a.5")
+        );
+        let both = [(protocol, "Bearer,a"), ("cookie", "x=1; token=b.6")];
+        assert_eq!(of(&both).as_deref(), Some("Bearer b.6"));
+    }
+}
