@@ -232,6 +232,9 @@ impl<S: Source> Reader<S> {
         if number + pages > self.meta.end || length > MAX_PAGE_BYTES {
             return Err(damaged("it reaches beyond the end"));
         }
+        if !(number + 1..number + pages).all(|page| visited.visit(page)) {
+            return Err(damaged("what it overflows into belongs to the tree twice"));
+        }
         while (bytes.len() as u64) < length {
             let have = bytes.len();
             let more = PIECE.min((length - have as u64) as usize);

@@ -173,6 +173,26 @@ fn a_loop_is_an_error() {
     assert!(error.contains("twice"), "{error}");
 }
 
+/// A page that reached over its neighbours was read as often as there were such pages: each file of
+/// n pages could make the reader read n times n, and hold a copy of the file for each level.
+#[test]
+fn pages_that_lie_over_each_other_are_an_error() {
+    let mut file = write(&Contents::from([(b"key".to_vec(), rows(12, 9_000))]));
+    assert!(read(&file).is_ok());
+    let overflow = |page: usize| page * PAGE_BYTES + 12;
+    // Behind the two metas and the list of free pages.
+    let next = |page: &usize| Some(page + 1 + usize::from(file[overflow(*page)]));
+    let mut pages = std::iter::successors(Some(3), next);
+    let first = pages.next().expect("a page");
+    let second = pages.next().expect("another page");
+    for page in [first, second] {
+        assert_eq!(file[page * PAGE_BYTES + 8], 2, "a leaf");
+    }
+    file[overflow(first)] += 1;
+    let error = read(&file).expect_err("an overlap").to_string();
+    assert!(error.contains("twice"), "{error}");
+}
+
 #[test]
 fn what_cannot_be_stored_is_refused() {
     let mut writer = Writer::new();
