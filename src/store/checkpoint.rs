@@ -18,6 +18,7 @@ use super::lease::LeaseInfo;
 use super::log::LogEntry;
 use super::machine::Store;
 use super::record::{KeyEntry, Record};
+use super::rows::MOST;
 use super::span::{End, Span};
 use super::state::State;
 use super::tree::Item as _;
@@ -403,6 +404,12 @@ impl Import {
             let text = format!("its format is {}, this version reads {FORMAT}", head.format);
             return Err(damaged(&text));
         }
+        // Nothing that is added to a revision from here on may overflow.
+        let sound =
+            (1..=MOST).contains(&head.revision) && (-1..=head.revision).contains(&head.compacted);
+        if !sound {
+            return Err(damaged("its revisions contradict each other"));
+        }
         self.started = true;
         self.state.revision = head.revision;
         self.state.compacted = head.compacted;
@@ -419,6 +426,11 @@ impl Import {
         };
         if row.main > self.state.revision {
             return Err(damaged("it holds a row above its revision"));
+        }
+        let sound = row.tombstone
+            || ((1..=row.main).contains(&row.create) && (1..=MOST).contains(&row.version));
+        if row.main < 1 || !sound {
+            return Err(damaged("the revisions of a row contradict each other"));
         }
         let record = Arc::new(Record {
             key,

@@ -97,7 +97,8 @@ impl Leases {
         let Some(mut info) = self.get(remains.id) else {
             return false;
         };
-        info.remaining = remains.remaining.clamp(0, info.ttl);
+        // A time to live below 0 is nothing that a member proposes, but nothing may fall over it.
+        info.remaining = remains.remaining.clamp(0, info.ttl.max(0));
         self.grant(info);
         true
     }

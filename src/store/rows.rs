@@ -17,7 +17,7 @@ use super::view::View;
 use super::{Alarm, AuthState, Error, KeyValue, Revision, SetAlarm};
 
 /// The largest revision that is taken: no store gets there, and none may overflow from there.
-const MOST: Revision = 1 << 60;
+pub(super) const MOST: Revision = 1 << 60;
 
 /// One revision of one key.
 #[derive(Clone, Debug, PartialEq)]

@@ -259,6 +259,10 @@ impl State {
 
     /// Whether a put can be carried out on this state.
     pub(super) fn check_put(&self, put: &Put) -> Result<(), Error> {
+        // Never proposed, but it would make checkpoints that nobody can read.
+        if put.key.is_empty() {
+            return Err(Error::EmptyKey);
+        }
         if put.lease != 0 && self.leases.get(put.lease).is_none() {
             return Err(Error::LeaseNotFound);
         }

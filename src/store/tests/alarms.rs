@@ -152,6 +152,22 @@ fn checkpoints_of_leases_hold_under_their_term_only() {
     assert_eq!(note(1, -1, 3), 0);
 }
 
+/// A lease granted for less than nothing, which servers never propose, made the note of what
+/// remains of it panic: on every member, and again at each start.
+#[test]
+fn what_remains_of_a_lease_without_time_is_nothing() {
+    let mut store = filled(&["a"]);
+    let grant = LeaseGrant { id: 4, ttl: -5 };
+    run(&mut store, Operation::LeaseGrant(grant)).expect("a lease");
+    let leases = vec![LeaseRemains {
+        id: 4,
+        remaining: 7,
+    }];
+    let note = LeaseCheckpoint { leases, term: 3 };
+    run(&mut store, Operation::LeaseCheckpoint(note)).expect("an answer");
+    assert_eq!(store.publish().lease(4).expect("the lease").remaining, 0);
+}
+
 #[test]
 fn checkpoints_hold_alarms_and_what_remains_of_leases() {
     let mut store = filled(&["a"]);

@@ -116,6 +116,52 @@ fn an_export_comes_in_bounded_chunks_and_any_damage_is_found() {
     assert!(refused(swapped));
 }
 
+/// Found by damaging an entry: the write of an empty key, which servers refuse before they propose
+/// it, was carried out, and every checkpoint from then on was refused as out of order.
+#[test]
+fn an_entry_that_writes_the_empty_key_is_refused() {
+    let mut store = filled(&["a"]);
+    let put = Put {
+        key: Bytes::new(),
+        value: "v".into(),
+        ..Put::default()
+    };
+    let alone = run(&mut store, Operation::Put(put.clone()));
+    assert_eq!(alone.err(), Some(Error::EmptyKey));
+    let success = vec![RequestOp {
+        op: Some(Op::Put(put)),
+    }];
+    let txn = Txn {
+        success,
+        ..Txn::default()
+    };
+    let inside = run(&mut store, Operation::Txn(txn));
+    assert_eq!(inside.err(), Some(Error::EmptyKey));
+    Store::import(store.publish().export()).expect("a checkpoint");
+}
+
+/// A state whose revision was the largest number was taken, and the next write overflowed.
+#[test]
+fn a_state_at_the_end_of_its_numbers_is_refused() {
+    // A head: its length, its tag and length, format 1, a revision, a compacted one; then the end.
+    let state = |revision: i64, compacted: i64| {
+        let mut head = vec![0x08, 1, 0x10];
+        prost::encoding::encode_varint(revision.cast_unsigned(), &mut head);
+        head.push(0x18);
+        prost::encoding::encode_varint(compacted.cast_unsigned(), &mut head);
+        let length = u8::try_from(head.len()).expect("a short head");
+        let bytes = [&[length + 2, 0x0a, length], &head[..], &[2, 0x22, 0]].concat();
+        Store::import([bytes])
+    };
+    assert_eq!(state(7, 3).expect("a state").revision(), 7);
+    for (revision, compacted) in [(i64::MAX, -1), (0, -1), (-4, -5), (3, 4), (3, -2)] {
+        assert!(
+            state(revision, compacted).is_err(),
+            "{revision} {compacted}"
+        );
+    }
+}
+
 #[test]
 fn a_compaction_at_a_delete_frees_what_it_deleted() {
     let mut store = Store::new();
