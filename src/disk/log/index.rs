@@ -74,8 +74,15 @@ impl Index {
         let Some(first) = entries.first() else {
             return Ok(());
         };
-        if before.index + 1 != first.index {
+        if before.index.checked_add(1) != Some(first.index) {
             return Err(format!("entry {} does not follow {before}", first.index));
+        }
+        if let Some(gap) = entries
+            .windows(2)
+            .find(|pair| pair[0].index.checked_add(1) != Some(pair[1].index))
+        {
+            let (one, other) = (gap[0].index, gap[1].index);
+            return Err(format!("entry {other} does not follow entry {one}"));
         }
         if before.index < self.shape.floor() {
             // What was dropped with older segments ended later than the log does now.

@@ -138,7 +138,12 @@ impl SegmentScan<'_> {
                 }
             };
             self.take(scan, &batch, at, length)?;
-            scan.next_batch += 1;
+            scan.next_batch = scan.next_batch.checked_add(1).ok_or_else(|| {
+                self.damaged(
+                    at,
+                    "the numbers of batches have come to their end".to_owned(),
+                )
+            })?;
             scan.last.push(batch);
             at += length;
         }
