@@ -64,7 +64,7 @@ impl Endpoint {
             None if host.contains(':') => return Err(wrong()),
             None => host,
         };
-        if host.contains(['@', ' ']) {
+        if host.contains(['@', ' ', '[', ']']) {
             return Err(wrong());
         }
         Ok(Endpoint {
@@ -190,12 +190,14 @@ mod tests {
     #[test]
     fn refuses_with_the_reason() {
         type Reason = fn(String) -> UrlError;
-        let cases: [(&str, Reason); 7] = [
+        let cases: [(&str, Reason); 8] = [
             ("127.0.0.1:2379", UrlError::Scheme),
             ("ftp://h:1", UrlError::Scheme),
             ("http://h", UrlError::HostPort),
             ("http://h:99999", UrlError::HostPort),
             ("http://::1:80", UrlError::HostPort),
+            // Written again it would have been another host.
+            ("http://[[a]]:80", UrlError::HostPort),
             ("http://h:1/path", UrlError::Path),
             ("unix://socket", UrlError::Unix),
         ];
