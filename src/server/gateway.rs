@@ -377,6 +377,14 @@ fn encode(input: MessageDescriptor, text: Bytes) -> Result<Bytes, Status> {
     Ok(frame(&message.encode_to_vec()))
 }
 
+/// What [`super::decoders`] asks of a method's request: its JSON as a message, and that as JSON.
+pub(super) fn there_and_back(method: &str, text: Bytes) -> Option<(Bytes, Bytes)> {
+    let input = descriptor(method)?.input();
+    let message = encode(input.clone(), text).ok()?.slice(FRAME_HEAD..);
+    let text = decode(input, message.clone()).ok()?;
+    Some((message, text))
+}
+
 /// A message to JSON: proto names, 64-bit numbers as strings, defaults left out.
 fn decode(output: MessageDescriptor, bytes: Bytes) -> Result<Bytes, Status> {
     let failed = |error: String| Status::internal(error);

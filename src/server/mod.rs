@@ -8,6 +8,8 @@ pub mod config;
 pub mod config_file;
 mod config_flags;
 mod core;
+#[doc(hidden)]
+pub mod decoders;
 mod etcd;
 pub mod exit;
 pub mod flag_table;

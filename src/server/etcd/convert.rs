@@ -5,7 +5,7 @@ use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::{etcd, mvccpb};
 
-pub(super) fn put(request: etcd::PutRequest) -> store::Put {
+pub(in crate::server) fn put(request: etcd::PutRequest) -> store::Put {
     store::Put {
         key: request.key,
         value: request.value,
@@ -16,7 +16,7 @@ pub(super) fn put(request: etcd::PutRequest) -> store::Put {
     }
 }
 
-pub(super) fn delete_range(request: etcd::DeleteRangeRequest) -> store::DeleteRange {
+pub(in crate::server) fn delete_range(request: etcd::DeleteRangeRequest) -> store::DeleteRange {
     store::DeleteRange {
         key: request.key,
         range_end: request.range_end,
@@ -24,7 +24,7 @@ pub(super) fn delete_range(request: etcd::DeleteRangeRequest) -> store::DeleteRa
     }
 }
 
-pub(super) fn range(request: etcd::RangeRequest) -> store::Range {
+pub(in crate::server) fn range(request: etcd::RangeRequest) -> store::Range {
     store::Range {
         key: request.key,
         range_end: request.range_end,
@@ -41,7 +41,7 @@ pub(super) fn range(request: etcd::RangeRequest) -> store::Range {
     }
 }
 
-pub(super) fn txn(request: etcd::TxnRequest) -> store::Txn {
+pub(in crate::server) fn txn(request: etcd::TxnRequest) -> store::Txn {
     store::Txn {
         compare: request.compare.into_iter().map(compare).collect(),
         success: request.success.into_iter().map(operation).collect(),

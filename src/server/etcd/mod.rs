@@ -7,7 +7,7 @@ mod auth;
 mod call;
 mod caller;
 mod cluster;
-mod convert;
+pub(super) mod convert;
 mod election;
 mod health;
 mod kv;

@@ -1,0 +1,78 @@
+//! Every decoder of bytes that someone else wrote, as a function of bytes: none may panic, none may
+//! take more memory than its input explains, and what is read and written again must read the same.
+//! The fuzzer calls these, and so does `tests/decoders.rs` with the inputs that are kept.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod database;
+mod disk;
+mod machine;
+mod memory;
+mod text;
+mod wire;
+
+pub(crate) use memory::Counting;
+
+/// A decoder under test.
+pub(crate) struct Target {
+    /// What `TARGET=` and the folder of its inputs are called.
+    pub(crate) name: &'static str,
+    /// Longest input that the fuzzer makes, in bytes.
+    pub(crate) longest: usize,
+    /// Bytes of memory that it may hold at once for each byte of its input, beside [`ANYWAY`].
+    pub(crate) bytes_per_byte: usize,
+    run: fn(&[u8]),
+}
+
+/// Bytes of memory that any decoder may hold at once: tables made at first use, one read buffer.
+const ANYWAY: usize = 24 << 20;
+
+/// All of them.
+pub(crate) const TARGETS: &[Target] = &[
+    target("log", 16 << 10, 64, disk::log),
+    target("checkpoint", 16 << 10, 64, disk::checkpoint),
+    target("identity", 4 << 10, 64, disk::identity),
+    target("database", 64 << 10, 256, database::import),
+    target("state", 8 << 10, 2048, machine::state),
+    target("entries", 8 << 10, 2048, machine::entries),
+    target("frames", 8 << 10, 512, wire::frames),
+    target("requests", 8 << 10, 2048, wire::requests),
+    target("json", 8 << 10, 2048, wire::json),
+    target("flags", 4 << 10, 2048, text::flags),
+    target("config", 8 << 10, 2048, text::config_file),
+    target("cluster", 8 << 10, 2048, text::cluster),
+];
+
+const fn target(
+    name: &'static str,
+    longest: usize,
+    bytes_per_byte: usize,
+    run: fn(&[u8]),
+) -> Target {
+    Target {
+        name,
+        longest,
+        bytes_per_byte,
+        run,
+    }
+}
+
+impl Target {
+    /// Runs it, and panics if it held more memory than its input explains. That is known only
+    /// where [`Counting`] allocates for the process.
+    pub(crate) fn run(&self, bytes: &[u8]) {
+        let peak = memory::peak_of(|| (self.run)(bytes));
+        let allowed = ANYWAY + self.bytes_per_byte * bytes.len();
+        assert!(
+            peak <= allowed,
+            "{}: {peak} bytes of memory for {} of input, {allowed} are allowed",
+            self.name,
+            bytes.len()
+        );
+    }
+}
+
+/// The first byte as a choice, and the rest.
+fn choice(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    bytes.split_first().map(|(first, rest)| (*first, rest))
+}

@@ -1,0 +1,69 @@
+//! What arrives from clients and peers: frames of links, bodies of gRPC, JSON of the gateway.
+
+use quorate::server::decoders::{self, Request};
+use quorate::store::{Limits, Operation, Position, Put, Store, check, check_range};
+
+use super::choice;
+
+/// Frames of a link; by the first byte as they are, or bodies that get their heads.
+pub(crate) fn frames(bytes: &[u8]) {
+    let Some((mode, bytes)) = choice(bytes) else {
+        return;
+    };
+    if mode & 1 == 0 {
+        let _ = decoders::frames(mode >> 1, bytes);
+        return;
+    }
+    let mut stream = Vec::with_capacity(bytes.len() + 8);
+    stream.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+    stream.extend_from_slice(&crc32c::crc32c(bytes).to_be_bytes());
+    stream.extend_from_slice(bytes);
+    let _ = decoders::frames(mode >> 1, &stream);
+}
+
+/// Requests of clients: decoded, converted, checked, and carried out if they pass.
+pub(crate) fn requests(bytes: &[u8]) {
+    let Some((kind, body)) = choice(bytes) else {
+        return;
+    };
+    let mut store = Store::new();
+    for (number, key) in (1..).zip(["a", "ab", "b"]) {
+        let put = Operation::Put(Put {
+            key: key.into(),
+            value: "value".into(),
+            ..Put::default()
+        });
+        store.apply(&put.into(), at(number)).unwrap();
+    }
+    let view = store.publish();
+    match decoders::request(kind, body) {
+        None => {}
+        Some(Request::Read(range)) => {
+            if check_range(&range).is_ok() {
+                let _ = view.range(&range);
+            }
+        }
+        Some(Request::Propose(command)) => {
+            if check(&command, &Limits::default(), &view).is_ok() {
+                let _ = store.apply(&command, at(4));
+                let _ = store.publish().hash_kv(0);
+            }
+        }
+    }
+}
+
+fn at(index: u64) -> Position {
+    Position { index, term: 1 }
+}
+
+/// JSON of the gateway: the message it stands for, as JSON, stands for the same message.
+pub(crate) fn json(bytes: &[u8]) {
+    let Some((route, text)) = choice(bytes) else {
+        return;
+    };
+    let Some((message, text)) = decoders::json(route, text) else {
+        return;
+    };
+    let again = decoders::json(route, &text).map(|(message, _)| message);
+    assert_eq!(again, Some(message), "{}", String::from_utf8_lossy(&text));
+}
