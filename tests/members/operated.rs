@@ -1,13 +1,18 @@
 //! Servers under an operator: standbys that are bootstrapped, added, promoted and removed by
 //! `quorate.v1`.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 use super::fixture::{SECRET, Server, until};
 use quorate::server::member_client::MemberClient;
 use quorate::server::operator_auth::Key;
+use quorate::wire::etcd::MemberListRequest;
+use quorate::wire::etcd::cluster_client::ClusterClient;
 use quorate::wire::member::{AddLearnerRequest, BootstrapRequest, DescribeResponse, Fence, Phase};
 use tonic::Code;
+use tonic::transport::Channel;
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -169,7 +174,11 @@ async fn standbys_are_bootstrapped_added_promoted_and_removed() {
         .await;
     assert_eq!(said.tombstones[0].name, "demo-3");
 
-    // Retiring hands leadership over and makes unready; the member keeps following.
+    // Retiring hands leadership over and makes unready; the member keeps following. Clients that
+    // are connected are sent away: left alone, they would meet the removal.
+    let mut connected = connection(&servers[0]);
+    let kept = servers[0].channel();
+    served_over(&kept).await.unwrap();
     let retired = servers[0].operator().retire().await.unwrap();
     assert_ne!(retired.leader, founded.member_id);
     servers[0]
@@ -179,6 +188,40 @@ async fn standbys_are_bootstrapped_added_promoted_and_removed() {
         .await;
     servers[1].serves("led-by-the-other").await;
     servers[0].holds("led-by-the-other", "1").await;
+    let ended = tokio::task::spawn_blocking(move || connected.read(&mut [0; 8]));
+    assert_eq!(ended.await.unwrap().unwrap(), 0, "the end, no time-out");
+    // Whoever still comes is served, also over the client's old channel, which connects again.
+    connection(&servers[0]);
+    until("the old channel serves", &servers[0], async || {
+        served_over(&kept).await.ok()
+    })
+    .await;
+}
+
+/// A connection that was served by HTTP and stays open.
+fn connection(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect((server.address.as_str(), 2379)).unwrap();
+    stream
+        .set_read_timeout(Some(super::fixture::PATIENCE))
+        .unwrap();
+    stream
+        .write_all(b"GET /version HTTP/1.1\r\nhost: h\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with('}') {
+        let mut some = [0; 512];
+        let length = stream.read(&mut some).unwrap();
+        assert_ne!(length, 0, "closed before its answer: {answer}");
+        answer += &String::from_utf8_lossy(&some[..length]);
+    }
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    stream
+}
+
+async fn served_over(channel: &Channel) -> Result<(), tonic::Status> {
+    let request = MemberListRequest::default();
+    let mut cluster = ClusterClient::new(channel.clone());
+    cluster.member_list(request).await.map(drop)
 }
 
 /// A removed voter refuses clients as one that is outside, so that they go elsewhere. For the time
