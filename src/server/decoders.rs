@@ -1,5 +1,5 @@
-//! What reads the bytes of clients and peers, as functions of bytes, for the fuzzer and for the
-//! replay of what it found. Not part of the crate's interface; never opens a socket.
+//! What reads the bytes of clients and peers, as functions of bytes, for the tests that
+//! damage them. Not part of the crate's interface; never opens a socket.
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt as _;

@@ -1,5 +1,5 @@
-//! Every decoder with every input that is kept: the seeds of the fuzzer, written by our own encoders,
-//! and what it found. `make fuzz` looks for more; this needs no fuzzer and is quick.
+//! Every decoder with every input that is kept: seeds written by our own encoders, and inputs that once
+//! broke one. Quick: it cuts the seeds and flips bits of them, and looks no further.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -39,7 +39,7 @@ fn every_kept_input_is_read_or_refused() {
     }
 }
 
-/// Cuts and flipped bits of every seed: what a fuzzer would try first, without one.
+/// Cuts and flipped bits of every seed: the damage that is tried first.
 #[test]
 fn every_kept_input_damaged_is_read_or_refused() {
     for target in TARGETS {
@@ -56,7 +56,7 @@ fn every_kept_input_damaged_is_read_or_refused() {
     }
 }
 
-/// Run with `WRITE_SEEDS=1` to write the seeds anew; what the fuzzer found stays.
+/// Run with `WRITE_SEEDS=1` to write the seeds anew; other inputs stay.
 #[test]
 fn write_seeds() {
     if std::env::var_os("WRITE_SEEDS").is_none() {

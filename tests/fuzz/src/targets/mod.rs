@@ -1,6 +1,6 @@
 //! Every decoder of bytes that someone else wrote, as a function of bytes: none may panic, none may
 //! take more memory than its input explains, and what is read and written again must read the same.
-//! The fuzzer calls these, and so does `tests/decoders.rs` with the inputs that are kept.
+//! `tests/decoders` calls these with the inputs that are kept.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -15,9 +15,9 @@ pub(crate) use memory::Counting;
 
 /// A decoder under test.
 pub(crate) struct Target {
-    /// What `TARGET=` and the folder of its inputs are called.
+    /// What the folder of its inputs is called.
     pub(crate) name: &'static str,
-    /// Longest input that the fuzzer makes, in bytes.
+    /// Longest input that is kept, in bytes.
     pub(crate) longest: usize,
     /// Bytes of memory that it may hold at once for each byte of its input, beside [`ANYWAY`].
     pub(crate) bytes_per_byte: usize,
