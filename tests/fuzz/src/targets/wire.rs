@@ -37,18 +37,14 @@ pub(crate) fn requests(bytes: &[u8]) {
     }
     let view = store.publish();
     match decoders::request(kind, body) {
-        None => {}
-        Some(Request::Read(range)) => {
-            if check_range(&range).is_ok() {
-                let _ = view.range(&range);
-            }
+        Some(Request::Read(range)) if check_range(&range).is_ok() => {
+            let _ = view.range(&range);
         }
-        Some(Request::Propose(command)) => {
-            if check(&command, &Limits::default(), &view).is_ok() {
-                let _ = store.apply(&command, at(4));
-                let _ = store.publish().hash_kv(0);
-            }
+        Some(Request::Propose(command)) if check(&command, &Limits::default(), &view).is_ok() => {
+            let _ = store.apply(&command, at(4));
+            let _ = store.publish().hash_kv(0);
         }
+        _ => {}
     }
 }
 
