@@ -73,6 +73,7 @@ else
   cp target/image/quorate.tar "$QUORATE_E2E_DIR/images/"
   trap down EXIT
   tests/kubernetes/cluster.sh up 3
+  ns=default bash -euo pipefail -c '. tests/e2e/lib.sh; note_store'
 fi
 
 install_by_chart() {
