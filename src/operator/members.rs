@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use tonic::{Code, Status};
 
+use super::clock::{Clock, Moment};
 use super::platform::{Act, Failure};
 use crate::plan::{Action, Fence};
-use crate::server::member_client::MemberClient;
+use crate::server::member_client::{AddressError, MemberClient};
 use crate::server::operator_auth::Key;
 use crate::wire::member as proto;
 
@@ -29,21 +30,33 @@ pub struct Described {
     /// It leads, and a quorum confirmed the member list above.
     pub leads: bool,
     /// When the answer came.
-    pub at: Instant,
+    pub at: Moment,
+}
+
+/// How a member is reached by its address (`host:port`), for callers with this key.
+pub type Dial = Arc<dyn Fn(&str, &Key) -> Result<MemberClient, AddressError> + Send + Sync>;
+
+/// Over the network.
+pub fn network() -> Dial {
+    Arc::new(|address, key| MemberClient::new(address, key.clone(), TIMEOUT))
 }
 
 /// Connections to the members of one cluster, by address (`host:port`).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Members {
     key: Key,
+    dial: Dial,
+    clock: Clock,
     clients: Arc<Mutex<BTreeMap<String, MemberClient>>>,
 }
 
 impl Members {
-    /// Members that accept this key.
-    pub fn new(key: Key) -> Self {
+    /// Members that accept this key, reached so.
+    pub fn new(key: Key, dial: Dial, clock: Clock) -> Self {
         Self {
             key,
+            dial,
+            clock,
             clients: Arc::default(),
         }
     }
@@ -54,8 +67,8 @@ impl Members {
         if let Some(client) = clients.get(address) {
             return Ok(client.clone());
         }
-        let client = MemberClient::new(address, self.key.clone(), TIMEOUT)
-            .map_err(|error| Failure::Retry(error.to_string()))?;
+        let client =
+            (self.dial)(address, &self.key).map_err(|error| Failure::Retry(error.to_string()))?;
         clients.insert(address.to_owned(), client.clone());
         Ok(client)
     }
@@ -188,7 +201,7 @@ impl Members {
             return Ok(Described {
                 description,
                 leads: false,
-                at: Instant::now(),
+                at: self.clock.now(),
             });
         }
         match within(client.describe(true)).await {
@@ -197,14 +210,14 @@ impl Members {
                 Ok(Described {
                     description,
                     leads,
-                    at: Instant::now(),
+                    at: self.clock.now(),
                 })
             }
             // It led a moment ago; what it said of itself still holds.
             Err(_) => Ok(Described {
                 description,
                 leads: false,
-                at: Instant::now(),
+                at: self.clock.now(),
             }),
         }
     }
@@ -273,12 +286,13 @@ mod tests {
             .await
             .expect("a free port");
         let address = hung.local_addr().expect("its address").to_string();
-        let members = Members::new(Key::new(b"0123456789abcdef0123456789abcdef"));
+        let key = Key::new(b"0123456789abcdef0123456789abcdef");
+        let members = Members::new(key, network(), Clock::machine());
         let addresses = BTreeMap::from([
             ("refused".to_owned(), "127.0.0.1:1".to_owned()),
             ("hung".to_owned(), address),
         ]);
-        let started = Instant::now();
+        let started = std::time::Instant::now();
         let (described, silent) = members.describe(&addresses).await;
         assert!(described.is_empty());
         assert!(started.elapsed() < 2 * DESCRIBE, "{:?}", started.elapsed());

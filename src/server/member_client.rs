@@ -4,15 +4,22 @@
 
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tonic::transport::Endpoint;
+use tower::ServiceExt;
+use tower::util::BoxCloneService;
 
 use super::operator_auth::{Key, Signed};
 use crate::wire::member as proto;
 
+/// The way to one member: a connection, or in a simulation the member itself.
+pub type Way = BoxCloneService<http::Request<Body>, http::Response<Body>, StdError>;
+
 /// Calls to one member's peer port.
 #[derive(Clone, Debug)]
 pub struct MemberClient {
-    inner: proto::member_client::MemberClient<Signed<Channel>>,
+    inner: proto::member_client::MemberClient<Signed<Way>>,
 }
 
 /// Why an address cannot be dialled at all.
@@ -35,10 +42,16 @@ impl MemberClient {
             .connect_timeout(timeout)
             .timeout(timeout)
             .tcp_nodelay(true);
-        let channel = Signed::new(endpoint.connect_lazy(), key);
-        Ok(MemberClient {
-            inner: proto::member_client::MemberClient::new(channel),
-        })
+        let channel = endpoint.connect_lazy().map_err(StdError::from);
+        Ok(Self::over(channel.boxed_clone(), key))
+    }
+
+    /// A client of the member at the end of this way.
+    #[must_use]
+    pub fn over(way: Way, key: Key) -> MemberClient {
+        MemberClient {
+            inner: proto::member_client::MemberClient::new(Signed::new(way, key)),
+        }
     }
 
     /// The member's own view; with `linearizable` confirmed by a quorum, else an error.

@@ -7,13 +7,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+
+use crate::operator::clock::Clock;
 
 /// A holder that has not renewed for this long may be replaced.
 const DURATION: Duration = Duration::from_secs(15);
@@ -90,11 +92,11 @@ enum Move {
 #[derive(Debug)]
 struct Watch {
     version: Option<String>,
-    since: Instant,
+    since: Duration,
 }
 
 impl Watch {
-    fn see(&mut self, version: Option<&str>, now: Instant) {
+    fn see(&mut self, version: Option<&str>, now: Duration) {
         if self.version.as_deref() != version || version.is_none() {
             self.version = version.map(str::to_owned);
             self.since = now;
@@ -109,20 +111,28 @@ pub struct Candidate {
     identity: String,
     watch: Watch,
     leadership: Leadership,
+    clock: Clock,
 }
 
 impl Candidate {
     /// A candidate with a name of its own (the pod's name and something random).
-    pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        identity: String,
+        clock: Clock,
+    ) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
             name: name.to_owned(),
             identity,
             watch: Watch {
                 version: None,
-                since: Instant::now(),
+                since: clock.monotonic(),
             },
             leadership: Leadership::fixed(0),
+            clock,
         }
     }
 
@@ -148,12 +158,12 @@ impl Candidate {
 
     /// Renews for as long as that works; returns why it no longer does.
     pub async fn hold(&mut self) -> Error {
-        let mut renewed = Instant::now();
+        let mut renewed = self.clock.now();
         loop {
             tokio::time::sleep(RETRY).await;
             let attempt = tokio::time::timeout(RETRY * 2, self.attempt()).await;
             match attempt {
-                Ok(Ok(None)) => renewed = Instant::now(),
+                Ok(Ok(None)) => renewed = self.clock.now(),
                 Ok(Ok(Some(holder))) => {
                     return Error::Taken {
                         name: self.name.clone(),
@@ -197,9 +207,9 @@ impl Candidate {
     }
 
     /// One try. `None`: it is ours; else who holds it.
-    async fn attempt(&mut self) -> Result<Option<String>, kube::Error> {
+    pub(crate) async fn attempt(&mut self) -> Result<Option<String>, kube::Error> {
         let lease = self.api.get_opt(&self.name).await?;
-        let now = Instant::now();
+        let now = self.clock.monotonic();
         let version = lease
             .as_ref()
             .and_then(|lease| lease.metadata.resource_version.as_deref());
@@ -208,7 +218,7 @@ impl Candidate {
             lease.as_ref().and_then(|lease| lease.spec.as_ref()),
             lease.is_some(),
             &self.identity,
-            now.saturating_duration_since(self.watch.since),
+            now.saturating_sub(self.watch.since),
             self.leadership.seen.load(Ordering::SeqCst),
         );
         match step {
@@ -236,7 +246,8 @@ impl Candidate {
     }
 
     fn write(&self, mut lease: Lease, transitions: i32, acquired: bool) -> Lease {
-        let now = MicroTime(Timestamp::now());
+        let now = i64::try_from(self.clock.unix_ms()).unwrap_or(i64::MAX);
+        let now = MicroTime(Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH));
         lease.metadata = ObjectMeta {
             name: Some(self.name.clone()),
             ..lease.metadata
@@ -366,7 +377,7 @@ mod tests {
 
     #[test]
     fn expiry_is_counted_from_the_last_change_seen() {
-        let start = Instant::now();
+        let start = SECOND;
         let mut watch = Watch {
             version: None,
             since: start,

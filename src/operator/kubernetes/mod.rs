@@ -8,7 +8,7 @@ mod facts;
 pub mod lease;
 pub mod objects;
 pub mod passes;
-mod platform;
+pub(crate) mod platform;
 pub mod probes;
 mod run;
 

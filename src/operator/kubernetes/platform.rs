@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -28,7 +28,8 @@ use crate::crd::{
     EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER, MANAGER,
     ValidatedCluster, latch_name, operator_secret_name,
 };
-use crate::operator::members::{Described, Members};
+use crate::operator::clock::{Clock, Moment};
+use crate::operator::members::{Described, Dial, Members};
 use crate::operator::metrics::Metrics;
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
@@ -36,32 +37,42 @@ use crate::plan::{Description, InvalidCluster, Latch, NodeFacts, Observed};
 use crate::server::operator_auth::Key as MemberKey;
 
 /// The resource as it is watched: one that cannot be read does not stop the others.
-pub(super) type Resourceful = DeserializeGuard<EtcdCluster>;
+pub(crate) type Resourceful = DeserializeGuard<EtcdCluster>;
 
 /// Every cache.
 #[derive(Clone)]
-pub(super) struct Caches {
-    pub(super) clusters: Cache<Resourceful>,
-    pub(super) sets: Cache<StatefulSet>,
-    pub(super) pods: Cache<Pod>,
-    pub(super) claims: Cache<PersistentVolumeClaim>,
-    pub(super) services: Cache<Service>,
-    pub(super) secrets: Cache<Secret>,
-    pub(super) budgets: Cache<PodDisruptionBudget>,
-    pub(super) nodes: Cache<Node>,
-    pub(super) volumes: Cache<PersistentVolume>,
-    pub(super) classes: Cache<StorageClass>,
+pub(crate) struct Caches {
+    pub(crate) clusters: Cache<Resourceful>,
+    pub(crate) sets: Cache<StatefulSet>,
+    pub(crate) pods: Cache<Pod>,
+    pub(crate) claims: Cache<PersistentVolumeClaim>,
+    pub(crate) services: Cache<Service>,
+    pub(crate) secrets: Cache<Secret>,
+    pub(crate) budgets: Cache<PodDisruptionBudget>,
+    pub(crate) nodes: Cache<Node>,
+    pub(crate) volumes: Cache<PersistentVolume>,
+    pub(crate) classes: Cache<StorageClass>,
 }
 
 /// What all passes share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) client: Client,
     pub(super) caches: Caches,
     pub(super) settings: Settings,
     pub(super) leadership: Leadership,
     pub(super) recorder: Recorder,
     pub(super) metrics: Metrics,
+    pub(super) outside: Outside,
     memories: Mutex<BTreeMap<Key, Memory>>,
+}
+
+/// What is outside of the API server: time, and the way to the members.
+#[derive(Clone)]
+pub(crate) struct Outside {
+    /// The time.
+    pub(crate) clock: Clock,
+    /// How members are reached.
+    pub(crate) dial: Dial,
 }
 
 /// What is kept of a cluster between passes; losing it costs a connection or a status write.
@@ -75,7 +86,7 @@ struct Memory {
 /// The status that this operator wrote last.
 #[derive(Clone)]
 struct Written {
-    at: Instant,
+    at: Moment,
     /// Version of the resource that the pass saw in the cache: while the cache still shows it, the
     /// cache has not caught up with the write.
     over: Option<String>,
@@ -83,13 +94,14 @@ struct Written {
 }
 
 impl Shared {
-    pub(super) fn new(
+    pub(crate) fn new(
         client: Client,
         caches: Caches,
         settings: Settings,
         leadership: Leadership,
         recorder: Recorder,
         metrics: Metrics,
+        outside: Outside,
     ) -> Self {
         let memories = Mutex::default();
         Self {
@@ -99,12 +111,13 @@ impl Shared {
             leadership,
             recorder,
             metrics,
+            outside,
             memories,
         }
     }
 
     /// The platform of one cluster, for one pass.
-    pub(super) fn cluster(self: &Arc<Self>, key: &Key) -> OneCluster {
+    pub(crate) fn cluster(self: &Arc<Self>, key: &Key) -> OneCluster {
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = memories.entry(key.clone()).or_default().clone();
         OneCluster {
@@ -116,7 +129,7 @@ impl Shared {
     }
 
     /// Forgets a cluster that is gone.
-    pub(super) fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &Key) {
         self.memories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -125,7 +138,7 @@ impl Shared {
 }
 
 /// One cluster, for the length of a pass.
-pub(super) struct OneCluster {
+pub(crate) struct OneCluster {
     pub(super) shared: Arc<Shared>,
     pub(super) key: Key,
     memory: Memory,
@@ -187,7 +200,7 @@ impl OneCluster {
         let valid = cluster.as_ref().ok();
         let caches = &self.shared.caches;
         let observed = Observed {
-            now_ms: now_ms(),
+            now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),
             epoch: self.shared.leadership.epoch(),
             deleting: resource.meta().deletion_timestamp.is_some(),
@@ -325,7 +338,8 @@ impl OneCluster {
         let members = match &self.memory.members {
             Some((known, members)) if *known == key => members.clone(),
             _ => {
-                let members = Members::new(MemberKey::new(&key));
+                let Outside { clock, dial } = self.shared.outside.clone();
+                let members = Members::new(MemberKey::new(&key), dial, clock);
                 self.memory.members = Some((key, members.clone()));
                 self.remember();
                 members
@@ -386,7 +400,7 @@ impl OneCluster {
         }
         self.shared.metrics.status_write();
         self.memory.written = Some(Written {
-            at: Instant::now(),
+            at: self.shared.outside.clock.now(),
             over,
             status: status.clone(),
         });
@@ -542,11 +556,4 @@ fn same_pods(
 
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The wall clock: it is compared with times that the API server wrote.
-fn now_ms() -> u64 {
-    #[allow(clippy::disallowed_methods)]
-    let now = SystemTime::now();
-    milliseconds(now.duration_since(UNIX_EPOCH).unwrap_or_default())
 }

@@ -16,10 +16,12 @@ use tokio::sync::mpsc;
 use super::cache::{Cache, Namespaces};
 use super::lease::{self, Candidate};
 use super::passes::{self, Key};
-use super::platform::{Caches, Shared};
+use super::platform::{Caches, Outside, Shared};
 use super::probes::{self, Health};
 use crate::build::Settings;
 use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID, MANAGER};
+use crate::operator::clock::Clock;
+use crate::operator::members;
 use crate::operator::metrics::Metrics;
 use crate::operator::pass::{self, Rules};
 use crate::operator::queue::Ended;
@@ -104,12 +106,13 @@ pub async fn run(options: Options) -> Result<(), Error> {
     }
     tracing::info!("the caches are filled");
 
-    let identity = identity();
+    let (identity, clock) = (identity(), Clock::machine());
     let mut candidate = Candidate::new(
         client.clone(),
         &lease_namespace,
         &options.lease_name,
         identity.clone(),
+        clock.clone(),
     );
     let leadership = {
         let mut acquired = std::pin::pin!(candidate.acquire());
@@ -133,8 +136,12 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let settings = Settings {
         image_repository: options.image_repository,
     };
+    let outside = Outside {
+        clock,
+        dial: members::network(),
+    };
     let shared = Arc::new(Shared::new(
-        client, caches, settings, leadership, recorder, metrics,
+        client, caches, settings, leadership, recorder, metrics, outside,
     ));
     for cluster in shared.caches.clusters.select(|_| true) {
         if let Some(key) = key_of_resource(kube::Resource::meta(&*cluster)) {

@@ -11,7 +11,8 @@ use super::console::Console;
 use super::home::{self, ClaimState, Home, LatchRecord, Ports, SetRecord};
 use super::pods::{PodView, Pods};
 use crate::crd::{EtcdCluster, EtcdClusterStatus};
-use crate::operator::members::{Described, Members};
+use crate::operator::clock::Clock;
+use crate::operator::members::{Described, Members, network};
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
 use crate::plan::{
@@ -59,7 +60,7 @@ impl Local {
             pods: Pods::new(program, Some("--pod-uid=".into()), changed),
             console: Console::new(),
             cluster,
-            members: Members::new(Key::new(&key)),
+            members: Members::new(Key::new(&key), network(), Clock::machine()),
             status,
             status_written: None,
             lag_said: None,
