@@ -50,6 +50,12 @@ pub struct Members {
     clients: Arc<Mutex<BTreeMap<String, MemberClient>>>,
 }
 
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Members").finish_non_exhaustive()
+    }
+}
+
 impl Members {
     /// Members that accept this key, reached so.
     pub fn new(key: Key, dial: Dial, clock: Clock) -> Self {

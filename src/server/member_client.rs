@@ -14,7 +14,19 @@ use super::operator_auth::{Key, Signed};
 use crate::wire::member as proto;
 
 /// The way to one member: a connection, or in a simulation the member itself.
-pub type Way = BoxCloneService<http::Request<Body>, http::Response<Body>, StdError>;
+pub type Way = BoxCloneService<http::Request<Body>, http::Response<Body>, WayError>;
+
+/// Why a call did not get through to the member.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WayError(#[source] StdError);
+
+impl WayError {
+    /// For this reason.
+    pub fn new(why: impl Into<StdError>) -> WayError {
+        WayError(why.into())
+    }
+}
 
 /// Calls to one member's peer port.
 #[derive(Clone, Debug)]
@@ -42,7 +54,7 @@ impl MemberClient {
             .connect_timeout(timeout)
             .timeout(timeout)
             .tcp_nodelay(true);
-        let channel = endpoint.connect_lazy().map_err(StdError::from);
+        let channel = endpoint.connect_lazy().map_err(WayError::new);
         Ok(Self::over(channel.boxed_clone(), key))
     }
 

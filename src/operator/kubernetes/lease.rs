@@ -136,12 +136,17 @@ impl Candidate {
         }
     }
 
+    /// The right to act, which lasts while the Lease is held.
+    pub(crate) fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
     /// Waits until the Lease is ours.
     pub async fn acquire(&mut self) -> Leadership {
         let mut told: Option<String> = None;
         loop {
             match self.attempt().await {
-                Ok(None) => return self.leadership.clone(),
+                Ok(None) => return self.leadership(),
                 Ok(Some(holder)) => {
                     if told.as_ref() != Some(&holder) {
                         tracing::info!(lease = %self.name, %holder, "waiting: another operator acts");
