@@ -12,6 +12,7 @@ pub mod crd;
 pub mod disk;
 pub mod node;
 pub mod operator;
+pub mod opsim;
 pub mod plan;
 pub mod raft;
 pub mod server;

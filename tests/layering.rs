@@ -67,7 +67,7 @@ const SHELLS: &[(&str, &[&str])] = &[
 ];
 
 /// Which rooms exist at all: a new folder must be given its place above.
-const FREE: &[&str] = &["operator", "cli"];
+const FREE: &[&str] = &["operator", "opsim", "cli"];
 
 #[test]
 fn pure_rooms_name_nothing_impure() {

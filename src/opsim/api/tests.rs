@@ -1,0 +1,469 @@
+//! The simulated API server beside the rules of the real one.
+
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
+use kube::api::{DeleteParams, ListParams, Patch as KubePatch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW_MS: u64 = 1_700_000_000_000;
+
+fn server() -> ApiServer {
+    ApiServer::new(7, NOW_MS)
+}
+
+fn secret(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "prod"}, "data": {"a": "YQ=="}})
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> (u16, String) {
+    let refusal = result.expect_err("refused");
+    (refusal.code, refusal.reason)
+}
+
+fn set(image: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "demo-1", "namespace": "prod"},
+        "spec": {"replicas": 1, "serviceName": "peers",
+            "selector": {"matchLabels": {"app": "x"}},
+            "template": {"metadata": {"labels": {"app": "x"}},
+                "spec": {"containers": [{"name": "member", "image": image,
+                    "env": [{"name": "A", "value": "1"}],
+                    "ports": [{"containerPort": 2379, "name": "client"}]}]}}}})
+}
+
+fn apply(
+    server: &mut ApiServer,
+    who: &str,
+    body: Value,
+    force: bool,
+) -> Result<Arc<Value>, Refusal> {
+    let kind = Kind::of(
+        object::text(&body, &["apiVersion"]),
+        object::text(&body, &["kind"]),
+    );
+    let name = object::name(&body).to_owned();
+    let patch = Patch::Apply { body, force };
+    server.patch(who, kind.expect("a kind"), ("prod", &name), patch)
+}
+
+#[test]
+fn a_write_needs_the_newest_version_and_raises_the_revision() {
+    let mut server = server();
+    let first = server
+        .create("me", Kind::Secret, secret("a"))
+        .expect("made");
+    assert_eq!(
+        object::text(&first, &["metadata", "creationTimestamp"]),
+        "2023-11-14T22:13:20Z"
+    );
+    assert_eq!(
+        code(server.create("me", Kind::Secret, secret("a"))),
+        (409, "AlreadyExists".into())
+    );
+    let mut changed = (*first).clone();
+    changed["data"]["b"] = json!("Yg==");
+    let second = server
+        .replace("me", Kind::Secret, changed.clone())
+        .expect("changed");
+    assert!(object::revision(&second) > object::revision(&first));
+    assert_eq!(
+        code(server.replace("me", Kind::Secret, changed)),
+        (409, "Conflict".into())
+    );
+    // What says nothing new is no version.
+    let same = server
+        .replace("me", Kind::Secret, (*second).clone())
+        .expect("the same");
+    assert_eq!(object::revision(&same), object::revision(&second));
+    let other = server
+        .create("me", Kind::Secret, secret("b"))
+        .expect("made");
+    assert!(object::revision(&other) > object::revision(&second));
+    assert_ne!(object::uid(&other), object::uid(&first));
+    let versions = server.versions(Kind::Secret, 0, server.revision());
+    let seen: Vec<Change> = versions.iter().map(|version| version.change).collect();
+    assert_eq!(seen, [Change::Added, Change::Modified, Change::Added]);
+}
+
+#[test]
+fn a_deletion_hits_the_object_that_was_meant_and_waits_for_finalizers() {
+    let mut server = server();
+    let mut held = secret("a");
+    held["metadata"]["finalizers"] = json!(["x/y"]);
+    let made = server.create("me", Kind::Secret, held).expect("made");
+    let id = ("prod", "a");
+    let wrong = Delete::only("other");
+    assert_eq!(
+        code(server.delete("me", Kind::Secret, id, &wrong)),
+        (409, "Conflict".into())
+    );
+    let right = Delete::only(object::uid(&made));
+    let marked = server
+        .delete("me", Kind::Secret, id, &right)
+        .expect("marked");
+    assert!(object::is_deleting(&marked));
+    let again = server
+        .delete("me", Kind::Secret, id, &right)
+        .expect("marked already");
+    assert_eq!(object::revision(&again), object::revision(&marked));
+    let more = json!({"metadata": {"finalizers": ["x/y", "z/z"]}});
+    let refused = server.patch("me", Kind::Secret, id, Patch::Merge(more));
+    assert_eq!(code(refused), (422, "Invalid".into()));
+    let none = json!({"metadata": {"finalizers": null}});
+    server
+        .patch("me", Kind::Secret, id, Patch::Merge(none))
+        .expect("let go");
+    assert_eq!(server.get(Kind::Secret, "prod", "a"), None);
+    assert_eq!(
+        code(server.delete("me", Kind::Secret, id, &right)),
+        (404, "NotFound".into())
+    );
+    let last = server
+        .versions(Kind::Secret, 0, server.revision())
+        .last()
+        .expect("one");
+    assert_eq!(
+        (last.change, last.revision),
+        (Change::Deleted, server.revision())
+    );
+}
+
+#[test]
+fn status_and_specification_are_written_apart_and_only_one_counts_generations() {
+    let mut server = server();
+    let cluster = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+        "metadata": {"name": "demo", "namespace": "prod"},
+        "spec": {"replicas": 3}, "status": {"clusterId": "stolen"}});
+    let made = server
+        .create("user", Kind::EtcdCluster, cluster)
+        .expect("made");
+    assert_eq!(made.get("status"), None);
+    assert_eq!(object::number(&made, &["metadata", "generation"]), Some(1));
+    let change = json!({"spec": {"replicas": 5}, "status": {"clusterId": "stolen"}});
+    let id = ("prod", "demo");
+    let changed = server
+        .patch("user", Kind::EtcdCluster, id, Patch::Merge(change))
+        .expect("ok");
+    assert_eq!(changed.get("status"), None);
+    assert_eq!(
+        object::number(&changed, &["metadata", "generation"]),
+        Some(2)
+    );
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let labelled = server
+        .patch("user", Kind::EtcdCluster, id, Patch::Merge(label))
+        .expect("ok");
+    assert_eq!(
+        object::number(&labelled, &["metadata", "generation"]),
+        Some(2)
+    );
+}
+
+#[test]
+fn applying_takes_away_what_is_not_named_any_more_and_leaves_what_is_others() {
+    let mut server = server();
+    let first = apply(&mut server, "quorate", set("a:1"), true).expect("made");
+    let same = apply(&mut server, "quorate", set("a:1"), true).expect("the same");
+    assert_eq!(object::revision(&first), object::revision(&same));
+    assert_eq!(object::number(&same, &["metadata", "generation"]), Some(1));
+    let container = ["spec", "template", "spec", "containers"];
+    let of = |set: &Value| object::items(set, &container)[0].clone();
+    assert_eq!(of(&same)["terminationMessagePath"], "/dev/termination-log");
+    // Somebody else adds a variable of their own and an annotation.
+    let theirs = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "demo-1", "namespace": "prod", "annotations": {"n": "1"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "member",
+            "env": [{"name": "B", "value": "2"}]}]}}}});
+    apply(&mut server, "other", theirs, false).expect("added");
+    let mut fewer = set("a:2");
+    fewer["spec"]["template"]["spec"]["containers"][0]["env"] = json!([]);
+    fewer["spec"]["template"]["spec"]["containers"][0]
+        .as_object_mut()
+        .expect("a map")
+        .remove("ports");
+    let changed = apply(&mut server, "quorate", fewer, true).expect("changed");
+    let member = of(&changed);
+    assert_eq!(member["image"], "a:2");
+    assert_eq!(member["env"], json!([{"name": "B", "value": "2"}]));
+    assert_eq!(member.get("ports"), None);
+    assert_eq!(changed["metadata"]["annotations"], json!({"n": "1"}));
+    assert_eq!(
+        object::number(&changed, &["metadata", "generation"]),
+        Some(3)
+    );
+}
+
+#[test]
+fn a_field_of_another_manager_is_a_conflict_without_force() {
+    let mut server = server();
+    apply(&mut server, "quorate", set("a:1"), true).expect("made");
+    let image = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": "demo-1", "namespace": "prod"},
+        "spec": {"template": {"spec": {"containers": [{"name": "member", "image": "b:1"}]}}}});
+    let refused = apply(&mut server, "other", image.clone(), false).expect_err("a conflict");
+    assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"));
+    let cause = &refused.details["causes"][0];
+    assert_eq!(cause["message"], "conflict with \"quorate\"");
+    apply(&mut server, "other", image, true).expect("forced");
+    // The first manager takes it back by force, and the other one's list item stays its own.
+    let back = apply(&mut server, "quorate", set("a:1"), true).expect("taken back");
+    let containers = object::items(&back, &["spec", "template", "spec", "containers"]);
+    assert_eq!(containers.len(), 1);
+    assert_eq!(containers[0]["image"], "a:1");
+    let other = server.managed_fields(Kind::StatefulSet, "prod", "demo-1");
+    assert!(
+        !other
+            .to_string()
+            .contains("f:image\":{}},\"manager\":\"other"),
+        "{other}"
+    );
+}
+
+#[test]
+fn an_applied_uid_is_refused_for_another_object_but_not_looked_at_with_a_status() {
+    let mut server = server();
+    let mut body = set("a:1");
+    body["metadata"]["uid"] = json!("gone");
+    assert_eq!(
+        code(apply(&mut server, "quorate", body.clone(), true)),
+        (409, "Conflict".into())
+    );
+    apply(&mut server, "quorate", set("a:1"), true).expect("made");
+    assert_eq!(
+        code(apply(&mut server, "quorate", body, true)),
+        (422, "Invalid".into())
+    );
+}
+
+#[test]
+fn what_is_fixed_does_not_change() {
+    let mut server = server();
+    let made = apply(&mut server, "quorate", set("a:1"), true).expect("made");
+    let mut other = (*made).clone();
+    other["spec"]["serviceName"] = json!("else");
+    assert_eq!(
+        code(server.replace("me", Kind::StatefulSet, other)),
+        (422, "Invalid".into())
+    );
+    let mut latch = secret("latch");
+    latch["immutable"] = json!(true);
+    server.create("me", Kind::Secret, latch).expect("made");
+    let change = Patch::Merge(json!({"data": {"a": "Yg=="}}));
+    let refused = server.patch("me", Kind::Secret, ("prod", "latch"), change);
+    assert_eq!(code(refused), (422, "Invalid".into()));
+    let claim = json!({"metadata": {"name": "c", "namespace": "prod"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "8Gi"}}}});
+    server
+        .create("me", Kind::PersistentVolumeClaim, claim)
+        .expect("made");
+    let id = ("prod", "c");
+    server.edit("kube", Kind::PersistentVolumeClaim, id, |c| {
+        c["status"]["phase"] = json!("Bound")
+    });
+    let size =
+        |size: &str| Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": size}}}}));
+    let grown = server.patch("me", Kind::PersistentVolumeClaim, id, size("9Gi"));
+    assert_eq!(code(grown), (403, "Forbidden".into()));
+    let shrunk = server.patch("me", Kind::PersistentVolumeClaim, id, size("7Gi"));
+    assert_eq!(code(shrunk), (422, "Invalid".into()));
+}
+
+#[test]
+fn pods_have_time_to_end() {
+    let mut server = server();
+    let pod = json!({"metadata": {"name": "p", "namespace": "prod"},
+        "spec": {"terminationGracePeriodSeconds": 60,
+            "containers": [{"name": "c", "image": "a:1"}]}});
+    let id = ("prod", "p");
+    let none = Delete::default();
+    server.create("me", Kind::Pod, pod.clone()).expect("made");
+    server
+        .delete("me", Kind::Pod, id, &none)
+        .expect("gone: it was nowhere");
+    assert_eq!(server.get(Kind::Pod, "prod", "p"), None);
+    server.create("me", Kind::Pod, pod).expect("made");
+    server.edit("scheduler", Kind::Pod, id, |pod| {
+        pod["spec"]["nodeName"] = json!("n1")
+    });
+    let marked = server.delete("me", Kind::Pod, id, &none).expect("marked");
+    assert_eq!(
+        object::number(&marked, &["metadata", "deletionGracePeriodSeconds"]),
+        Some(60)
+    );
+    let ends = object::time_ms(&marked, &["metadata", "deletionTimestamp"]);
+    assert_eq!(ends, Some(NOW_MS + 60_000));
+    // A change of it does not end it before its time.
+    server.edit("kubelet", Kind::Pod, id, |pod| {
+        pod["status"]["phase"] = json!("Running")
+    });
+    assert!(server.get(Kind::Pod, "prod", "p").is_some());
+    let now = Delete {
+        grace_seconds: Some(0),
+        ..Delete::default()
+    };
+    server.delete("kubelet", Kind::Pod, id, &now).expect("gone");
+    assert_eq!(server.get(Kind::Pod, "prod", "p"), None);
+}
+
+#[tokio::test]
+async fn a_real_client_talks_to_it() {
+    let shared = Shared::new(server());
+    let client = shared.client("operator-1", "prod");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "prod");
+    assert!(secrets.get_opt("a").await.expect("an answer").is_none());
+    let made: Secret = serde_json::from_value(secret("a")).expect("a Secret");
+    let made = secrets
+        .create(&PostParams::default(), &made)
+        .await
+        .expect("made");
+    let error = secrets
+        .create(&PostParams::default(), &secret_of("a"))
+        .await;
+    assert!(matches!(error, Err(kube::Error::Api(s)) if s.reason == "AlreadyExists"));
+    let services: Api<Service> = Api::namespaced(client.clone(), "prod");
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s",
+        "labels": {"a": "b"}}, "spec": {"ports": [{"port": 1, "protocol": "TCP"}]}});
+    let parameters = PatchParams::apply("quorate").force();
+    let applied = services
+        .patch("s", &parameters, &KubePatch::Apply(&service))
+        .await;
+    assert!(applied.expect("applied").uid().is_some());
+    let listed = services
+        .list(&ListParams::default().labels("a=b"))
+        .await
+        .expect("a list");
+    assert_eq!(listed.items.len(), 1);
+    let listed = services
+        .list(&ListParams::default().labels("a=c"))
+        .await
+        .expect("a list");
+    assert_eq!(listed.items.len(), 0);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client, "prod");
+    let error = claims.get("none").await;
+    assert!(matches!(error, Err(kube::Error::Api(s)) if s.code == 404));
+    let uid = made.uid().expect("a UID");
+    let only = |uid: &str| DeleteParams {
+        preconditions: Some(kube::api::Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::background()
+    };
+    let error = secrets.delete("a", &only("other")).await;
+    assert!(matches!(error, Err(kube::Error::Api(s)) if s.code == 409));
+    assert!(
+        secrets
+            .delete("a", &only(&uid))
+            .await
+            .expect("deleted")
+            .is_right()
+    );
+    assert!(shared.lock().not_modelled().is_empty());
+}
+
+fn secret_of(name: &str) -> Secret {
+    serde_json::from_value(secret(name)).expect("a Secret")
+}
+
+#[tokio::test]
+async fn the_hook_sees_every_request_and_chooses_what_becomes_of_it() {
+    let shared = Shared::new(server());
+    let secrets: Api<Secret> = Api::namespaced(shared.client("operator-1", "prod"), "prod");
+    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let (seen, verdicts) = (
+        calls.clone(),
+        [
+            Verdict::Refuse(Refusal::unavailable("away")),
+            Verdict::LoseReply,
+            Verdict::CrashBefore,
+            Verdict::CrashAfter,
+            Verdict::Pass,
+        ],
+    );
+    let mut verdicts = verdicts.into_iter();
+    shared.intercept(move |call: &Call| {
+        seen.lock().expect("unpoisoned").push(call.clone());
+        verdicts.next().unwrap_or(Verdict::Pass)
+    });
+    let create = |name: &'static str| {
+        let secrets = secrets.clone();
+        async move {
+            secrets
+                .create(&PostParams::default(), &secret_of(name))
+                .await
+        }
+    };
+    let there = |name: &str| shared.lock().get(Kind::Secret, "prod", name).is_some();
+    assert!(matches!(create("a").await, Err(kube::Error::Api(s)) if s.code == 503));
+    assert!(!there("a"));
+    assert!(matches!(create("b").await, Err(kube::Error::Service(_))));
+    assert!(there("b"));
+    for name in ["c", "d"] {
+        let mut future = Box::pin(create(name));
+        for _ in 0..20 {
+            assert!(
+                futures::poll!(future.as_mut()).is_pending(),
+                "its caller is no more"
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(!there("c") && there("d"));
+    assert!(secrets.get("d").await.is_ok());
+    let calls = calls.lock().expect("unpoisoned").clone();
+    let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c", "d", "d"]);
+    let writes: Vec<Option<u64>> = calls.iter().map(|call| call.write).collect();
+    assert_eq!(writes, [Some(1), Some(2), Some(3), Some(4), None]);
+}
+
+#[tokio::test]
+async fn caches_follow_it_by_real_watches() {
+    use futures::StreamExt;
+    use kube::runtime::{WatchStreamExt, watcher};
+    let shared = Shared::new(server());
+    shared
+        .lock()
+        .create("me", Kind::Secret, secret("a"))
+        .expect("made");
+    let secrets: Api<Secret> = Api::all(shared.client("operator-1", "prod"));
+    let events = watcher(secrets, watcher::Config::default()).touched_objects();
+    let mut events = Box::pin(events);
+    let mut next = async || {
+        events
+            .next()
+            .await
+            .expect("lasts")
+            .expect("works")
+            .name_any()
+    };
+    assert_eq!(next().await, "a");
+    shared
+        .lock()
+        .create("me", Kind::Secret, secret("b"))
+        .expect("made");
+    assert_eq!(next().await, "b");
+    let id = ("prod", "a");
+    shared
+        .lock()
+        .delete("me", Kind::Secret, id, &Delete::default())
+        .expect("gone");
+    assert_eq!(next().await, "a");
+}
+
+#[test]
+fn what_is_not_modelled_is_refused_and_noted() {
+    let mut server = server();
+    let mut body = set("a:1");
+    body["spec"]["template"]["spec"]["hostAliases"] = json!([{"ip": "1.1.1.1"}]);
+    assert_eq!(
+        code(apply(&mut server, "quorate", body, true)),
+        (501, "NotModelled".into())
+    );
+    assert_eq!(server.not_modelled().len(), 1);
+    assert!(server.not_modelled()[0].contains("hostAliases"));
+}

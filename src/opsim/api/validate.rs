@@ -1,0 +1,501 @@
+//! What the API server refuses: malformed objects, fields that must not change, values that a kind
+//! does not allow. As much of it as what the operator and its users write can run into.
+
+use serde_json::Value;
+
+use super::kinds::Kind;
+use super::object;
+use super::refusal::Refusal;
+use super::selector::label_selector_fits;
+use super::server::ApiServer;
+
+/// Whether it is an object of this kind at all.
+pub(super) fn shape_of(kind: Kind, object: &Value) -> Result<(), Refusal> {
+    if !object.is_object() || !object["metadata"].is_object() {
+        return Err(Refusal::bad_request("the body is not an object"));
+    }
+    let says = object::text(object, &["kind"]);
+    let version = object::text(object, &["apiVersion"]);
+    let fits = (says.is_empty() || says == kind.name())
+        && (version.is_empty() || version == kind.api_version());
+    if fits {
+        return Ok(());
+    }
+    Err(Refusal::bad_request(format!(
+        "{version} {says} is not {} {}",
+        kind.api_version(),
+        kind.name()
+    )))
+}
+
+/// Whether a creation's own status counts for nothing.
+pub(super) fn resets_status(kind: Kind) -> bool {
+    // A Node and a volume are created by those who know their state.
+    kind.facts().status && !matches!(kind, Kind::Node | Kind::PersistentVolume)
+}
+
+/// Whether a PUT without a `resourceVersion` replaces whatever is there.
+pub(super) fn may_be_unconditional(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::Lease | Kind::EtcdCluster | Kind::PodDisruptionBudget
+    )
+}
+
+/// Looks at a new object.
+pub(super) fn on_create(server: &ApiServer, kind: Kind, object: &Value) -> Result<(), Refusal> {
+    let _ = server;
+    always(kind, object)
+}
+
+/// Looks at a new version of an object.
+pub(super) fn on_update(
+    server: &ApiServer,
+    kind: Kind,
+    old: &Value,
+    object: &Value,
+) -> Result<(), Refusal> {
+    always(kind, object)?;
+    let refuse =
+        |field: &str, why: &str| Err(Refusal::invalid(kind, object::name(old), field, why));
+    if object::is_deleting(old) {
+        let mut held = object::finalizers(object);
+        if held.any(|new| object::finalizers(old).all(|old| old != new)) {
+            let why = "Forbidden: no new finalizers can be added if the object is being deleted";
+            return refuse("metadata.finalizers", why);
+        }
+    }
+    match kind {
+        Kind::Secret => {
+            if old["type"] != object["type"] {
+                return refuse("type", "field is immutable");
+            }
+            let immutable = old["immutable"] == Value::Bool(true);
+            if immutable
+                && (old["data"] != object["data"] || object["immutable"] != old["immutable"])
+            {
+                return refuse(
+                    "data",
+                    "Forbidden: field is immutable when `immutable` is set",
+                );
+            }
+        }
+        Kind::StatefulSet => stateful_set_change(old, object)?,
+        Kind::PersistentVolumeClaim => claim_change(server, old, object)?,
+        Kind::Service => {
+            let address = |object: &Value| object::at(object, &["spec", "clusterIP"]).cloned();
+            if address(old) != address(object) {
+                return refuse("spec.clusterIP", "Invalid value: field is immutable");
+            }
+        }
+        Kind::Pod => pod_change(old, object)?,
+        Kind::StorageClass => {
+            for field in [
+                "provisioner",
+                "parameters",
+                "reclaimPolicy",
+                "volumeBindingMode",
+            ] {
+                if old[field] != object[field] {
+                    return refuse(field, "Forbidden: updates to this field are forbidden.");
+                }
+            }
+        }
+        Kind::Event => {
+            for field in [
+                "action",
+                "reason",
+                "regarding",
+                "reportingController",
+                "note",
+                "type",
+            ] {
+                if old[field] != object[field] {
+                    return refuse(field, "field is immutable");
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
+    let name = object::name(object);
+    let refuse = |field: &str, why: &str| Err(Refusal::invalid(kind, name, field, why));
+    if kind.is_namespaced() && object::namespace(object).is_empty() {
+        return refuse("metadata.namespace", "Required value");
+    }
+    if !is_name(kind, name) {
+        return refuse(
+            "metadata.name",
+            "Invalid value: not a lowercase RFC 1123 name",
+        );
+    }
+    labels(kind, name, "metadata.labels", &object["metadata"]["labels"])?;
+    let owners = object::owners(object);
+    for owner in owners {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if object::text(owner, &[field]).is_empty() {
+                return refuse(
+                    "metadata.ownerReferences",
+                    "Invalid value: must not be empty",
+                );
+            }
+        }
+    }
+    let controlling = |owner: &&Value| owner["controller"] == Value::Bool(true);
+    if owners.iter().filter(controlling).count() > 1 {
+        let why = "Invalid value: Only one reference can have Controller set to true";
+        return refuse("metadata.ownerReferences", why);
+    }
+    match kind {
+        Kind::StatefulSet => stateful_set(object),
+        Kind::Pod => pod_spec(kind, name, "spec", &object["spec"]),
+        Kind::PersistentVolumeClaim => claim(object),
+        Kind::Service => service(object),
+        Kind::Event => event(object),
+        Kind::Lease => match object::number(object, &["spec", "leaseDurationSeconds"]) {
+            Some(seconds) if seconds <= 0 => refuse(
+                "spec.leaseDurationSeconds",
+                "Invalid value: must be greater than 0",
+            ),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Names of paths' segments; Services are stricter, because they are DNS labels.
+fn is_name(kind: Kind, name: &str) -> bool {
+    let (most, dots) = match kind {
+        Kind::Service => (63, false),
+        _ => (253, true),
+    };
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let fits = |c: u8| inner(c) || (dots && c == b'.');
+    let edge = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let bytes = name.as_bytes();
+    let letter_first = kind != Kind::Service || name.starts_with(|c: char| c.is_ascii_lowercase());
+    bytes.len() <= most
+        && bytes.iter().all(|c| fits(*c))
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && letter_first
+}
+
+/// Whether keys and values are those of labels.
+fn labels(kind: Kind, name: &str, field: &str, labels: &Value) -> Result<(), Refusal> {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        let (prefix, short) = key.rsplit_once('/').unwrap_or(("x", key));
+        let good = is_label(short)
+            && !short.is_empty()
+            && is_name(Kind::Secret, prefix)
+            && value.as_str().is_some_and(is_label);
+        if !good {
+            let why = format!("Invalid value: {key:?}: {value} is not a label");
+            return Err(Refusal::invalid(kind, name, field, &why));
+        }
+    }
+    Ok(())
+}
+
+/// A label's value, or the name part of its key.
+fn is_label(text: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    let edge = |c: Option<&u8>| c.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63
+        && bytes.iter().all(|c| inner(*c))
+        && edge(bytes.first())
+        && edge(bytes.last())
+}
+
+fn stateful_set(set: &Value) -> Result<(), Refusal> {
+    let (kind, name, spec) = (Kind::StatefulSet, object::name(set), &set["spec"]);
+    let template = &spec["template"];
+    let selector = &spec["selector"];
+    let empty = selector.as_object().is_none_or(serde_json::Map::is_empty);
+    if empty || !label_selector_fits(selector, template) {
+        let why = "Invalid value: `selector` does not match template `labels`";
+        return Err(Refusal::invalid(
+            kind,
+            name,
+            "spec.template.metadata.labels",
+            why,
+        ));
+    }
+    if object::text(&template["spec"], &["restartPolicy"]) != "Always" {
+        let field = "spec.template.spec.restartPolicy";
+        return Err(Refusal::invalid(kind, name, field, "Unsupported value"));
+    }
+    let field = "spec.template.labels";
+    labels(kind, name, field, &template["metadata"]["labels"])?;
+    pod_spec(kind, name, "spec.template.spec", &template["spec"])
+}
+
+fn stateful_set_change(old: &Value, new: &Value) -> Result<(), Refusal> {
+    const FREE: &[&str] = &[
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let fixed = |set: &Value| -> Value {
+        let mut spec = set["spec"].clone();
+        for field in FREE {
+            object::take(&mut spec, &[field]);
+        }
+        spec
+    };
+    if fixed(old) == fixed(new) {
+        return Ok(());
+    }
+    let why = "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+    Err(Refusal::invalid(
+        Kind::StatefulSet,
+        object::name(old),
+        "spec",
+        why,
+    ))
+}
+
+fn pod_spec(kind: Kind, name: &str, at: &str, spec: &Value) -> Result<(), Refusal> {
+    let refuse = |field: &str, why: String| {
+        Err(Refusal::invalid(kind, name, &format!("{at}.{field}"), &why))
+    };
+    if object::items(spec, &["containers"]).is_empty() {
+        return refuse("containers", "Required value".into());
+    }
+    labels(
+        kind,
+        name,
+        &format!("{at}.nodeSelector"),
+        &spec["nodeSelector"],
+    )?;
+    let volumes = object::items(spec, &["volumes"]);
+    for container in object::items(spec, &["containers"]) {
+        if object::text(container, &["image"]).trim().is_empty() {
+            return refuse("containers[0].image", "Required value".into());
+        }
+        for mount in object::items(container, &["volumeMounts"]) {
+            if !volumes.iter().any(|volume| volume["name"] == mount["name"]) {
+                return refuse("containers[0].volumeMounts[0].name", "Not found".into());
+            }
+        }
+        resources(&container["resources"])
+            .or_else(|why| refuse("containers[0].resources.requests", why))?;
+    }
+    for toleration in object::items(spec, &["tolerations"]) {
+        let text = |field: &str| object::text(toleration, &[field]);
+        let exists = text("operator") == "Exists";
+        if text("key").is_empty() && !exists {
+            let why = "Invalid value: operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            return refuse("tolerations[0].operator", why.into());
+        }
+        if exists && !text("value").is_empty() {
+            let why = "Invalid value: value must be empty when `operator` is 'Exists'";
+            return refuse("tolerations[0].operator", why.into());
+        }
+        if toleration.get("tolerationSeconds").is_some() && text("effect") != "NoExecute" {
+            let why = "Invalid value: effect must be 'NoExecute' when `tolerationSeconds` is set";
+            return refuse("tolerations[0].effect", why.into());
+        }
+    }
+    Ok(())
+}
+
+/// Requests may not be above limits.
+fn resources(resources: &Value) -> Result<(), String> {
+    let limits = &resources["limits"];
+    for (what, asked) in resources["requests"].as_object().into_iter().flatten() {
+        let (Some(asked), Some(limit)) = (amount(asked), limits.get(what).and_then(amount)) else {
+            continue;
+        };
+        if asked > limit {
+            return Err(format!(
+                "Invalid value: must be less than or equal to {what} limit of {}",
+                limits[what]
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A quantity in thousandths; `None` when it is none.
+fn amount(quantity: &Value) -> Option<i128> {
+    let text = match quantity {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let end = text.find(|c: char| c.is_ascii_alphabetic());
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let factor: i128 = match unit {
+        "m" => 1,
+        "" => 1_000,
+        "k" => 1_000_000,
+        "M" => 1_000_000_000,
+        "G" => 1_000_000_000_000,
+        "T" => 1_000_000_000_000_000,
+        "Ki" => 1_000 << 10,
+        "Mi" => 1_000 << 20,
+        "Gi" => 1_000 << 30,
+        "Ti" => 1_000 << 40,
+        _ => return None,
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let whole: i128 = whole.parse().ok()?;
+    let scale = 10_i128.checked_pow(u32::try_from(part.len()).ok()?)?;
+    let part: i128 = if part.is_empty() {
+        0
+    } else {
+        part.parse().ok()?
+    };
+    Some(whole * factor + part * factor / scale)
+}
+
+fn pod_change(old: &Value, new: &Value) -> Result<(), Refusal> {
+    let fixed = |pod: &Value| -> Value {
+        let mut spec = pod["spec"].clone();
+        for field in [
+            "tolerations",
+            "activeDeadlineSeconds",
+            "terminationGracePeriodSeconds",
+        ] {
+            object::take(&mut spec, &[field]);
+        }
+        for container in object::items_mut(&mut spec, "containers") {
+            object::take(container, &["image"]);
+        }
+        spec
+    };
+    if fixed(old) == fixed(new) {
+        return Ok(());
+    }
+    let why = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations)";
+    Err(Refusal::invalid(Kind::Pod, object::name(old), "spec", why))
+}
+
+const STORAGE: &[&str] = &["spec", "resources", "requests", "storage"];
+
+fn claim(claim: &Value) -> Result<(), Refusal> {
+    let refuse = |field: &str, why: &str| {
+        let name = object::name(claim);
+        Err(Refusal::invalid(
+            Kind::PersistentVolumeClaim,
+            name,
+            field,
+            why,
+        ))
+    };
+    if object::items(claim, &["spec", "accessModes"]).is_empty() {
+        return refuse(
+            "spec.accessModes",
+            "Required value: at least 1 access mode is required",
+        );
+    }
+    match object::at(claim, STORAGE).and_then(amount) {
+        Some(asked) if asked > 0 => Ok(()),
+        _ => refuse(
+            "spec.resources[storage]",
+            "Invalid value: must be greater than zero",
+        ),
+    }
+}
+
+/// Only the size may change, upwards, where the class lets volumes grow.
+fn claim_change(server: &ApiServer, old: &Value, new: &Value) -> Result<(), Refusal> {
+    let (kind, name) = (Kind::PersistentVolumeClaim, object::name(old));
+    let fixed = |claim: &Value| -> Value {
+        let mut spec = claim["spec"].clone();
+        object::take(&mut spec, &["resources"]);
+        spec
+    };
+    let (before, after) = (
+        object::at(old, STORAGE).and_then(amount),
+        object::at(new, STORAGE).and_then(amount),
+    );
+    let bound = object::text(old, &["status", "phase"]) == "Bound";
+    if fixed(old) != fixed(new) || (before != after && !bound) {
+        let why = "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        return Err(Refusal::invalid(kind, name, "spec", why));
+    }
+    if after < before {
+        let why = "Forbidden: field can not be less than status.capacity";
+        return Err(Refusal::invalid(
+            kind,
+            name,
+            "spec.resources.requests.storage",
+            why,
+        ));
+    }
+    if after == before {
+        return Ok(());
+    }
+    let class = object::text(old, &["spec", "storageClassName"]);
+    let class = server.get(Kind::StorageClass, "", class);
+    if class.is_some_and(|class| class["allowVolumeExpansion"] == Value::Bool(true)) {
+        return Ok(());
+    }
+    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
+    Err(Refusal::forbidden(kind, name, why))
+}
+
+fn service(service: &Value) -> Result<(), Refusal> {
+    let refuse = |field: &str, why: &str| {
+        Err(Refusal::invalid(
+            Kind::Service,
+            object::name(service),
+            field,
+            why,
+        ))
+    };
+    let ports = object::items(service, &["spec", "ports"]);
+    let headless = object::text(service, &["spec", "clusterIP"]) == "None";
+    if ports.is_empty() && !headless {
+        return refuse("spec.ports", "Required value");
+    }
+    for (at, port) in ports.iter().enumerate() {
+        let same = |other: &Value| other["name"] == port["name"];
+        if ports.iter().skip(at + 1).any(same) {
+            return refuse("spec.ports[1].name", "Duplicate value");
+        }
+    }
+    if headless && object::text(service, &["spec", "type"]) != "ClusterIP" {
+        let why = "Invalid value: may not be set to 'None' for this type";
+        return refuse("spec.clusterIPs[0]", why);
+    }
+    Ok(())
+}
+
+fn event(event: &Value) -> Result<(), Refusal> {
+    let refuse = |field: &str, why: &str| {
+        Err(Refusal::invalid(
+            Kind::Event,
+            object::name(event),
+            field,
+            why,
+        ))
+    };
+    for field in [
+        "eventTime",
+        "reportingController",
+        "reportingInstance",
+        "action",
+        "reason",
+    ] {
+        if object::text(event, &[field]).is_empty() {
+            return refuse(field, "Required value");
+        }
+    }
+    for (field, most) in [("note", 1024), ("action", 128), ("reason", 128)] {
+        if object::text(event, &[field]).len() > most {
+            let why = format!("Invalid value: can have at most {most} characters");
+            return refuse(field, &why);
+        }
+    }
+    Ok(())
+}
