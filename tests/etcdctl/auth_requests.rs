@@ -501,18 +501,24 @@ fn signed_tokens_are_exchanged_with_etcd() {
                 let pair = rcgen::KeyPair::generate_for(algorithm).expect("a pair");
                 (pair.serialize_pem(), pair.public_key_pem())
             }
-            None => ("a secret of more than thirty-two bytes".to_owned(), String::new()),
+            None => (
+                "a secret of more than thirty-two bytes".to_owned(),
+                String::new(),
+            ),
         };
         let file = |name: &str, text: String| {
             let path = directory.path().join(name);
             std::fs::write(&path, text).expect("written");
             path.display().to_string()
         };
-        let mut token = format!("jwt,sign-method={method},ttl=5m,priv-key={}", file("key.pem", private));
+        let mut kind = format!(
+            "jwt,sign-method={method},ttl=5m,priv-key={}",
+            file("key.pem", private)
+        );
         if !public.is_empty() {
-            token += &format!(",pub-key={}", file("pub.pem", public));
+            kind += &format!(",pub-key={}", file("pub.pem", public));
         }
-        let extra = ["--bcrypt-cost=4".to_owned(), format!("--auth-token={token}")];
+        let extra = ["--bcrypt-cost=4".to_owned(), format!("--auth-token={kind}")];
         let both = [ours(), Kind::Etcd].map(|kind| {
             let cluster = Cluster::start_with(kind, &peers, 1, &extra);
             furnish(&cluster);
@@ -522,8 +528,12 @@ fn signed_tokens_are_exchanged_with_etcd() {
             let [ours, theirs] = [0, 1].map(|at: usize| channel(&both[at], 0));
             for (giver, taker) in [(&ours, &theirs), (&theirs, &ours)] {
                 let token = token(giver, "alice").await;
-                read(giver, &token).await.unwrap_or_else(|error| panic!("{method}: known where it was given: {error:?}"));
-                read(taker, &token).await.unwrap_or_else(|error| panic!("{method}: known to the other: {error:?}"));
+                read(giver, &token).await.unwrap_or_else(|error| {
+                    panic!("{method}: known where it was given: {error:?}")
+                });
+                read(taker, &token)
+                    .await
+                    .unwrap_or_else(|error| panic!("{method}: known to the other: {error:?}"));
                 let forged = format!("{token}x");
                 let refused = read(taker, &forged).await.expect_err("forged");
                 assert_eq!(refused.code(), tonic::Code::Unauthenticated, "{method}");

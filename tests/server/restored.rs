@@ -161,3 +161,15 @@ async fn is_answered(snapshot: &str, hash: u32) {
 async fn what_etcd_3_7_saved_is_answered() {
     is_answered("tests/data/etcd-snapshots/3.7.3.db", 938_981_988).await;
 }
+
+// Shows Maintenance.Snapshot: what etcd 3.6 saved is taken as well.
+#[tokio::test]
+async fn what_etcd_3_6_saved_is_answered() {
+    is_answered("tests/data/etcd-snapshots/3.6.16.db", 938_981_988).await;
+}
+
+// Shows Maintenance.Snapshot: what etcd 3.5 saved is taken as well.
+#[tokio::test]
+async fn what_etcd_3_5_saved_is_answered() {
+    is_answered("tests/data/etcd-snapshots/3.5.35.db", 938_981_988).await;
+}
