@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim differential soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim robustness differential soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,11 @@ generate: ## CRD, rights, flag reference and the one-file install, from the code
 
 sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays one with its trace
 	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --test sim -- --nocapture
+
+MINUTES ?= 5
+robustness: ## real servers under faults and load, their record checked twice: MINUTES=n, SEED=x, MEMBERS=3 to 5; needs cc, and Go for porcupine
+	@if command -v go >/dev/null; then tests/peers/porcupine/build.sh; fi
+	MINUTES=$(MINUTES) $(if $(SEED),SEED=$(SEED)) $(if $(MEMBERS),MEMBERS=$(MEMBERS)) cargo test --locked --test robustness -- --nocapture
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh

@@ -6,6 +6,7 @@
 #   tests/soak.sh              about an hour on two cores
 #   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator properties differential
+#                              robustness
 #   BASE=n                     the first seed where a part takes one (default: days since 1970
 #                              times a million, so each day looks elsewhere)
 set -euo pipefail
@@ -58,6 +59,14 @@ n=$(seeds 40)
 part differential "$n conversations of 5,200 random requests beside real etcd, from seed $base" \
   env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_PEERS=1 \
   cargo test --locked --test differential
+# The time over, each run takes as long as its last deck of faults does.
+n=$(((60 * scale + 99) / 100))
+if [ -z "$only" ] || [ "$only" = robustness ]; then tests/peers/porcupine/build.sh; fi
+for members in 3 5; do
+  part robustness "$(((n + 1) / 2)) minutes of faults for $members real servers, from seed $base" \
+    env MINUTES=$(((n + 1) / 2)) MEMBERS=$members SEED="$base" QUORATE_REQUIRE_PEERS=1 \
+    cargo test --locked --test robustness -- --nocapture
+done
 
 echo
 echo "## $(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(nproc) cores"

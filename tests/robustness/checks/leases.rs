@@ -1,0 +1,112 @@
+//! A lease ends by time only when its time is over, counted from when its grant or its last
+//! answered renewal was asked for; all its keys go with it; and what has ended is not renewed.
+//! The end is noticed when a watcher is shown it, which is later than it happened: whatever looks
+//! early here was earlier still.
+
+use std::collections::BTreeMap;
+
+use super::log::Log;
+use super::{Found, Looked};
+use crate::history::{History, Nanos, Outcome, Request};
+
+const SECOND: Nanos = 1_000_000_000;
+/// Members count whole milliseconds.
+const SLACK: Nanos = 2_000_000;
+
+/// What is known of a lease.
+#[derive(Debug, Default)]
+struct Lease {
+    /// (when a renewal was asked for, when it was answered, until when it holds)
+    renewed: Vec<(Nanos, Nanos, Nanos)>,
+    /// The first time that somebody asked for its end.
+    revoked: Option<Nanos>,
+    /// When somebody was told that there is no such lease.
+    missed: Vec<(Nanos, Nanos)>,
+}
+
+/// Judges all leases.
+pub(crate) fn check(history: &History, log: &Log, looked: &mut Looked, found: &mut Found) {
+    let leases = leases(history);
+    let ends = ends(log);
+    for (id, lease) in &leases {
+        let revoked = lease.revoked.unwrap_or(Nanos::MAX);
+        if let Some(seen) = ends.get(id)
+            && revoked > *seen
+        {
+            looked.leases_expired += 1;
+            for (asked, _, until) in &lease.renewed {
+                if asked < seen && seen + SLACK < *until {
+                    let early = (until - seen) / 1_000_000;
+                    let text = format!("lease {id} was over {early} ms early: {lease:?}");
+                    found.add("leases: never early", text);
+                } else if asked > seen {
+                    let text = format!("lease {id} was over at {seen}: {lease:?}");
+                    found.add("leases: what has ended is not renewed", text);
+                }
+            }
+        }
+        for (asked, told) in &lease.missed {
+            let granted = lease.renewed.first().is_some_and(|first| first.1 < *asked);
+            let holds = lease
+                .renewed
+                .iter()
+                .any(|(_, answered, until)| answered < asked && told + SLACK < *until);
+            if granted && holds && revoked > *told {
+                let text = format!("lease {id} was said to be gone at {told}: {lease:?}");
+                found.add("leases: never early", text);
+            }
+        }
+    }
+    for rest in &history.rest {
+        for id in rest.leases.iter().filter(|id| ends.contains_key(id)) {
+            let text = format!("{} still has lease {id}, which has ended", rest.member);
+            found.add("leases: an end is an end", text);
+        }
+    }
+}
+
+fn leases(history: &History) -> BTreeMap<i64, Lease> {
+    let mut leases: BTreeMap<i64, Lease> = BTreeMap::new();
+    for operation in &history.operations {
+        let (began, ended) = (operation.began, operation.ended);
+        match (&operation.request, &operation.outcome) {
+            (Request::Grant { id, .. } | Request::KeepAlive { id }, Outcome::Done { ttl, .. }) => {
+                let lease = leases.entry(*id).or_default();
+                match u64::try_from(*ttl) {
+                    Ok(ttl) if ttl > 0 => {
+                        let until = began + ttl * SECOND;
+                        lease.renewed.push((began, ended, until));
+                    }
+                    _ => lease.missed.push((began, ended)),
+                }
+            }
+            (Request::Revoke { id }, outcome) => {
+                let refused = matches!(outcome, Outcome::Refused { .. });
+                let lease = leases.entry(*id).or_default();
+                if refused {
+                    lease.missed.push((began, ended));
+                } else {
+                    let first = lease.revoked.unwrap_or(began);
+                    lease.revoked = Some(first.min(began));
+                }
+            }
+            _ => {}
+        }
+    }
+    leases
+}
+
+/// When the keys of each lease were first seen to be deleted. Clients of this run delete no keys
+/// that have a lease, so these are the ends of the leases.
+fn ends(log: &Log) -> BTreeMap<i64, Nanos> {
+    let mut ends = BTreeMap::new();
+    for (revision, events) in &log.changes {
+        for event in events.iter().filter(|event| event.deleted) {
+            let before = log.at(&event.kv.key, revision - 1);
+            if let Some(lease) = before.map(|kv| kv.lease).filter(|lease| *lease != 0) {
+                ends.entry(lease).or_insert(log.seen[revision]);
+            }
+        }
+    }
+    ends
+}

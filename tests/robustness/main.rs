@@ -1,0 +1,66 @@
+//! Real servers under faults: three to five processes on loopback are killed, stopped, cut off
+//! from one another, starved of their disks, given wrong clocks, emptied and replaced, while
+//! clients write, read, watch and hold leases, and record all that they are told. Afterwards the
+//! record is judged by our own checks (`checks`) and by porcupine.
+//!
+//! `MINUTES` (none: only the tests of the checks run), `SEED` (of the schedule of faults and of
+//! what clients ask for; what that meets differs from run to run), `MEMBERS` (3 to 5), `QUORATE`
+//! (the server's binary), `CHECK=folder` (judges a kept record again). `make robustness` sets them.
+//!
+//! How the faults are made: the network by a proxy in this process that every member advertises as
+//! its own address (`proxy`), disk and wall clock by a library that is preloaded into the servers
+//! (`faults.c`), everything else by signals and by the same calls that people make. All of it
+//! works without rights on the machine and leaves nothing behind. What this cannot show: monotonic
+//! clocks that jump, which no kernel promises anything against, and memory that goes bad.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
+
+mod checks;
+mod history;
+mod porcupine;
+mod proxy;
+mod report;
+mod run;
+mod schedule;
+mod server;
+mod storm;
+mod traffic;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use run::Plan;
+
+#[test]
+fn real_processes_under_faults() {
+    if let Some(folder) = std::env::var_os("CHECK") {
+        return report::judge_again(folder.as_ref());
+    }
+    let Some(minutes) = number("MINUTES") else {
+        // Straight to the handle: what a passing test prints through macros is not shown.
+        let text = "skipped: robustness::real_processes_under_faults (make robustness runs it)\n";
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        return;
+    };
+    let members = number("MEMBERS").unwrap_or(3.0) as usize;
+    assert!((3..=5).contains(&members), "MEMBERS is 3 to 5");
+    let plan = Plan {
+        lasts: Duration::from_secs_f64(minutes * 60.0),
+        seed: number("SEED").map_or_else(|| u64::from(std::process::id()), |seed| seed as u64),
+        members,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let outcome = runtime.block_on(Box::pin(run::run(plan)));
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    report::judge(plan, outcome);
+}
+
+fn number(name: &str) -> Option<f64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
+}
