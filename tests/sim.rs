@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quorate::sim::{Counters, Options, run};
+use quorate::sim::{Counters, Options, Report, run};
 
-/// From this many seeds on, everything must have happened at least once.
+/// From this many seeds on, everything must have happened as often as the counters ask.
 const ENOUGH_SEEDS: u64 = 100;
 
 #[test]
@@ -40,6 +40,7 @@ fn seeds() {
                     }
                     match run(seed, Options::default()) {
                         Ok(report) => {
+                            assert_measure(&report);
                             sum.lock().expect("unpoisoned").add(&report.counters);
                             slowest.fetch_max(report.recovered_after, Ordering::SeqCst);
                         }
@@ -63,12 +64,20 @@ fn seeds() {
     }
     assert!(failures.is_empty(), "{} seeds failed", failures.len());
     if seeds >= ENOUGH_SEEDS {
-        assert!(
-            sum.zeros().is_empty(),
-            "never happened: {}",
-            sum.zeros().join(", ")
-        );
+        let few = sum.too_few(seeds);
+        assert!(few.is_empty(), "too seldom: {}", few.join("; "));
     }
+}
+
+/// A seed is what it is said to be, by what was counted.
+fn assert_measure(report: &Report) {
+    let (lasted, operations) = (report.lasted, report.counters.operations());
+    let faults = report.counters.faults();
+    assert!(
+        lasted >= 60_000_000 && operations >= 2_000 && faults >= 20,
+        "seed {}: {lasted} us, {operations} operations, {faults} faults",
+        report.seed
+    );
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub struct MemberFiles {
     pub checkpoints: Checkpoints,
     /// The checkpoint to start from; `None` for a joiner that has not received one yet.
     pub checkpoint: Option<CheckpointInfo>,
+    /// Newer checkpoints that were found damaged and were removed, newest first: the log makes up
+    /// for them.
+    pub discarded: Vec<Position>,
 }
 
 /// Makes the files of a new member: a first checkpoint (`None` for a joiner, which waits for its
@@ -63,6 +66,7 @@ pub fn create_member(
         log,
         checkpoints,
         checkpoint,
+        discarded: Vec::new(),
     })
 }
 
@@ -81,6 +85,7 @@ pub fn open_member(directory: &DataDirectory, options: LogOptions) -> Result<Mem
     let shape = log.shape();
     let checkpoint = checkpoints.select(&shape)?;
     let start = checkpoint.map(|info| info.position).unwrap_or_default();
+    let discarded = checkpoints.discard_after(start)?;
     if shape.term(start.index) != Some(start.term) {
         let received = checkpoint.is_some_and(|info| info.received);
         if !received || start.index < shape.floor() {
@@ -102,5 +107,6 @@ pub fn open_member(directory: &DataDirectory, options: LogOptions) -> Result<Mem
         log,
         checkpoints,
         checkpoint,
+        discarded,
     })
 }

@@ -1,48 +1,52 @@
-//! What clients get back: a write once it is applied, a read once it may be served; and what the
-//! oracles learn from it.
+//! What clients get back: a write once the server that they asked has applied it, a read once it
+//! may be served; and what the oracles learn from it.
 
-use crate::node::{Applied, Outcome};
+use crate::node::{Applied, Outcome, RequestId};
+use crate::store;
 
-use super::client::{Client, Kind, Operation, effective_revision};
+use super::client::{Client, Kind, Operation, is_write};
 use super::network::HostId;
-use super::oracles::{Read, Write};
 use super::world::{Step, World, broken};
 
 impl World {
-    /// Whoever waits for this entry has its answer.
-    pub(super) fn answer_write(&mut self, applied: &Applied) -> Step {
+    /// Whoever waits for this entry at this server has its answer.
+    pub(super) fn answer_write(&mut self, host: HostId, applied: &Applied) -> Step {
         let Some(request) = applied.request else {
             return Ok(());
         };
-        let asks = |client: &Client| {
-            matches!(&client.under_way, Some(operation)
-                if matches!(operation.kind, Kind::Write { request: r, .. } if r == request))
-        };
-        let Some(client) = self.clients.iter_mut().find(|client| asks(client)) else {
+        let Some(operation) = self.take_write(Some(host), request) else {
             return Ok(()); // nobody, or nobody any more
         };
-        let Some(Operation {
-            kind: Kind::Write { key, value, .. },
-            seen,
-            ..
-        }) = client.under_way.take()
-        else {
+        let Kind::Write { wish, .. } = &operation.kind else {
             return Ok(());
         };
-        let Outcome::Store(Ok(response)) = &applied.outcome else {
-            self.counters.refused += 1;
-            return Ok(());
-        };
-        self.counters.acknowledged += 1;
-        match effective_revision(response) {
-            None => Ok(()),
-            Some(revision) => self.linear.wrote(&Write {
-                key,
-                value,
-                revision,
-                began: seen,
-            }),
+        match &applied.outcome {
+            Outcome::Store(Ok(response)) if is_write(response) => {
+                self.counters.acknowledged += 1;
+                self.linear
+                    .wrote(&self.history, wish, response, operation.began)
+            }
+            Outcome::Store(Err(error)) => {
+                match error {
+                    store::Error::Auth(_) => self.counters.denied += 1,
+                    store::Error::NoSpace => self.counters.no_space += 1,
+                    _ => self.counters.refused += 1,
+                }
+                self.linear.refused(wish)
+            }
+            outcome => Err(broken("a write", format!("it was answered {outcome:?}"))),
         }
+    }
+
+    fn take_write(&mut self, host: Option<HostId>, request: RequestId) -> Option<Operation> {
+        let asks = |client: &&mut Client| {
+            client.under_way.as_ref().is_some_and(|operation| {
+                matches!(operation.kind, Kind::Write { request: r, .. } if r == request)
+                    && host.is_none_or(|host| operation.host == host)
+            })
+        };
+        let client = self.clients.iter_mut().find(asks)?;
+        client.under_way.take()
     }
 
     pub(super) fn answer_reads(&mut self, host: HostId, ids: &[u64]) -> Step {
@@ -54,28 +58,17 @@ impl World {
             let Some(operation) = &client.under_way else {
                 continue;
             };
-            let Kind::Read { id, key } = &operation.kind else {
+            let Kind::Read { id, range } = &operation.kind else {
                 continue;
             };
             if operation.host != host || !ids.contains(id) {
                 continue;
             }
-            let range = crate::store::Range {
-                key: key.clone(),
-                ..crate::store::Range::default()
-            };
-            let found = view
-                .range(&range)
-                .map_err(|error| broken("a read", error))?;
-            let read = Read {
-                key: key.clone(),
-                value: found.kvs.first().map(|kv| kv.value.clone()),
-                revision: found.revision,
-                began: operation.seen,
-            };
-            client.under_way = None;
+            let found = view.range(range).map_err(|error| broken("a read", error))?;
             self.counters.reads += 1;
-            self.linear.read(&read)?;
+            self.linear
+                .read(&self.history, range, &found, Some(operation.began))?;
+            client.under_way = None;
         }
         Ok(())
     }
@@ -90,14 +83,19 @@ impl World {
         }
     }
 
-    pub(super) fn refuse(&mut self, request: crate::node::RequestId) {
-        for client in &mut self.clients {
-            let refused = matches!(&client.under_way, Some(operation)
-                if matches!(operation.kind, Kind::Write { request: r, .. } if r == request));
-            if refused {
-                client.under_way = None;
-                self.counters.refused += 1;
-            }
-        }
+    /// A proposal was not appended and never will be.
+    pub(super) fn refuse(&mut self, request: RequestId) -> Step {
+        let wish = match self
+            .take_write(None, request)
+            .map(|operation| operation.kind)
+        {
+            Some(Kind::Write { wish, .. }) => Some(wish),
+            _ => self.given_up.remove(&request),
+        };
+        let Some(wish) = wish else {
+            return Ok(()); // no client's
+        };
+        self.counters.refused += 1;
+        self.linear.refused(&wish)
     }
 }

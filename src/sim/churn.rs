@@ -11,6 +11,7 @@ use crate::raft::MemberId;
 
 use super::clock::{MILLISECOND, Micros, SECOND};
 use super::network::HostId;
+use super::rot::Damage;
 use super::world::{Event, Step, World, broken};
 
 /// What the churn wants.
@@ -70,9 +71,17 @@ impl World {
             self.churn.shrunk = self.agenda.now();
             return self.change(ChangeBody::Remove(Target { id }));
         }
-        if self.stormy && voters.len() >= 3 && self.random.random_bool(0.1) {
+        if self.stormy && voters.len() >= 3 && self.random.random_bool(0.3) {
             let unlucky = voters[self.random.random_range(0..voters.len())];
-            self.lose_disk(unlucky);
+            let host = self.home.get(&unlucky).copied();
+            let Some(host) = host.filter(|_| self.may_lose_a_disk()) else {
+                return Ok(());
+            };
+            match self.random.random_range(0..3) {
+                0 => self.lose_disk(host),
+                1 => self.spoil(host, Damage::Rot)?,
+                _ => self.spoil(host, Damage::Misdirected)?,
+            }
         }
         Ok(())
     }
@@ -83,10 +92,10 @@ impl World {
             .is_none_or(|host| self.hosts[*host].lost)
     }
 
-    /// A disk is gone, and with it its process. One at a time: a quorum of the voters keeps
-    /// theirs. It may be that the configuration is just about to change, so that a smaller
-    /// quorum counts: then the loss must wait.
-    fn lose_disk(&mut self, member: MemberId) {
+    /// Whether a disk may be lost, or be spoilt so that its server may refuse to start. One at a
+    /// time: a quorum of the voters keeps theirs. It may be that the configuration is just about
+    /// to change, so that a smaller quorum counts: then the loss must wait.
+    fn may_lose_a_disk(&self) -> bool {
         let known = self.membership.configuration_index;
         let settled = self.hosts.iter().all(|host| match &host.process {
             // A change may lie in the log of a server that is down.
@@ -98,21 +107,25 @@ impl World {
                     || (applied == known && ahead.configurations_after(known).next().is_none())
             }
         });
-        let settled = settled && self.agenda.now() > self.churn.shrunk + 2 * SECOND;
-        let Some(host) = self.home.get(&member).copied() else {
-            return;
-        };
-        if !settled {
-            return;
-        }
-        self.hosts[host].process = None;
-        self.hosts[host].lost = true;
-        self.hosts[host].disk.crash(Keep::Nothing);
+        let spoilt = self.hosts.iter().any(|host| host.spoilt && !host.lost);
+        settled && !spoilt && self.agenda.now() > self.churn.shrunk + 2 * SECOND
+    }
+
+    fn lose_disk(&mut self, host: HostId) {
         self.counters.lost_disks += 1;
+        self.dispose_of(host);
         // What its log held stays known to the oracles: it was durable when it was counted.
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("host {host} loses its disk for good"));
+    }
+
+    /// Nothing of a server is left.
+    pub(super) fn dispose_of(&mut self, host: HostId) {
+        self.hosts[host].process = None;
+        self.hosts[host].lost = true;
+        self.hosts[host].spoilt = false;
+        self.hosts[host].disk.crash(Keep::Nothing);
     }
 
     /// The server of a removed member is deleted with its disk, so nobody may count on its vote
@@ -140,9 +153,7 @@ impl World {
 
     /// A removed server is deleted with its disk.
     pub(super) fn delete(&mut self, host: HostId) {
-        self.hosts[host].process = None;
-        self.hosts[host].lost = true;
-        self.hosts[host].disk.crash(Keep::Nothing);
+        self.dispose_of(host);
         self.counters.cleared += 1;
         let now = self.agenda.now();
         self.trace
@@ -199,6 +210,7 @@ impl World {
         self.trace
             .note(now, format_args!("at host {host}: {body:?}"));
         let command = MembershipCommand::from(body);
-        self.feed(host, Input::ChangeMembership { request, command })
+        self.ask(host, Input::ChangeMembership { request, command });
+        Ok(())
     }
 }

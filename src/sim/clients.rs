@@ -3,11 +3,13 @@
 use rand::RngExt as _;
 
 use crate::node::{Input, LogPayload, Proposal, RequestId};
+use crate::store::{self, Actor, Command, Range};
 
-use super::client::{Kind, Operation, any_key};
+use super::client::{Kind, Operation, any_range};
 use super::clock::{MILLISECOND, SECOND};
 use super::network::HostId;
-use super::world::{Event, Step, World};
+use super::oracles::Violation;
+use super::world::{Event, Step, World, broken};
 
 impl World {
     /// A client's turn: give up what took too long, or begin something.
@@ -15,18 +17,12 @@ impl World {
         let now = self.agenda.now();
         let pause = self.random.random_range(5 * MILLISECOND..60 * MILLISECOND);
         self.agenda.after(pause, Event::Client(number));
-        let overdue = match &self.clients[number].under_way {
-            Some(operation) => {
-                let gone = !self.runs(operation.host, operation.boot);
-                if now < operation.deadline && !gone {
-                    return Ok(());
-                }
-                true
+        if let Some(operation) = &self.clients[number].under_way {
+            let gone = !self.runs(operation.host, operation.boot);
+            if now >= operation.deadline || gone {
+                self.give_up(number);
             }
-            None => false,
-        };
-        if overdue {
-            return self.give_up(number);
+            return Ok(());
         }
         match self.any_running() {
             Some(host) => self.begin(number, host),
@@ -35,59 +31,131 @@ impl World {
     }
 
     /// Nobody waits any more: a write's fate stays unknown.
-    fn give_up(&mut self, number: usize) -> Step {
+    fn give_up(&mut self, number: usize) {
         let Some(operation) = self.clients[number].under_way.take() else {
-            return Ok(());
+            return;
         };
         let (requests, reads) = match operation.kind {
-            Kind::Write { request, .. } => {
+            Kind::Write { request, wish } => {
                 self.counters.unknown += 1;
+                self.given_up.insert(request, wish);
                 (vec![request], Vec::new())
             }
             Kind::Read { id, .. } => (Vec::new(), vec![id]),
         };
-        if !self.runs(operation.host, operation.boot) {
-            return Ok(());
+        if self.runs(operation.host, operation.boot) {
+            let leases = Vec::new();
+            self.ask(
+                operation.host,
+                Input::Cancel {
+                    requests,
+                    reads,
+                    leases,
+                },
+            );
         }
-        let leases = Vec::new();
-        self.feed(
-            operation.host,
-            Input::Cancel {
-                requests,
-                reads,
-                leases,
-            },
-        )
     }
 
     fn begin(&mut self, number: usize, host: HostId) -> Step {
-        let seen = self.linear.began();
-        let deadline = self.agenda.now() + self.random.random_range(SECOND..4 * SECOND);
-        let boot = self.hosts[host].boot;
-        let write = self.random.random_bool(0.6);
         let id = self.number();
-        let (kind, input) = if write {
-            let request = self.request(host, id);
-            let (key, value, command) = self.clients[number].next_write(number, &mut self.random);
-            let data = LogPayload::command(Some(request), command);
-            let kind = Kind::Write {
-                request,
-                key,
-                value,
-            };
-            (kind, Input::Propose(vec![Proposal { request, data }]))
-        } else {
-            let key = any_key(&mut self.random);
-            (Kind::Read { id, key }, Input::Read(vec![id]))
+        let (kind, input) = match self.random.random_range(0..20) {
+            0..=10 => match self.write(number, host, id)? {
+                Some(begun) => begun,
+                None => return Ok(()),
+            },
+            11..=13 => return self.read_at_once(host),
+            _ => {
+                let range = any_range(&mut self.random);
+                (Kind::Read { id, range }, Input::Read(vec![id]))
+            }
         };
         self.clients[number].under_way = Some(Operation {
             host,
-            boot,
+            boot: self.hosts[host].boot,
             kind,
-            seen,
-            deadline,
+            began: self.history.revision(),
+            deadline: self.agenda.now() + self.random.random_range(SECOND..4 * SECOND),
         });
-        self.feed(host, input)
+        self.ask(host, input);
+        Ok(())
+    }
+
+    /// A write for somebody, as the server lets it pass: form, limits and quota are checked there
+    /// before anything is proposed.
+    fn write(
+        &mut self,
+        number: usize,
+        host: HostId,
+        id: u64,
+    ) -> Result<Option<(Kind, Input)>, Violation> {
+        let request = self.request(host, id);
+        let wish = self.clients[number].next_write(number, &mut self.random);
+        let mut command = Command::from(wish.clone());
+        let Some(process) = &self.hosts[host].process else {
+            return Ok(None);
+        };
+        let view = process.machine.view();
+        if let Err(error) = store::check(&command, &self.hosts[host].limits, &view) {
+            self.counters.refused += 1;
+            self.linear.refused(&wish)?;
+            if error == store::Error::NoSpace {
+                self.raise_no_space(host);
+            }
+            return Ok(None);
+        }
+        command.actor = self.somebody(host);
+        let data = LogPayload::command(Some(request), command);
+        let input = Input::Propose(vec![Proposal { request, data }]);
+        Ok(Some((Kind::Write { request, wish }, input)))
+    }
+
+    /// A serializable read: of whatever a member has, now or at an earlier revision.
+    fn read_at_once(&mut self, host: HostId) -> Step {
+        let earlier = self.random.random_range(0..60);
+        let range = any_range(&mut self.random);
+        let paused = self.is_paused(host);
+        let Some(process) = self.hosts[host].process.as_ref().filter(|_| !paused) else {
+            return Ok(());
+        };
+        let view = process.machine.view();
+        let range = Range {
+            revision: match earlier {
+                0..30 => 0,
+                back => (view.revision() - (back - 30)).max(0),
+            },
+            ..range
+        };
+        match view.range(&range) {
+            Ok(response) => {
+                self.counters.old_reads += 1;
+                self.linear.read(&self.history, &range, &response, None)
+            }
+            Err(store::Error::Compacted { compacted }) if range.revision < compacted => Ok(()),
+            Err(error) => Err(broken("a read at a revision", error)),
+        }
+    }
+
+    /// Whoever may ask for something, as far as a server knows: root mostly, where somebody is
+    /// needed.
+    fn somebody(&mut self, host: HostId) -> Option<Actor> {
+        let who = self.random.random_range(0..20);
+        let user = match who {
+            0 => return None,
+            1..=5 => format!("user {}", self.random.random_range(0..3)),
+            _ => store::ROOT_USER.to_owned(),
+        };
+        self.actor(host, user)
+    }
+
+    /// A user as a server knows it; nobody where nobody is needed.
+    pub(super) fn actor(&self, host: HostId, user: String) -> Option<Actor> {
+        let process = self.hosts[host].process.as_ref()?;
+        let view = process.machine.view();
+        let auth = view.auth();
+        auth.is_enabled().then(|| Actor {
+            user,
+            revision: auth.revision(),
+        })
     }
 
     /// A number that was never used before.
@@ -108,7 +176,26 @@ impl World {
         }
     }
 
-    /// A server whose process runs and whose member was not removed.
+    /// Proposes something at a server in the name of root, if anybody must be named. What became
+    /// of it is seen when it is applied.
+    pub(super) fn propose(&mut self, host: HostId, operation: store::Operation) {
+        let number = self.number();
+        let request = self.request(host, number);
+        let mut command = Command::from(operation);
+        command.actor = self.actor(host, store::ROOT_USER.to_owned());
+        let data = LogPayload::command(Some(request), command);
+        self.ask(host, Input::Propose(vec![Proposal { request, data }]));
+    }
+
+    /// Something reaches a server from outside, after a moment.
+    pub(super) fn ask(&mut self, host: HostId, input: Input) {
+        let boot = self.hosts[host].boot;
+        let after = self.random.random_range(0..MILLISECOND);
+        self.agenda
+            .after(after, Event::Ask(host, boot, Box::new(input)));
+    }
+
+    /// A server whose process runs, or is paused, and whose member was not removed.
     pub(super) fn any_running(&mut self) -> Option<HostId> {
         let running = self
             .hosts

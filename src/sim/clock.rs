@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use rand::RngExt as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
 /// Virtual time in microseconds since the start of the run.
 pub(super) type Micros = u64;
 
@@ -10,6 +13,38 @@ pub(super) type Micros = u64;
 pub(super) const MILLISECOND: Micros = 1_000;
 /// One second.
 pub(super) const SECOND: Micros = 1_000_000;
+
+/// How fast a true clock runs: seconds counted in a million seconds.
+pub(super) const TRUE_RATE: u64 = 1_000_000;
+
+/// A server's own monotonic clock: it began at some time of its own, and runs a little fast or
+/// slow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalClock {
+    offset_ms: u64,
+    /// Seconds counted in a million seconds.
+    rate: u64,
+}
+
+impl LocalClock {
+    /// A clock that counts at most so many seconds in a million too many or too few.
+    pub(super) fn draw(random: &mut Xoshiro256PlusPlus, skew: u64) -> Self {
+        Self {
+            offset_ms: random.random_range(0..100_000),
+            rate: random.random_range(TRUE_RATE - skew..=TRUE_RATE + skew),
+        }
+    }
+
+    /// What it shows, in milliseconds.
+    pub(super) fn read(self, now: Micros) -> u64 {
+        self.offset_ms + now * self.rate / TRUE_RATE / MILLISECOND
+    }
+
+    /// The true time in which it counts a span.
+    pub(super) fn takes(self, span: Micros) -> Micros {
+        span * TRUE_RATE / self.rate
+    }
+}
 
 /// Events by time.
 #[derive(Debug)]
@@ -51,6 +86,16 @@ impl<E> Agenda<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fast_clock_counts_more_and_takes_less() {
+        let fast = LocalClock {
+            offset_ms: 7,
+            rate: 1_050_000,
+        };
+        assert_eq!(fast.read(2 * SECOND), 2_107);
+        assert_eq!(fast.takes(1_050_000), SECOND);
+    }
 
     #[test]
     fn events_come_in_the_order_of_their_time_and_then_of_their_writing() {

@@ -1,10 +1,11 @@
-//! What goes wrong: crashes in the middle of a write, cuts, bad weather, hand-overs at bad times.
+//! What goes wrong: crashes in the middle of a write, disks that stop or fail a sync, cuts, bad
+//! weather, hand-overs at bad times. Pauses and spoilt, slow and full disks have files of their own.
 
 use rand::RngExt as _;
 
 use crate::disk::double::{Faults, Keep};
-use crate::node::{Input, LogPayload, Proposal};
-use crate::store::{Command, Compact, Operation};
+use crate::node::Input;
+use crate::store::{Compact, Operation};
 
 use super::clock::{MILLISECOND, SECOND};
 use super::network::{HostId, Weather};
@@ -14,12 +15,19 @@ use super::world::{Event, Step, World, broken};
 impl World {
     /// Something goes wrong, or right again.
     pub(super) fn fault(&mut self) -> Step {
-        let pause = self
-            .random
-            .random_range(50 * MILLISECOND..900 * MILLISECOND);
-        self.agenda.after(pause, Event::Fault);
         let now = self.agenda.now();
-        match self.random.random_range(0..14) {
+        // Now and then all is well for a while: what needs a healthy cluster must happen, too.
+        let lull = self.random.random_bool(0.08);
+        let pause = match lull {
+            true => self.random.random_range(2 * SECOND..5 * SECOND),
+            false => self.random.random_range(50 * MILLISECOND..SECOND),
+        };
+        self.agenda.after(pause, Event::Fault);
+        if lull {
+            self.network.restore_all();
+            return Ok(());
+        }
+        match self.random.random_range(0..24) {
             0..=2 => match self.any_running() {
                 Some(host) => self.crash(host)?,
                 None => self
@@ -29,10 +37,15 @@ impl World {
             3 => self.cut_link(false),
             4 => self.cut_link(true),
             5 => self.isolate(),
-            6 | 7 => self.network.restore_all(),
-            8 => self.network.weather = Weather::draw(&mut self.random),
-            9 | 10 => self.hand_over()?,
-            11 => self.compact()?,
+            6 => self.split(),
+            7 | 8 => self.network.restore_all(),
+            9 => self.network.restore_one(&mut self.random),
+            10 => self.network.weather = Weather::draw(&mut self.random),
+            11 | 12 => self.hand_over(),
+            13..=15 => self.compact(),
+            16 | 17 => self.pause(),
+            18 => self.slow_disk(),
+            19 => self.fill_disk(),
             _ => self.arm_disk(),
         }
         Ok(())
@@ -42,7 +55,6 @@ impl World {
     pub(super) fn crash(&mut self, host: HostId) -> Step {
         let keep = self.draw_keep();
         let fate = self.random.random_range(0..3);
-        let lying_syncs = self.options.lying_disks;
         if let Some(process) = &mut self.hosts[host].process
             && process.writing.is_some()
         {
@@ -60,7 +72,7 @@ impl World {
                 _ => {
                     let cut = Faults {
                         stop_at_sync: Some(1),
-                        lying_syncs,
+                        lying_syncs: self.options.lying_disks,
                         ..Faults::default()
                     };
                     self.hosts[host].disk.set_faults(cut);
@@ -72,6 +84,7 @@ impl World {
             }
         }
         self.hosts[host].process = None;
+        self.hosts[host].paused_until = 0;
         self.hosts[host].disk.crash(keep);
         self.counters.crashes += 1;
         let now = self.agenda.now();
@@ -89,10 +102,7 @@ impl World {
             return;
         };
         let at = Some(self.random.random_range(1..12));
-        let mut faults = Faults {
-            lying_syncs: self.options.lying_disks,
-            ..Faults::default()
-        };
+        let mut faults = Faults::default();
         match self.random.random_range(0..3) {
             0 => faults.stop_at_sync = at,
             1 => faults.stop_at_write = at,
@@ -101,7 +111,7 @@ impl World {
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("the disk of host {host}: {faults:?}"));
-        self.hosts[host].disk.set_faults(faults);
+        self.set_faults(host, faults);
     }
 
     /// What came of an operation on the disk. If it failed because the disk was made to fail,
@@ -121,6 +131,10 @@ impl World {
                 self.end_by_disk(host);
                 Ok(None)
             }
+            Err(error) if self.hosts[host].spoilt => {
+                self.found_at_a_read(host, &format!("{what}: {error}"))?;
+                Ok(None)
+            }
             Err(error) => Err(broken(what, error)),
         }
     }
@@ -134,8 +148,11 @@ impl World {
             self.hosts[host].disk.crash(keep);
             self.counters.stopped_disks += 1;
         } else {
+            match self.hosts[host].disk.filled() {
+                true => self.counters.full_disks += 1,
+                false => self.counters.failed_syncs += 1,
+            }
             self.hosts[host].disk.crash_process();
-            self.counters.failed_syncs += 1;
         }
         let back = self.random.random_range(20 * MILLISECOND..2 * SECOND);
         self.agenda.after(back, Event::Restart(host));
@@ -143,16 +160,15 @@ impl World {
 
     /// The disk fails no more.
     pub(super) fn mend_disk(&mut self, host: HostId) {
+        self.hosts[host].full_until = 0;
+        self.hosts[host].slow_until = 0;
         if !self.hosts[host].disk.tripped() {
-            self.hosts[host].disk.set_faults(Faults {
-                lying_syncs: self.options.lying_disks,
-                ..Faults::default()
-            });
+            self.set_faults(host, Faults::default());
         }
     }
 
     fn draw_keep(&mut self) -> Keep {
-        match self.random.random_range(0..3) {
+        match self.random.random_range(0..5) {
             0 => Keep::Nothing,
             1 => Keep::Everything,
             _ => Keep::Seeded(self.random.random()),
@@ -164,6 +180,10 @@ impl World {
         let wanted = &self.hosts[host];
         if wanted.lost || wanted.process.is_some() {
             return Ok(());
+        }
+        if self.agenda.now() < wanted.full_until {
+            // As full as it was.
+            self.set_faults(host, Faults::default());
         }
         self.start(host)
     }
@@ -182,39 +202,59 @@ impl World {
         );
     }
 
+    /// One server is cut off: both ways, or only what it says, or only what it hears.
     fn isolate(&mut self) {
         let alone = self.any_host();
+        let ways = self.random.random_range(0..3);
         for other in 0..self.hosts.len() {
-            self.network.cut(alone, other);
-            self.network.cut(other, alone);
+            if ways != 1 {
+                self.network.cut(alone, other);
+            }
+            if ways != 2 {
+                self.network.cut(other, alone);
+            }
         }
-        self.counters.cuts += 1;
+        self.counters.isolated += 1;
         let now = self.agenda.now();
         self.trace
-            .note(now, format_args!("host {alone} is cut off"));
+            .note(now, format_args!("host {alone} is cut off, ways {ways}"));
     }
 
-    fn hand_over(&mut self) -> Step {
+    /// Two groups do not hear each other; perhaps one server hears both.
+    fn split(&mut self) {
+        let sides: Vec<bool> = (0..self.hosts.len())
+            .map(|_| self.random.random_bool(0.5))
+            .collect();
+        let bridge = self.random.random_bool(0.5).then(|| self.any_host());
+        for (from, to) in (0..sides.len()).flat_map(|a| (0..sides.len()).map(move |b| (a, b))) {
+            let bridged = bridge.is_some_and(|host| host == from || host == to);
+            if sides[from] != sides[to] && !bridged {
+                self.network.cut(from, to);
+            }
+        }
+        self.counters.splits += 1;
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("split: {sides:?}, bridge {bridge:?}"));
+    }
+
+    fn hand_over(&mut self) {
         let id = self.number();
         let chosen = self.random.random_bool(0.5);
         let (Some(host), Some(target)) = (self.any_running(), self.any_running()) else {
-            return Ok(());
+            return;
         };
         let to = self.hosts[target].member.filter(|_| chosen);
-        self.feed(host, Input::Transfer { id, to })
+        self.ask(host, Input::Transfer { id, to });
     }
 
     /// Forgets old revisions; the fate of the request is of no interest.
-    fn compact(&mut self) -> Step {
+    fn compact(&mut self) {
         let Some(host) = self.any_running() else {
-            return Ok(());
+            return;
         };
-        let number = self.number();
-        let request = self.request(host, number);
-        let revision = self.linear.applied() - self.random.random_range(1..40);
-        let command = Command::from(Operation::Compact(Compact { revision }));
-        let data = LogPayload::command(Some(request), command);
-        self.feed(host, Input::Propose(vec![Proposal { request, data }]))
+        let revision = self.history.revision() - self.random.random_range(1..40);
+        self.propose(host, Operation::Compact(Compact { revision }));
     }
 
     fn any_host(&mut self) -> HostId {

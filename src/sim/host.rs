@@ -18,7 +18,9 @@ use crate::node::{
     Membership,
 };
 use crate::raft::{self, Entry, HardState, LogRead, MemberId, Persist, SnapshotMeta};
+use crate::store::Limits;
 
+use super::clock::{LocalClock, Micros};
 use super::network::HostId;
 
 /// A server's disk, and what is known of it from outside.
@@ -36,6 +38,57 @@ pub(super) struct Host {
     pub(super) lost: bool,
     /// The member was removed and knows it.
     pub(super) retired: bool,
+    /// Its own clock, for as long as the machine is up.
+    pub(super) clock: LocalClock,
+    /// Its process is stopped until then, and goes on as if nothing had been.
+    pub(super) paused_until: Micros,
+    /// Its disk takes many times as long until then.
+    pub(super) slow_until: Micros,
+    /// No space is left until then.
+    pub(super) full_until: Micros,
+    /// Bytes that were durable have changed since the process started, or will be found changed
+    /// when the next one starts.
+    pub(super) spoilt: bool,
+    /// What this server refuses before it proposes: other limits than the next one's.
+    pub(super) limits: Limits,
+}
+
+/// Why a process does not start.
+#[derive(Debug)]
+pub(super) enum StartError {
+    /// Its disk.
+    Disk(disk::Error),
+    /// Anything else.
+    Other(String),
+}
+
+impl StartError {
+    /// The class of what the disk says.
+    pub(super) fn class(&self) -> Option<disk::Class> {
+        match self {
+            Self::Disk(error) => Some(error.class()),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disk(error) => error.fmt(f),
+            Self::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<disk::Error> for StartError {
+    fn from(error: disk::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+fn other(error: impl std::fmt::Display) -> StartError {
+    StartError::Other(error.to_string())
 }
 
 /// A running process.
@@ -63,8 +116,20 @@ impl std::fmt::Debug for Process {
 }
 
 impl Host {
-    pub(super) fn new(id: HostId, disk: MemoryDisk, disk_uuid: [u8; 16]) -> Self {
+    pub(super) fn new(
+        id: HostId,
+        disk: MemoryDisk,
+        disk_uuid: [u8; 16],
+        clock: LocalClock,
+        limits: Limits,
+    ) -> Self {
         Self {
+            clock,
+            paused_until: 0,
+            slow_until: 0,
+            full_until: 0,
+            spoilt: false,
+            limits,
             id,
             disk,
             disk_uuid,
@@ -122,28 +187,29 @@ impl Host {
         config: MemberConfig,
         options: LogOptions,
         cache_bytes: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), StartError> {
         let id = config.raft.id;
         let boot_nonce = config.raft.boot_nonce;
-        let directory = DataDirectory::open(self.shared_disk()).map_err(|e| e.to_string())?;
-        let files = open_member(&directory, options).map_err(|e| e.to_string())?;
+        let directory = DataDirectory::open(self.shared_disk())?;
+        let files = open_member(&directory, options)?;
         let (snapshot, mut machine) = match files.checkpoint {
             None => (SnapshotMeta::default(), Machine::new(id, boot_nonce)),
             Some(info) => restore(&files.checkpoints, info.position, id, boot_nonce)?,
         };
-        let tail = files.log.tail(snapshot.index, cache_bytes);
+        let known = files.checkpoints.known()?;
+        let tail = files.log.tail(snapshot.index, cache_bytes)?;
         let restored = MemberRestored {
             raft: raft::Restored {
                 hard_state: files.log.hard_state(),
                 snapshot,
                 log: Some(files.log.shape()),
-                entries: tail.map_err(|e| e.to_string())?,
+                entries: tail,
                 applied: machine.index(),
             },
-            checkpoints: known(&files.checkpoints)?,
+            checkpoints: known.into_iter().map(info_of).collect(),
             machine: machine.take_report(),
         };
-        let member = Member::new(config, restored).map_err(|e| e.to_string())?;
+        let member = Member::new(config, restored).map_err(other)?;
         self.boot += 1;
         self.process = Some(Process {
             directory,
@@ -231,8 +297,18 @@ impl Process {
         };
         self.log.reset(position).map_err(|e| e.to_string())?;
         let id = self.member.id();
-        self.machine = restore(&self.checkpoints, position, id, self.boot_nonce)?.1;
+        let restored = restore(&self.checkpoints, position, id, self.boot_nonce);
+        self.machine = restored.map_err(|e| e.to_string())?.1;
+        self.checkpoints
+            .prune(position)
+            .map_err(|e| e.to_string())?;
         Ok(())
+    }
+
+    /// All entries of the log, as they are on disk.
+    pub(super) fn all_entries(&self) -> Result<Vec<Entry>, disk::Error> {
+        let shape = self.log.shape();
+        self.log.read(shape.floor() + 1, shape.last() + 1, u64::MAX)
     }
 
     pub(super) fn read_log(&self, read: LogRead) -> Result<Vec<Entry>, String> {
@@ -249,32 +325,16 @@ fn restore(
     position: Position,
     id: MemberId,
     boot_nonce: u64,
-) -> Result<(SnapshotMeta, Machine), String> {
-    let mut reader = checkpoints.open(position).map_err(|e| e.to_string())?;
-    let meta = CheckpointMeta::read(reader.meta()).map_err(|e| e.to_string())?;
+) -> Result<(SnapshotMeta, Machine), StartError> {
+    let mut reader = checkpoints.open(position)?;
+    let meta = CheckpointMeta::read(reader.meta()).map_err(other)?;
     let mut chunks = Vec::new();
-    while let Some(chunk) = reader.next_chunk().map_err(|e| e.to_string())? {
+    while let Some(chunk) = reader.next_chunk()? {
         chunks.push(chunk);
     }
     let snapshot = meta.snapshot();
-    let machine = Machine::restore(id, boot_nonce, meta, chunks).map_err(|e| e.to_string())?;
+    let machine = Machine::restore(id, boot_nonce, meta, chunks).map_err(other)?;
     Ok((snapshot, machine))
-}
-
-fn known(checkpoints: &Checkpoints) -> Result<Vec<CheckpointInfo>, String> {
-    let mut known = Vec::new();
-    for position in checkpoints
-        .list()
-        .map_err(|e| e.to_string())?
-        .into_iter()
-        .rev()
-    {
-        // A damaged older one does not count; the newest was verified at the start.
-        if let Ok(info) = checkpoints.verify(position) {
-            known.push(info_of(info));
-        }
-    }
-    Ok(known)
 }
 
 fn position_of(meta: &CheckpointMeta) -> Position {

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use rand::RngExt as _;
 
-use crate::node::{Applied, Input, LeaseCall, LeaseTimes, LogPayload, Outcome, Proposal};
-use crate::store::{Command, LeaseGrant, LeaseId, LeaseRevoke, Operation, Put, Response};
+use crate::node::{Applied, Input, LeaseCall, LeaseTimes, Outcome};
+use crate::store::{LeaseGrant, LeaseId, LeaseRevoke, Operation, Put, Range, Response, View};
 
 use super::clock::{MILLISECOND, Micros};
 use super::network::HostId;
-use super::world::{Event, Step, World};
+use super::oracles::Violation;
+use super::world::{Event, Step, World, broken};
 
 /// The most leases held at a time.
 const HELD: usize = 4;
@@ -43,7 +44,11 @@ impl World {
         let at = self.random.random_range(0..HELD);
         let lease = self.holder.held[at];
         match self.random.random_range(0..12) {
-            0 => self.revoke(host, at),
+            0 => {
+                let id = self.holder.held.swap_remove(at);
+                self.propose(host, Operation::LeaseRevoke(LeaseRevoke { id }));
+                Ok(())
+            }
             // Forgotten: it ends by itself.
             1 => {
                 self.holder.held.swap_remove(at);
@@ -60,12 +65,8 @@ impl World {
         let ttl = self.random.random_range(1..=3);
         self.holder.held.push(id);
         self.leases.asked(id, self.agenda.now());
-        self.ask(host, Operation::LeaseGrant(LeaseGrant { id, ttl }))
-    }
-
-    fn revoke(&mut self, host: HostId, at: usize) -> Step {
-        let id = self.holder.held.swap_remove(at);
-        self.ask(host, Operation::LeaseRevoke(LeaseRevoke { id }))
+        self.propose(host, Operation::LeaseGrant(LeaseGrant { id, ttl }));
+        Ok(())
     }
 
     fn hang(&mut self, host: HostId, lease: LeaseId) -> Step {
@@ -76,15 +77,8 @@ impl World {
             lease,
             ..Put::default()
         };
-        self.ask(host, Operation::Put(put))
-    }
-
-    /// Its answer is of no interest: what it did is seen when it is applied.
-    fn ask(&mut self, host: HostId, operation: Operation) -> Step {
-        let number = self.number();
-        let request = self.request(host, number);
-        let data = LogPayload::command(Some(request), Command::from(operation));
-        self.feed(host, Input::Propose(vec![Proposal { request, data }]))
+        self.propose(host, Operation::Put(put));
+        Ok(())
     }
 
     fn renew(&mut self, host: HostId, lease: LeaseId) -> Step {
@@ -92,7 +86,8 @@ impl World {
         let now = self.agenda.now();
         self.holder.renewing.insert(id, (lease, now));
         let renew = true;
-        self.feed(host, Input::Lease(vec![LeaseCall { id, lease, renew }]))
+        self.ask(host, Input::Lease(vec![LeaseCall { id, lease, renew }]));
+        Ok(())
     }
 
     /// A renewal was answered.
@@ -129,5 +124,24 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    /// No key outlives its lease, whichever way that ended.
+    pub(super) fn keys_have_their_leases(view: &View) -> Step {
+        let leased = Range {
+            key: Bytes::from_static(b"leased "),
+            range_end: Bytes::from_static(b"leased!"),
+            ..Range::default()
+        };
+        let found = view
+            .range(&leased)
+            .map_err(|error| broken("a read", error))?;
+        match found.kvs.iter().find(|kv| view.lease(kv.lease).is_none()) {
+            None => Ok(()),
+            Some(kv) => Err(Violation::new(
+                "leases",
+                format!("{kv:?} is there, its lease is not"),
+            )),
+        }
     }
 }

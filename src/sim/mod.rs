@@ -7,20 +7,25 @@
 //! pure rooms (time, network, disk, the threads' scheduling).
 
 mod answers;
+mod applying;
 mod churn;
 mod client;
 mod clients;
 mod clock;
 mod counters;
+mod effects;
 mod faults;
 mod host;
 mod leases;
+mod mishaps;
 mod network;
 mod options;
 mod oracles;
+mod rot;
 mod run;
 mod streams;
 mod trace;
+mod warden;
 mod watchers;
 mod world;
 

@@ -70,6 +70,15 @@ impl Network {
         self.cut.insert((from, to));
     }
 
+    /// Restores one of the links that are cut, if any.
+    pub(super) fn restore_one(&mut self, random: &mut Xoshiro256PlusPlus) {
+        if !self.cut.is_empty() {
+            let at = random.random_range(0..self.cut.len());
+            let link = self.cut.iter().nth(at).copied();
+            link.map(|link| self.cut.remove(&link));
+        }
+    }
+
     /// Restores every link.
     pub(super) fn restore_all(&mut self) {
         self.cut.clear();

@@ -22,6 +22,8 @@ pub struct Report {
     pub counters: Counters,
     /// The hash of everything that happened.
     pub trace: u64,
+    /// Virtual microseconds in all.
+    pub lasted: u64,
     /// Virtual microseconds from the end of faults to a cluster in which all is well.
     pub recovered_after: u64,
 }
@@ -67,6 +69,7 @@ pub fn run(seed: u64, options: Options) -> Result<Report, Box<Failure>> {
             seed,
             counters: world.counters,
             trace: world.trace.hash(),
+            lasted: world.agenda.now(),
             recovered_after,
         }),
         Err(violation) => Err(Box::new(Failure {
@@ -78,7 +81,7 @@ pub fn run(seed: u64, options: Options) -> Result<Report, Box<Failure>> {
 }
 
 fn live(world: &mut World) -> Result<u64, Violation> {
-    while world.agenda.now() < world.options.stormy && world.step()? {}
+    weather_the_storm(world)?;
     calm_down(world)?;
     let began = world.agenda.now();
     let acknowledged = world.counters.acknowledged;
@@ -99,10 +102,39 @@ fn live(world: &mut World) -> Result<u64, Violation> {
             world.counters.acknowledged > acknowledged + 20 && world.counters.reads > reads + 10;
         if served && well(world).is_ok() {
             world.compare_states()?;
+            world.read_everything()?;
             world.watchers_catch_up()?;
             return Ok(world.agenda.now() - began);
         }
     }
+}
+
+/// Faults for as long as it was asked, and until enough has happened.
+fn weather_the_storm(world: &mut World) -> Result<(), Violation> {
+    let Options {
+        stormy,
+        operations,
+        faults,
+        ..
+    } = world.options;
+    while world.step()? {
+        let now = world.agenda.now();
+        let enough = world.counters.operations() >= operations && world.counters.faults() >= faults;
+        if now >= stormy && enough {
+            return Ok(());
+        }
+        if now > stormy * 4 {
+            break;
+        }
+    }
+    Err(Violation::new(
+        "load",
+        format!(
+            "only {} operations and {} faults",
+            world.counters.operations(),
+            world.counters.faults()
+        ),
+    ))
 }
 
 /// Faults stop: the network is whole, and whoever has a disk runs.
@@ -114,6 +146,7 @@ fn calm_down(world: &mut World) -> Result<(), Violation> {
     let now: Micros = world.agenda.now();
     world.trace.note(now, format_args!("faults stop"));
     for host in 0..world.hosts.len() {
+        world.hosts[host].paused_until = 0;
         world.mend_disk(host);
         world.restart(host)?;
     }

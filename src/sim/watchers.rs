@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rand::RngExt as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::store::{CatchUp, Event as Shown, Slice, View, WatchSpec, Watchers};
 
+use super::client::any_key;
 use super::clock::MILLISECOND;
 use super::network::HostId;
-use super::oracles::Progress;
+use super::oracles::{Progress, Wish};
 use super::world::{Event, Step, World, broken};
 
 /// One watcher.
@@ -29,13 +31,35 @@ struct Seat {
 }
 
 impl Watching {
-    /// One that watches a key, or all of them.
-    pub(super) fn new(key: Option<Bytes>) -> Self {
+    /// One that watches all of this.
+    pub(super) fn new(wish: Wish) -> Self {
         Self {
-            progress: Progress::new(key),
+            progress: Progress::new(wish),
             seat: None,
         }
     }
+}
+
+/// What is watched: everything, one key, and some keys with a filter.
+pub(super) fn wishes(random: &mut Xoshiro256PlusPlus) -> [Wish; 3] {
+    let bytes = Bytes::from_static;
+    let deletes = random.random_bool(0.5);
+    [
+        Wish {
+            range_end: bytes(b"\0"),
+            ..Wish::default()
+        },
+        Wish {
+            key: any_key(random),
+            ..Wish::default()
+        },
+        Wish {
+            key: bytes(b"key 2"),
+            range_end: bytes(b"leased 2"),
+            no_put: deletes,
+            no_delete: !deletes,
+        },
+    ]
 }
 
 impl World {
@@ -81,7 +105,7 @@ impl World {
             }
         }
         match self.seat(watching) {
-            Some(view) => self.watched.in_step(&watching.progress, view.revision()),
+            Some(view) => watching.progress.in_step(&self.history, view.revision()),
             None => Err(broken("a watcher", "it found no server to go on at")),
         }
     }
@@ -99,7 +123,21 @@ impl World {
             records: self.random.random_range(1..40),
             bytes: self.random.random_range(1..4000),
         };
-        self.catch_up_one(watching, &view, slice)
+        self.catch_up_one(watching, &view, slice)?;
+        self.tell_progress(watching)
+    }
+
+    /// What a server answers to a request for progress, where it may.
+    fn tell_progress(&mut self, watching: &mut Watching) -> Step {
+        let Some(seat) = &watching.seat else {
+            return Ok(());
+        };
+        if seat.watchers.in_step(0) != Some(true) {
+            return Ok(());
+        }
+        self.counters.bookmarks += 1;
+        let revision = seat.watchers.revision();
+        watching.progress.in_step(&self.history, revision)
     }
 
     /// What the watcher's server publishes, if that server is still there.
@@ -107,23 +145,35 @@ impl World {
         let seat = watching.seat.as_ref()?;
         let host = &self.hosts[seat.host];
         let there = self.runs(seat.host, seat.boot) && !host.retired;
+        let there = there && !self.is_paused(seat.host);
         let process = host.process.as_ref().filter(|_| there)?;
         Some(process.machine.view())
     }
 
     fn sit(&mut self, watching: &mut Watching, host: HostId) -> Step {
-        let Some(process) = &self.hosts[host].process else {
+        let paused = self.is_paused(host);
+        let Some(process) = self.hosts[host].process.as_ref().filter(|_| !paused) else {
             return Ok(());
         };
         let mut watchers = Watchers::new(&process.machine.view());
-        let one = watching.progress.key.clone();
-        let all = one.is_none();
+        // Most go on from where they were; some begin anew with what comes after now.
+        let anew = self.stormy && self.random.random_bool(0.1);
+        let progress = &mut watching.progress;
+        if anew && watchers.revision() >= progress.seen {
+            progress.begin_after(&self.history, watchers.revision());
+        }
+        let wish = progress.wish.clone();
         let spec = WatchSpec {
-            key: one.unwrap_or_default(),
-            range_end: Bytes::from_static(if all { b"\0" } else { b"" }),
-            start_revision: watching.progress.seen + 1,
+            key: wish.key,
+            range_end: wish.range_end,
+            start_revision: if anew && watchers.revision() == progress.seen {
+                0
+            } else {
+                progress.seen + 1
+            },
             prev_kv: true,
-            ..WatchSpec::default()
+            no_put: wish.no_put,
+            no_delete: wish.no_delete,
         };
         let created = watchers.create(0, spec);
         created.map_err(|error| broken("a watcher", error))?;
@@ -180,21 +230,20 @@ impl World {
             CatchUp::Behind(events) => self.shown(watching, &events, view),
             CatchUp::Synced(events) => {
                 self.shown(watching, &events, view)?;
-                self.watched.in_step(&watching.progress, view.revision())
+                watching.progress.in_step(&self.history, view.revision())
             }
             CatchUp::Compacted(to) => {
                 self.counters.compacted_watchers += 1;
                 watching.seat = None;
-                self.watched.compacted(&mut watching.progress, to)
+                watching.progress.compacted(&self.history, to)
             }
-            CatchUp::NotBehind => self.watched.in_step(&watching.progress, view.revision()),
+            CatchUp::NotBehind => watching.progress.in_step(&self.history, view.revision()),
         }
     }
 
     fn shown(&mut self, watching: &mut Watching, events: &[Shown], view: &View) -> Step {
         self.counters.events += events.len() as u64;
         let compacted = view.compacted();
-        self.watched
-            .shown(&mut watching.progress, events, compacted)
+        watching.progress.shown(&self.history, events, compacted)
     }
 }

@@ -188,6 +188,38 @@ impl Checkpoints {
         }
     }
 
+    /// Removes what is newer than the checkpoint that was chosen at a start. All of it is damaged,
+    /// and the log holds what was in it; left there, it would pass for one of the two that are
+    /// kept. Returns what was removed, newest first.
+    pub(crate) fn discard_after(&self, chosen: Position) -> Result<Vec<Position>> {
+        let mut newer = self.list()?;
+        newer.retain(|position| *position > chosen);
+        for position in &newer {
+            frame::remove_if_there(&*self.disk, &name(*position))?;
+        }
+        if !newer.is_empty() {
+            frame::sync_directory(&*self.disk, CHECKPOINTS)?;
+        }
+        Ok(newer)
+    }
+
+    /// The checkpoints that a member keeps account of, oldest first. One whose head or description
+    /// is damaged does not count: the newest, from which a start goes on, was verified whole.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::TooNew`], [`Error::Io`].
+    pub fn known(&self) -> Result<Vec<CheckpointInfo>> {
+        let mut known = Vec::new();
+        for position in self.list()?.into_iter().rev() {
+            match self.open(position) {
+                Ok(reader) => known.push(reader.info()),
+                Err(Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(known)
+    }
+
     /// Keeps the two newest checkpoints up to `newest` (which the caller knows to be whole) and
     /// removes the others. Returns the older of the kept: the log is needed from there on.
     ///

@@ -183,6 +183,10 @@ impl Image {
         self.live.values().map(|node| self.length(*node)).sum()
     }
 
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.live.keys().cloned().collect()
+    }
+
     pub(crate) fn contents(&self, name: &str) -> io::Result<Vec<u8>> {
         let node = self.find(name)?;
         Ok(self

@@ -3,7 +3,8 @@
 //! some of the sectors and some of the names that were written but not synced.
 //!
 //! Faults are chosen by counting: stop before the Nth write or sync, fail the Nth sync, a full
-//! disk, unreadable files, flipped bits, syncs that lie. Never touches a real file.
+//! disk, unreadable files, flipped bits, sectors that went elsewhere, syncs that lie. Never touches
+//! a real file.
 
 mod image;
 #[cfg(test)]
@@ -71,6 +72,8 @@ struct State {
     stopped: bool,
     /// A stop or a failed sync has happened since the faults were set.
     tripped: bool,
+    /// So has a write for which there was no space.
+    filled: bool,
     locked: bool,
     /// Bumped at each crash: handles of the dead process stay dead.
     life: u64,
@@ -88,6 +91,7 @@ impl MemoryDisk {
         state.faults = faults;
         state.counts = Counts::default();
         state.tripped = false;
+        state.filled = false;
     }
 
     /// Operations since the faults were last set.
@@ -100,9 +104,24 @@ impl MemoryDisk {
         self.state().stopped
     }
 
-    /// Whether a fault that was set has struck: a stop, or a failed sync.
+    /// Whether a fault that was set has struck: a stop, a failed sync, or a full disk.
     pub fn tripped(&self) -> bool {
         self.state().tripped
+    }
+
+    /// Whether a write has found no space since the faults were set.
+    pub fn filled(&self) -> bool {
+        self.state().filled
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.state().image.bytes()
+    }
+
+    /// The names of all files, sorted.
+    pub fn files(&self) -> Vec<String> {
+        self.state().image.names()
     }
 
     /// Loses power, or just the process: what was not synced survives as `keep` says, open
@@ -138,6 +157,7 @@ impl MemoryDisk {
         state.counts = Counts::default();
         state.stopped = false;
         state.tripped = false;
+        state.filled = false;
         state.locked = false;
         state.life += 1;
     }
@@ -151,6 +171,7 @@ impl MemoryDisk {
             counts: state.counts,
             stopped: state.stopped,
             tripped: state.tripped,
+            filled: state.filled,
             locked: false,
             life: 0,
         };
@@ -181,6 +202,24 @@ impl MemoryDisk {
                 .poke(name, sector * SECTOR as u64 + offset, |byte| *byte = 0)?;
         }
         Ok(())
+    }
+
+    /// Moves a whole sector to another place in both images and leaves zeros behind: a write that
+    /// went elsewhere, of which its sync was told that all is well.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file or sector.
+    pub fn misdirect(&self, from: (&str, u64), to: (&str, u64)) -> io::Result<()> {
+        let start = from.1 as usize * SECTOR;
+        let bytes = self.contents(from.0)?;
+        let sector = bytes.get(start..start + SECTOR);
+        let sector = sector.ok_or(io::ErrorKind::NotFound)?.to_vec();
+        for (offset, byte) in (to.1 * SECTOR as u64..).zip(&sector) {
+            self.state()
+                .image
+                .poke(to.0, offset, |there| *there = *byte)?;
+        }
+        self.zero_sector(from.0, from.1)
     }
 
     /// The live bytes of a file.
@@ -399,6 +438,7 @@ impl DiskFile for MemoryFile {
         if let Some(capacity) = state.faults.capacity {
             let grown = state.image.growth(self.node, offset, bytes.len());
             if state.image.bytes() + grown > capacity {
+                (state.tripped, state.filled) = (true, true);
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }

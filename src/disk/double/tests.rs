@@ -99,3 +99,35 @@ fn handles_and_locks_die_with_the_process() {
         "a dead process's lock freed a living one"
     );
 }
+
+#[test]
+fn a_misdirected_write_is_at_the_wrong_place_and_not_at_the_right_one() {
+    let disk = MemoryDisk::new();
+    disk.plant("a", &[1; 1024]);
+    disk.plant("b", &[2; 1024]);
+    disk.misdirect(("a", 1), ("b", 0)).unwrap();
+    disk.crash(Keep::Nothing);
+    let sectors = |name: &str| {
+        let bytes = disk.contents(name).unwrap();
+        [bytes[0], bytes[511], bytes[512], bytes[1023]]
+    };
+    assert_eq!((sectors("a"), sectors("b")), ([1, 1, 0, 0], [1, 1, 2, 2]));
+    assert_eq!(disk.files(), ["a", "b"]);
+    assert!(disk.misdirect(("a", 2), ("b", 0)).is_err());
+}
+
+#[test]
+fn a_full_disk_says_so() {
+    let disk = MemoryDisk::new();
+    disk.plant("a", &[1; 1000]);
+    disk.set_faults(Faults {
+        capacity: Some(disk.bytes() + 10),
+        ..Faults::default()
+    });
+    let file = disk.open("a").unwrap();
+    file.write_at(990, &[0; 20]).unwrap();
+    assert!(!disk.filled());
+    let error = file.write_at(1000, &[0; 20]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert!(disk.filled() && disk.tripped());
+}

@@ -33,7 +33,12 @@ pub(crate) fn open(
         log,
         checkpoints,
         checkpoint,
+        discarded,
     } = files;
+    for position in discarded {
+        tracing::warn!(%position, "a damaged checkpoint was removed: an older one and the log make up for it");
+    }
+    let known = checkpoints.known().map_err(disk)?;
     let (mut machine, snapshot) = match checkpoint {
         Some(info) => {
             let machine = restore(&checkpoints, info.position, member_id, shared.boot_nonce)?;
@@ -57,7 +62,7 @@ pub(crate) fn open(
             applied: machine.index(),
             snapshot,
         },
-        checkpoints: known(&checkpoints).map_err(disk)?,
+        checkpoints: known.into_iter().map(info).collect(),
         machine: machine.take_report(),
     };
     let settings = settings(config, disk_uuid, member_id, shared);
@@ -114,16 +119,6 @@ fn settings(config: &Config, disk_uuid: String, id: u64, shared: &Shared) -> Mem
         },
         ..MemberConfig::new(core)
     }
-}
-
-/// The checkpoints on disk, oldest first.
-fn known(checkpoints: &Checkpoints) -> disk::Result<Vec<CheckpointInfo>> {
-    let mut known = Vec::new();
-    for position in checkpoints.list()? {
-        known.push(info(checkpoints.open(position)?.info()));
-    }
-    known.reverse();
-    Ok(known)
 }
 
 /// The node's account of a checkpoint.

@@ -1,5 +1,6 @@
 //! A lease ends by time only when its time is over, counted from when its grant or its last
-//! acknowledged renewal was asked for, whoever led in between.
+//! acknowledged renewal was asked for, whoever led in between, on the fastest clock of any member
+//! that there is. And every lease ends at last, its keys with it.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +16,22 @@ struct Known {
 }
 
 /// The leases that were ever asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::sim) struct Leases {
     known: BTreeMap<LeaseId, Known>,
+    /// Seconds that the fastest clock counts in a million seconds.
+    fastest: u64,
 }
 
 impl Leases {
+    /// With clocks that count up to so many seconds in a million.
+    pub(in crate::sim) fn new(fastest: u64) -> Self {
+        Self {
+            known: BTreeMap::new(),
+            fastest,
+        }
+    }
+
     /// A grant is asked for.
     pub(in crate::sim) fn asked(&mut self, id: LeaseId, now: Micros) {
         let known = Known {
@@ -32,17 +43,19 @@ impl Leases {
 
     /// The grant was applied for the first time.
     pub(in crate::sim) fn granted(&mut self, id: LeaseId, ttl: i64) {
+        let span = self.span(ttl);
         if let Some(known) = self.known.get_mut(&id) {
-            known.not_before += seconds(ttl);
+            known.not_before += span;
         }
     }
 
     /// A renewal that was asked for at some time was acknowledged with this time to live.
     pub(in crate::sim) fn renewed(&mut self, id: LeaseId, asked: Micros, ttl: i64) -> Verdict {
+        let span = self.span(ttl);
         let Some(known) = self.known.get_mut(&id) else {
             return Ok(());
         };
-        known.not_before = known.not_before.max(asked + seconds(ttl));
+        known.not_before = known.not_before.max(asked + span);
         match known.ended {
             Some(at) => check(id, *known, at),
             None => Ok(()),
@@ -57,11 +70,17 @@ impl Leases {
         known.ended = Some(now);
         check(id, *known, now)
     }
+
+    /// The shortest true time of so many seconds of a member's clock.
+    fn span(&self, ttl: i64) -> Micros {
+        let seconds = u64::try_from(ttl).unwrap_or(0) * SECOND;
+        (u128::from(seconds) * 1_000_000 / u128::from(self.fastest)) as u64
+    }
 }
 
 /// Members count whole milliseconds.
 fn check(id: LeaseId, known: Known, at: Micros) -> Verdict {
-    if at + MILLISECOND >= known.not_before {
+    if at + 2 * MILLISECOND >= known.not_before {
         return Ok(());
     }
     let early = known.not_before - at;
@@ -71,22 +90,27 @@ fn check(id: LeaseId, known: Known, at: Micros) -> Verdict {
     ))
 }
 
-fn seconds(ttl: i64) -> Micros {
-    u64::try_from(ttl).unwrap_or(0) * SECOND
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_early_end_is_seen_also_when_the_renewal_is_answered_later() {
-        let mut leases = Leases::default();
+        let mut leases = Leases::new(1_000_000);
         leases.asked(1, 0);
         leases.granted(1, 2);
         assert!(leases.expired(1, SECOND).is_err());
         assert_eq!(leases.expired(1, 2 * SECOND), Ok(()));
         assert_eq!(leases.renewed(1, 0, 2), Ok(()));
         assert!(leases.renewed(1, SECOND, 2).is_err());
+    }
+
+    #[test]
+    fn a_fast_clock_may_end_a_lease_sooner_and_not_more() {
+        let mut leases = Leases::new(1_050_000);
+        leases.asked(1, 0);
+        leases.granted(1, 2);
+        assert!(leases.expired(1, 1_900_000).is_err());
+        assert_eq!(leases.expired(1, 1_905_000), Ok(()));
     }
 }

@@ -1,102 +1,139 @@
-//! Linearizability of what clients saw. The store gives a total order, its revisions, so checking
-//! is quick: an acknowledged write stands at its revision; a read tells the value as of its
-//! revision; and no operation is ordered before one that had ended when it began. A write that
-//! was not acknowledged is unknown: it may be there or not.
+//! Linearizability of what clients were answered. The store gives a total order, its revisions,
+//! so checking is quick: a write stands at its revision and its answer tells the keys as they
+//! were just before; a read tells the keys as of its revision; no operation is ordered before
+//! what was applied anywhere when it began. A write that was not answered is of unknown fate: it
+//! may be there or not, but not twice. One that was refused for good is not there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use super::history::{Change, History};
+use super::sheet::{self, Sheet};
 use super::{Verdict, Violation};
+use crate::store::{Operation, Range, RangeResponse, Response, Revision};
 
-/// An acknowledged write of one key.
-#[derive(Clone, Debug)]
-pub(in crate::sim) struct Write {
-    pub(in crate::sim) key: Bytes,
-    /// `None`: deleted.
-    pub(in crate::sim) value: Option<Bytes>,
-    pub(in crate::sim) revision: i64,
-    /// What [`Linear::began`] returned when it began.
-    pub(in crate::sim) began: i64,
-}
-
-/// An answered linearizable read of one key.
-#[derive(Clone, Debug)]
-pub(in crate::sim) struct Read {
-    pub(in crate::sim) key: Bytes,
-    pub(in crate::sim) value: Option<Bytes>,
-    pub(in crate::sim) revision: i64,
-    /// What [`Linear::began`] returned when it began.
-    pub(in crate::sim) began: i64,
-}
-
-/// The order of all writes, and the newest revision that anybody has seen.
+/// What is known of the values that clients write, each of which is written once.
 #[derive(Debug, Default)]
 pub(in crate::sim) struct Linear {
-    changes: BTreeMap<Bytes, BTreeMap<i64, Option<Bytes>>>,
-    applied: i64,
-    seen: i64,
+    written: BTreeMap<Bytes, (Revision, Bytes)>,
+    refused: BTreeSet<Bytes>,
 }
 
 impl Linear {
-    /// The newest revision that a machine has applied.
-    pub(in crate::sim) fn applied(&self) -> i64 {
-        self.applied
-    }
-
-    /// A machine applied a change; each revision is told once, in order.
-    pub(in crate::sim) fn changed(&mut self, revision: i64, key: Bytes, value: Option<Bytes>) {
-        self.applied = self.applied.max(revision);
-        self.changes.entry(key).or_default().insert(revision, value);
-    }
-
-    /// An operation begins now: everything seen so far must come before it.
-    pub(in crate::sim) fn began(&self) -> i64 {
-        self.seen
-    }
-
-    /// A write was acknowledged.
-    pub(in crate::sim) fn wrote(&mut self, write: &Write) -> Verdict {
-        if write.revision <= write.began {
+    /// A change was applied for the first time.
+    pub(in crate::sim) fn changed(&mut self, change: &Change) -> Verdict {
+        let Some(value) = change.kv.as_ref().map(|kv| kv.value.clone()) else {
+            return Ok(());
+        };
+        if !unique(&value) {
+            return Ok(());
+        }
+        if self.refused.contains(&value) {
             return Err(violation(format!(
-                "a write of {:?} at revision {} began after revision {} was seen",
-                write.key, write.revision, write.began
+                "{} was refused for good and is there at revision {}",
+                short(&value),
+                change.revision
             )));
         }
-        let there = self
-            .changes
-            .get(&write.key)
-            .and_then(|changes| changes.get(&write.revision));
-        if there != Some(&write.value) {
-            return Err(violation(format!(
-                "the write of {:?} = {:?} was acknowledged at revision {}, where there is {there:?}",
-                write.key, write.value, write.revision
-            )));
+        let place = (change.revision, change.key.clone());
+        match self.written.insert(value.clone(), place) {
+            None => Ok(()),
+            Some((before, _)) => Err(violation(format!(
+                "{} was written once and is there at revisions {before} and {}",
+                short(&value),
+                change.revision
+            ))),
         }
-        self.seen = self.seen.max(write.revision);
+    }
+
+    /// A write was refused, with the word that it has left no trace and will not.
+    pub(in crate::sim) fn refused(&mut self, operation: &Operation) -> Verdict {
+        for value in sheet::values(operation).into_iter().filter(|v| unique(v)) {
+            if let Some((revision, _)) = self.written.get(&value) {
+                return Err(violation(format!(
+                    "{} was refused for good but is there at revision {revision}",
+                    short(&value)
+                )));
+            }
+            self.refused.insert(value);
+        }
         Ok(())
     }
 
-    /// A read was answered.
-    pub(in crate::sim) fn read(&mut self, read: &Read) -> Verdict {
-        if read.revision < read.began {
+    /// A write was acknowledged that began when the store stood at a revision.
+    pub(in crate::sim) fn wrote(
+        &self,
+        history: &History,
+        operation: &Operation,
+        response: &Response,
+        began: Revision,
+    ) -> Verdict {
+        let at = response.revision();
+        if at < began {
             return Err(violation(format!(
-                "a stale read of {:?}: answered at revision {}, begun after revision {} was seen",
-                read.key, read.revision, read.began
+                "{operation:?} is answered at revision {at} and began when {began} was applied"
             )));
         }
-        let changes = self.changes.get(&read.key);
-        let newest = changes.and_then(|changes| changes.range(..=read.revision).next_back());
-        let expected = newest.and_then(|(_, value)| value.clone());
-        if expected != read.value {
+        // If it changed something, this is the revision of the change; if not, it saw this one.
+        let changing = sheet::carry_out(Sheet::new(history.state(at - 1), at), operation);
+        let wrote = at > began
+            && changing.changed()
+            && changing.fits(response)
+            && changing.state() == &history.state(at);
+        let idle = sheet::carry_out(Sheet::new(history.state(at), at + 1), operation);
+        let idle = !idle.changed() && idle.fits(response);
+        if wrote || idle {
+            return Ok(());
+        }
+        Err(violation(format!(
+            "{operation:?} was answered {response:?}, which no state gives; it began at {began}; \
+             before it was {:?}, after it {:?}",
+            history.state(at - 1),
+            history.state(at)
+        )))
+    }
+
+    /// A read was answered: a linearizable one that began when the store stood at a revision, or
+    /// (`None`) one of whatever the member had.
+    pub(in crate::sim) fn read(
+        &self,
+        history: &History,
+        range: &Range,
+        response: &RangeResponse,
+        began: Option<Revision>,
+    ) -> Verdict {
+        if let Some(began) = began.filter(|began| response.revision < *began) {
             return Err(violation(format!(
-                "a read of {:?} at revision {} gave {:?}, and not {expected:?}",
-                read.key, read.revision, read.value
+                "a stale read of {:?}: answered at revision {}, begun when {began} was applied",
+                range.key, response.revision
             )));
         }
-        self.seen = self.seen.max(read.revision);
+        let at = match range.revision {
+            0 => response.revision,
+            at => at,
+        };
+        let expected = sheet::range(&history.state(at), range);
+        if response.revision > history.revision()
+            || expected != (response.kvs.clone(), response.count)
+        {
+            return Err(violation(format!(
+                "a read of {range:?} at revision {at} of {} gave {response:?}, and not {expected:?}",
+                response.revision
+            )));
+        }
         Ok(())
     }
+}
+
+/// Values that a client writes begin with its name, and no two are equal.
+fn unique(value: &Bytes) -> bool {
+    value.starts_with(b"client ")
+}
+
+fn short(value: &Bytes) -> String {
+    let end = value.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&value[..end.unwrap_or(value.len())]).into_owned()
 }
 
 fn violation(text: String) -> Violation {
@@ -105,96 +142,133 @@ fn violation(text: String) -> Violation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::{event, example};
     use super::*;
+    use crate::store::{DeleteRange, DeleteRangeResponse, KeyValue, Put, PutResponse, TxnResponse};
 
-    fn key() -> Bytes {
-        Bytes::from_static(b"k")
+    fn bytes(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
     }
 
-    fn value(text: &'static str) -> Option<Bytes> {
-        Some(Bytes::from_static(text.as_bytes()))
+    fn put(key: &'static str, value: &'static str) -> Operation {
+        Operation::Put(Put {
+            key: bytes(key),
+            value: bytes(value),
+            prev_kv: true,
+            ..Put::default()
+        })
     }
 
-    fn history() -> Linear {
-        let mut linear = Linear::default();
-        linear.changed(2, key(), value("a"));
-        linear.changed(3, key(), value("b"));
-        linear
+    fn answer(revision: Revision, prev_kv: Option<KeyValue>) -> Response {
+        Response::Put(PutResponse { revision, prev_kv })
     }
 
     #[test]
-    fn a_lost_write_is_seen() {
-        let mut linear = history();
-        let write = Write {
-            key: key(),
-            value: value("x"),
-            revision: 4,
-            began: 0,
+    fn a_lost_write_a_late_one_and_a_wrong_key_before_are_seen() {
+        let (history, linear) = (example(), Linear::default());
+        let before = Some(event(2, "a", Some("1"), (2, 1)).kv);
+        let wrote =
+            |op: &Operation, answer: &Response, began| linear.wrote(&history, op, answer, began);
+        assert_eq!(wrote(&put("a", "3"), &answer(4, before.clone()), 3), Ok(()));
+        assert!(wrote(&put("a", "x"), &answer(4, before.clone()), 3).is_err());
+        assert!(wrote(&put("a", "3"), &answer(4, None), 3).is_err());
+        assert!(wrote(&put("a", "3"), &answer(4, before), 4).is_err());
+        assert!(wrote(&put("a", "3"), &answer(7, None), 0).is_err());
+    }
+
+    #[test]
+    fn a_delete_that_found_nothing_or_something_else_is_judged() {
+        let (history, linear) = (example(), Linear::default());
+        let delete = Operation::DeleteRange(DeleteRange {
+            key: bytes("a"),
+            ..DeleteRange::default()
+        });
+        let answer = |revision, deleted| {
+            Response::DeleteRange(DeleteRangeResponse {
+                revision,
+                deleted,
+                prev_kvs: Vec::new(),
+            })
         };
-        assert!(linear.wrote(&write).is_err());
-        let write = Write {
-            value: value("b"),
-            revision: 3,
-            ..write
+        assert_eq!(linear.wrote(&history, &delete, &answer(5, 1), 4), Ok(()));
+        assert_eq!(linear.wrote(&history, &delete, &answer(6, 0), 6), Ok(()));
+        assert!(linear.wrote(&history, &delete, &answer(4, 0), 4).is_err());
+        assert!(linear.wrote(&history, &delete, &answer(6, 1), 4).is_err());
+    }
+
+    #[test]
+    fn a_transaction_that_took_the_wrong_branch_is_seen() {
+        let (history, linear) = (example(), Linear::default());
+        let txn = Operation::Txn(crate::store::Txn {
+            compare: vec![crate::store::Compare {
+                key: bytes("b"),
+                target: crate::store::CompareTarget::Version as i32,
+                number: 1,
+                ..Default::default()
+            }],
+            ..Default::default()
+        });
+        let answer = |succeeded| {
+            Response::Txn(TxnResponse {
+                revision: 5,
+                succeeded,
+                responses: Vec::new(),
+            })
         };
-        assert_eq!(linear.wrote(&write), Ok(()));
+        assert_eq!(linear.wrote(&history, &txn, &answer(true), 5), Ok(()));
+        assert!(linear.wrote(&history, &txn, &answer(false), 5).is_err());
     }
 
     #[test]
     fn a_stale_read_and_a_wrong_value_are_seen() {
-        let mut linear = history();
-        let write = Write {
-            key: key(),
-            value: value("b"),
-            revision: 3,
-            began: 0,
+        let (history, linear) = (example(), Linear::default());
+        let range = Range {
+            key: bytes("b"),
+            ..Range::default()
         };
-        linear.wrote(&write).expect("it is there");
-        let began = linear.began();
-        let stale = Read {
-            key: key(),
-            value: value("a"),
-            revision: 2,
-            began,
+        let answer = |revision, kv: &KeyValue| RangeResponse {
+            revision,
+            kvs: vec![kv.clone()],
+            count: 1,
+            more: false,
         };
-        assert!(linear.read(&stale).is_err());
-        assert!(
-            linear
-                .read(&Read {
-                    revision: 3,
-                    ..stale.clone()
-                })
-                .is_err()
+        let (old, new) = (
+            event(3, "b", Some("2"), (3, 1)).kv,
+            event(6, "b", Some("4"), (3, 2)).kv,
         );
-        assert_eq!(
-            linear.read(&Read {
-                value: value("b"),
-                revision: 3,
-                ..stale.clone()
-            }),
-            Ok(())
-        );
-        // One that began earlier may answer with the older state.
-        assert_eq!(linear.read(&Read { began: 2, ..stale }), Ok(()));
+        let read = |answer: &RangeResponse, began| linear.read(&history, &range, answer, began);
+        assert_eq!(read(&answer(5, &old), Some(5)), Ok(()));
+        assert_eq!(read(&answer(6, &new), Some(5)), Ok(()));
+        assert!(read(&answer(5, &old), Some(6)).is_err());
+        assert_eq!(read(&answer(5, &old), None), Ok(()));
+        assert!(read(&answer(6, &old), None).is_err());
+        assert!(read(&answer(7, &new), None).is_err());
     }
 
     #[test]
-    fn a_write_ordered_before_what_it_followed_is_seen() {
-        let mut linear = history();
-        linear
-            .read(&Read {
-                key: key(),
-                value: value("b"),
-                revision: 3,
-                began: 0,
-            })
-            .expect("fine");
-        let write = Write {
-            key: key(),
-            value: value("b"),
-            revision: 3,
-            began: linear.began(),
+    fn a_write_that_is_there_twice_or_was_refused_is_seen() {
+        let mut linear = Linear::default();
+        let mut history = History::default();
+        let mut tell = |linear: &mut Linear, revision, version| {
+            let told = event(revision, "k", Some("client 1 write 1"), (2, version));
+            history.changed(&told).expect("in order");
+            let (_, change) = history
+                .from(history.until(revision) - 1)
+                .next()
+                .expect("it");
+            linear.changed(change)
         };
-        assert!(linear.wrote(&write).is_err());
+        assert_eq!(tell(&mut linear, 2, 1), Ok(()));
+        assert!(tell(&mut linear, 3, 2).is_err());
+        assert!(linear.refused(&put("k", "client 1 write 1")).is_err());
+        let other = put("k", "client 1 write 2");
+        assert_eq!(linear.refused(&other), Ok(()));
+        let told = event(4, "k", Some("client 1 write 2"), (2, 3));
+        let change = Change {
+            revision: 4,
+            key: bytes("k"),
+            kv: Some(told.kv),
+        };
+        assert!(linear.changed(&change).is_err());
     }
 }

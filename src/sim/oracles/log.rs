@@ -32,8 +32,14 @@ impl Logs {
         self.shadows.insert(host, Shadow { floor, terms });
     }
 
-    /// A host's log as it was found at a start: everything that was durable must be there.
-    pub(in crate::sim) fn recovered(&mut self, host: HostId, found: &LogShape) -> Verdict {
+    /// A host's log as it was found at a start, with all its entries: everything that was durable
+    /// must be there, as it was.
+    pub(in crate::sim) fn recovered(
+        &mut self,
+        host: HostId,
+        found: &LogShape,
+        entries: &[Entry],
+    ) -> Verdict {
         let floor = found.floor();
         let floor = (floor, found.term(floor).unwrap_or_default());
         let mut shadow = Shadow {
@@ -58,14 +64,34 @@ impl Logs {
                 }
             }
         }
+        for entry in entries {
+            let before = shadow.term(entry.index.saturating_sub(1));
+            self.same(host, entry, before.unwrap_or_default())?;
+        }
         self.shadows.insert(host, shadow);
         Ok(())
     }
 
+    /// A host tells a leader that its log is durable up to an index.
+    pub(in crate::sim) fn acknowledges(&self, host: HostId, index: Index) -> Verdict {
+        let shadow = self.shadows.get(&host);
+        let last = shadow.map_or(0, |shadow| {
+            let last = shadow.terms.keys().next_back().copied();
+            last.unwrap_or(shadow.floor.0)
+        });
+        if index <= last {
+            return Ok(());
+        }
+        Err(Violation::new(
+            "durable before acknowledged",
+            format!("host {host} acknowledges index {index}, its disk has up to {last}"),
+        ))
+    }
+
     /// Entries are durable at a host.
     pub(in crate::sim) fn wrote(&mut self, host: HostId, entries: &[Entry]) -> Verdict {
-        let shadow = self.shadows.entry(host).or_default();
         for entry in entries {
+            let shadow = self.shadows.entry(host).or_default();
             shadow.terms.split_off(&entry.index);
             let before = shadow.term(entry.index - 1).ok_or_else(|| {
                 Violation::new(
@@ -74,22 +100,25 @@ impl Logs {
                 )
             })?;
             shadow.terms.insert(entry.index, entry.term);
-            let what = (digest(entry), before);
-            let known = self
-                .entries
-                .entry((entry.index, entry.term))
-                .or_insert(what);
-            if *known != what {
-                return Err(Violation::new(
-                    "log matching",
-                    format!(
-                        "host {host} holds another entry at index {} of term {}, or after another one",
-                        entry.index, entry.term
-                    ),
-                ));
-            }
+            self.same(host, entry, before)?;
         }
         Ok(())
+    }
+
+    /// An entry is what it is everywhere, and follows the same one.
+    fn same(&mut self, host: HostId, entry: &Entry, before: Term) -> Verdict {
+        let what = (digest(entry), before);
+        let known = self.entries.entry((entry.index, entry.term));
+        if *known.or_insert(what) == what {
+            return Ok(());
+        }
+        Err(Violation::new(
+            "log matching",
+            format!(
+                "host {host} holds another entry at index {} of term {}, or after another one",
+                entry.index, entry.term
+            ),
+        ))
     }
 
     /// Whether a host's log holds this entry, or holds it no longer because a checkpoint does.
@@ -150,6 +179,27 @@ mod tests {
         );
         assert_eq!(logs.wrote(1, &[entry(1, 2, b"x")]), Ok(()));
         assert!(logs.wrote(1, &[entry(2, 3, b"b")]).is_err());
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_is_not_durable_is_seen() {
+        let mut logs = Logs::default();
+        assert!(logs.acknowledges(0, 1).is_err());
+        assert_eq!(logs.wrote(0, &[entry(1, 1, b"a")]), Ok(()));
+        assert_eq!(logs.acknowledges(0, 1), Ok(()));
+        assert!(logs.acknowledges(0, 2).is_err());
+    }
+
+    #[test]
+    fn another_content_found_at_a_start_is_seen() {
+        let mut logs = Logs::default();
+        let good = entry(1, 1, b"a");
+        assert_eq!(logs.wrote(0, std::slice::from_ref(&good)), Ok(()));
+        let mut shape = LogShape::new(0, 0);
+        shape.append(&good).expect("the first");
+        assert_eq!(logs.recovered(0, &shape, &[good]), Ok(()));
+        assert!(logs.recovered(0, &shape, &[entry(1, 1, b"x")]).is_err());
+        assert!(logs.recovered(0, &LogShape::new(0, 0), &[]).is_err());
     }
 
     #[test]

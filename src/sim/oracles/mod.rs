@@ -3,19 +3,26 @@
 
 mod commit;
 mod election;
+mod history;
 mod leases;
 mod linear;
 mod log;
+mod rights;
+mod sheet;
 mod state;
+mod votes;
 mod watched;
 
 pub(super) use commit::Commits;
 pub(super) use election::Elections;
+pub(super) use history::History;
 pub(super) use leases::Leases;
-pub(super) use linear::{Linear, Read, Write};
+pub(super) use linear::Linear;
 pub(super) use log::Logs;
+pub(super) use rights::Rights;
 pub(super) use state::States;
-pub(super) use watched::{Progress, Watched};
+pub(super) use votes::Votes;
+pub(super) use watched::{Progress, Wish};
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

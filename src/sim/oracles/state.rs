@@ -1,17 +1,20 @@
 //! Equal states: machines that stand at the same index are equal, to the last byte, whatever
-//! their servers' flags are and however they got there.
+//! their servers' flags are and however they got there; and so are the hashes that `HashKV` tells
+//! of one revision after one compaction.
 
 use std::collections::BTreeMap;
 
 use crate::raft::Index;
 use crate::sim::network::HostId;
+use crate::store::{KeyHash, Revision};
 
 use super::{Verdict, Violation};
 
-/// The hash of the state at some indexes, by whoever was there first.
+/// The hash of the state at some indexes and revisions, by whoever was there first.
 #[derive(Debug, Default)]
 pub(in crate::sim) struct States {
     hashes: BTreeMap<Index, (HostId, u64)>,
+    keys: BTreeMap<(Revision, Revision), (HostId, u32)>,
 }
 
 impl States {
@@ -24,6 +27,28 @@ impl States {
         Err(Violation::new(
             "equal states",
             format!("hosts {first} and {host} differ at index {index}"),
+        ))
+    }
+
+    /// The hash at the last index that was compared.
+    pub(in crate::sim) fn newest(&self) -> u64 {
+        let newest = self.hashes.last_key_value();
+        newest.map_or(0, |(_, (_, hash))| *hash)
+    }
+
+    /// A host tells the hash of its keys at a revision.
+    pub(in crate::sim) fn tells(&mut self, host: HostId, told: KeyHash) -> Verdict {
+        let place = (told.hash_revision, told.compact_revision);
+        let (first, known) = *self.keys.entry(place).or_insert((host, told.hash));
+        if known == told.hash {
+            return Ok(());
+        }
+        Err(Violation::new(
+            "equal states",
+            format!(
+                "hosts {first} and {host} tell other hashes of revision {} compacted at {}",
+                place.0, place.1
+            ),
         ))
     }
 }
@@ -39,5 +64,20 @@ mod tests {
         assert_eq!(states.stands(1, 6, 2), Ok(()));
         assert_eq!(states.stands(1, 5, 1), Ok(()));
         assert!(states.stands(2, 5, 3).is_err());
+    }
+
+    #[test]
+    fn hashes_that_differ_at_one_revision_are_seen() {
+        let told = |hash, compact_revision| KeyHash {
+            hash,
+            compact_revision,
+            hash_revision: 7,
+            revision: 9,
+        };
+        let mut states = States::default();
+        assert_eq!(states.tells(0, told(1, 3)), Ok(()));
+        assert_eq!(states.tells(1, told(2, 4)), Ok(()));
+        assert_eq!(states.tells(1, told(1, 3)), Ok(()));
+        assert!(states.tells(2, told(2, 3)).is_err());
     }
 }

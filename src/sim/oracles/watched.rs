@@ -1,133 +1,156 @@
-//! What watchers were shown, against the order of all changes: each change of what they watch,
-//! once, in order, with the key as it was before; nothing left out but what was compacted.
+//! What watchers were shown, against the order of all changes. etcd's guarantees: every change
+//! of what is watched (reliable, after a resumption too), once (unique), in order of revision
+//! (ordered), all of a revision in one answer (atomic), with the key as it was before (prev_kv),
+//! nothing that was filtered out (filter), and nothing at or before a revision that a progress
+//! answer has named (bookmark). Only what was compacted may be missing, and then it is said.
 
 use bytes::Bytes;
 
+use super::history::{Change, History};
 use super::{Verdict, Violation};
 use crate::store::{Event, EventKind, Revision};
 
-/// A change of a key.
-#[derive(Clone, Debug)]
-struct Change {
-    revision: Revision,
-    key: Bytes,
-    /// `None`: deleted.
-    value: Option<Bytes>,
+/// What a watcher watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::sim) struct Wish {
+    /// A key, or the first one of a span.
+    pub(in crate::sim) key: Bytes,
+    /// As in a range: empty is one key, `\0` all from `key` on.
+    pub(in crate::sim) range_end: Bytes,
+    pub(in crate::sim) no_put: bool,
+    pub(in crate::sim) no_delete: bool,
 }
 
-/// All changes, in order.
-#[derive(Debug, Default)]
-pub(in crate::sim) struct Watched {
-    changes: Vec<Change>,
+impl Wish {
+    fn wants(&self, change: &Change) -> bool {
+        let inside = match &self.range_end[..] {
+            [] => change.key == self.key,
+            [0] => change.key >= self.key,
+            _ => change.key >= self.key && change.key < self.range_end,
+        };
+        let filtered = match change.kv {
+            Some(_) => self.no_put,
+            None => self.no_delete,
+        };
+        inside && !filtered
+    }
 }
 
-/// How far a watcher has come, and what it watches: one key, or all.
+/// How far a watcher has come.
 #[derive(Clone, Debug, Default)]
 pub(in crate::sim) struct Progress {
-    pub(in crate::sim) key: Option<Bytes>,
+    pub(in crate::sim) wish: Wish,
     /// How many of the changes it was shown or had no interest in.
     next: usize,
-    /// The last revision that it was shown.
+    /// The last revision that it was shown, or was told to have seen all of.
     pub(in crate::sim) seen: Revision,
+    /// The last revision that a progress answer named.
+    bookmark: Revision,
 }
 
 impl Progress {
     /// Nothing seen yet.
-    pub(in crate::sim) fn new(key: Option<Bytes>) -> Self {
+    pub(in crate::sim) fn new(wish: Wish) -> Self {
         Self {
-            key,
+            wish,
             ..Self::default()
         }
     }
-}
 
-impl Watched {
-    /// A machine applied a change; each is told once, in order.
-    pub(in crate::sim) fn changed(&mut self, revision: Revision, key: Bytes, value: Option<Bytes>) {
-        self.changes.push(Change {
-            revision,
-            key,
-            value,
-        });
+    /// Begins after a revision, without what came before.
+    pub(in crate::sim) fn begin_after(&mut self, history: &History, revision: Revision) {
+        self.next = history.until(revision);
+        self.seen = revision;
+        self.bookmark = revision;
     }
 
-    /// A watcher with `prev_kv` was shown events by a member that has compacted so far.
+    fn next<'a>(&self, history: &'a History) -> Option<(usize, &'a Change)> {
+        let mut rest = history.from(self.next);
+        rest.find(|(_, change)| self.wish.wants(change))
+    }
+
+    /// A watcher with `prev_kv` was shown one answer by a member that has compacted so far.
     pub(in crate::sim) fn shown(
-        &self,
-        progress: &mut Progress,
+        &mut self,
+        history: &History,
         events: &[Event],
         compacted: Revision,
     ) -> Verdict {
         for event in events {
-            let Some((at, change)) = self.next(progress) else {
+            let Some((at, change)) = self.next(history) else {
                 return Err(violation(format!("{event:?} was never applied")));
             };
-            let value = (event.kind == EventKind::Put).then(|| event.kv.value.clone());
-            let same = (event.kv.mod_revision, &event.kv.key, &value)
-                == (change.revision, &change.key, &change.value);
+            let kv = (event.kind == EventKind::Put).then_some(&event.kv);
+            let same = (event.kv.mod_revision, &event.kv.key, kv)
+                == (change.revision, &change.key, change.kv.as_ref());
             if !same {
                 return Err(violation(format!(
                     "shown {event:?} after revision {}, where {change:?} was next",
-                    progress.seen
+                    self.seen
                 )));
             }
-            self.check_before(at, event, compacted)?;
-            progress.next = at + 1;
-            progress.seen = change.revision;
-        }
-        Ok(())
-    }
-
-    /// The key as it was: it may be missing only where a compaction has taken it.
-    fn check_before(&self, at: usize, event: &Event, compacted: Revision) -> Verdict {
-        let earlier = self.changes.iter().take(at).rev();
-        let before = earlier.into_iter().find(|one| one.key == event.kv.key);
-        let before = before.filter(|one| one.value.is_some());
-        let shown = event.prev_kv.as_ref();
-        let same = match (before, shown) {
-            (None, None) => true,
-            (Some(before), Some(shown)) => {
-                (shown.mod_revision, Some(&shown.value)) == (before.revision, before.value.as_ref())
+            if change.revision <= self.bookmark {
+                return Err(violation(format!(
+                    "shown {event:?} after a progress answer with revision {}",
+                    self.bookmark
+                )));
             }
-            (Some(before), None) => before.revision <= compacted,
-            (None, Some(_)) => false,
-        };
-        if same {
-            return Ok(());
+            check_before(history, event, compacted)?;
+            self.next = at + 1;
+            self.seen = change.revision;
         }
-        Err(violation(format!(
-            "{event:?} with the key before as {shown:?}, which was {before:?}; compacted {compacted}"
-        )))
-    }
-
-    /// A watcher was told that what it needs was compacted up to a revision.
-    pub(in crate::sim) fn compacted(&self, progress: &mut Progress, to: Revision) -> Verdict {
-        let needs = self.next(progress).map(|(_, change)| change.revision);
-        if progress.seen >= to {
-            return Err(violation(format!(
-                "a watcher that has seen {} was told that {to} is compacted; it needs {needs:?}",
-                progress.seen
-            )));
-        }
-        progress.next = self.changes.partition_point(|change| change.revision <= to);
-        progress.seen = to;
-        Ok(())
-    }
-
-    /// A watcher that is in step with a member at this revision must have seen all of it.
-    pub(in crate::sim) fn in_step(&self, progress: &Progress, revision: Revision) -> Verdict {
-        match self.next(progress) {
-            Some((_, change)) if change.revision <= revision => Err(violation(format!(
-                "a watcher in step at revision {revision} was never shown {change:?}"
-            ))),
+        match self.next(history) {
+            Some((_, change)) if !events.is_empty() && change.revision == self.seen => {
+                Err(violation(format!(
+                    "an answer ended with a part of revision {}: {change:?} belongs to it",
+                    self.seen
+                )))
+            }
             _ => Ok(()),
         }
     }
 
-    fn next(&self, progress: &Progress) -> Option<(usize, &Change)> {
-        let wanted = |change: &Change| progress.key.as_ref().is_none_or(|key| *key == change.key);
-        let mut rest = self.changes.iter().enumerate().skip(progress.next);
-        rest.find(|(_, change)| wanted(change))
+    /// A watcher was told that what it needs was compacted up to a revision.
+    pub(in crate::sim) fn compacted(&mut self, history: &History, to: Revision) -> Verdict {
+        if self.seen >= to {
+            let needs = self.next(history).map(|(_, change)| change.revision);
+            return Err(violation(format!(
+                "a watcher that has seen {} was told that {to} is compacted; it needs {needs:?}",
+                self.seen
+            )));
+        }
+        self.next = history.until(to);
+        self.seen = to;
+        Ok(())
+    }
+
+    /// A progress answer with this revision, or being in step with a member that stands there:
+    /// all of it must have been shown, and none of it may come later.
+    pub(in crate::sim) fn in_step(&mut self, history: &History, revision: Revision) -> Verdict {
+        if let Some((_, change)) = self.next(history)
+            && change.revision <= revision
+        {
+            return Err(violation(format!(
+                "a watcher in step at revision {revision} was never shown {change:?}"
+            )));
+        }
+        self.bookmark = self.bookmark.max(revision);
+        Ok(())
+    }
+}
+
+/// The key as it was: it may be missing only where a compaction has taken it.
+fn check_before(history: &History, event: &Event, compacted: Revision) -> Verdict {
+    let before = history.at(&event.kv.key, event.kv.mod_revision - 1);
+    let shown = event.prev_kv.as_ref();
+    if before == shown {
+        return Ok(());
+    }
+    match (before, shown) {
+        (Some(before), None) if before.mod_revision <= compacted => Ok(()),
+        _ => Err(violation(format!(
+            "{event:?} with the key before as {shown:?}, which was {before:?}; compacted {compacted}"
+        ))),
     }
 }
 
@@ -137,71 +160,117 @@ fn violation(text: String) -> Violation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::{event, example};
     use super::*;
-    use crate::store::KeyValue;
 
-    fn history() -> Watched {
-        let mut watched = Watched::default();
-        for (revision, key, value) in [(2, "a", Some("1")), (3, "b", Some("2")), (4, "a", None)] {
-            let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
-            watched.changed(revision, bytes(key), value.map(bytes));
-        }
-        watched
+    fn bytes(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
     }
 
-    fn put(revision: Revision, key: &'static str, value: &'static str) -> Event {
+    fn all() -> Progress {
+        Progress::new(Wish {
+            key: bytes("a"),
+            range_end: bytes("\0"),
+            ..Wish::default()
+        })
+    }
+
+    fn a_put() -> Event {
+        event(2, "a", Some("1"), (2, 1))
+    }
+
+    fn a_changed() -> Event {
         Event {
-            kind: EventKind::Put,
-            kv: KeyValue {
-                key: Bytes::from_static(key.as_bytes()),
-                value: Bytes::from_static(value.as_bytes()),
-                mod_revision: revision,
-                ..KeyValue::default()
-            },
-            prev_kv: None,
+            prev_kv: Some(a_put().kv),
+            ..event(4, "a", Some("3"), (2, 2))
         }
+    }
+
+    fn b_put() -> Event {
+        event(3, "b", Some("2"), (3, 1))
+    }
+
+    /// The changes of revision 6.
+    fn both() -> [Event; 2] {
+        let prev_kv = Some(b_put().kv);
+        let b = event(6, "b", Some("4"), (3, 2));
+        [Event { prev_kv, ..b }, event(6, "c", Some("5"), (6, 1))]
     }
 
     #[test]
     fn a_gap_a_repetition_and_another_order_are_seen() {
-        let watched = history();
-        let shown = |events: &[Event]| watched.shown(&mut Progress::default(), events, 0);
-        assert_eq!(shown(&[put(2, "a", "1"), put(3, "b", "2")]), Ok(()));
-        assert!(shown(&[put(3, "b", "2")]).is_err());
-        assert!(shown(&[put(2, "a", "1"), put(2, "a", "1")]).is_err());
-        assert!(shown(&[put(3, "b", "2"), put(2, "a", "1")]).is_err());
-        assert!(shown(&[put(2, "a", "other")]).is_err());
+        let history = example();
+        let shown = |events: &[Event]| all().shown(&history, events, 0);
+        assert_eq!(shown(&[a_put(), b_put()]), Ok(()));
+        assert!(shown(&[b_put()]).is_err());
+        assert!(shown(&[a_put(), a_put()]).is_err());
+        assert!(shown(&[b_put(), a_put()]).is_err());
+        assert!(shown(&[event(2, "a", Some("other"), (2, 1))]).is_err());
+        assert!(shown(&[event(2, "a", Some("1"), (1, 1))]).is_err());
     }
 
     #[test]
     fn a_missing_or_wrong_key_before_is_seen() {
-        let watched = history();
-        let delete = |prev_kv| {
-            let mut event = put(4, "a", "");
-            event.kind = EventKind::Delete;
-            event.prev_kv = prev_kv;
-            let mut progress = Progress {
-                key: Some(Bytes::from_static(b"a")),
-                ..Progress::default()
+        let history = example();
+        let changed = |prev_kv| {
+            let mut one = Progress::new(Wish {
+                key: bytes("a"),
+                ..Wish::default()
+            });
+            let changed = Event {
+                prev_kv,
+                ..a_changed()
             };
-            watched.shown(&mut progress, &[put(2, "a", "1"), event], 0)
+            one.shown(&history, &[a_put(), changed], 0)
         };
-        assert!(delete(None).is_err());
-        assert!(delete(Some(put(3, "a", "2").kv)).is_err());
-        assert_eq!(delete(Some(put(2, "a", "1").kv)), Ok(()));
+        assert!(changed(None).is_err());
+        assert!(changed(Some(b_put().kv)).is_err());
+        assert_eq!(changed(Some(a_put().kv)), Ok(()));
+    }
+
+    #[test]
+    fn a_revision_in_two_answers_is_seen() {
+        let history = example();
+        let mut progress = all();
+        progress.begin_after(&history, 5);
+        assert!(progress.clone().shown(&history, &both()[..1], 0).is_err());
+        assert_eq!(progress.shown(&history, &both(), 0), Ok(()));
+    }
+
+    #[test]
+    fn what_comes_after_a_progress_answer_that_covers_it_is_seen() {
+        let history = example();
+        let mut progress = all();
+        progress.begin_after(&history, 5);
+        assert!(progress.clone().in_step(&history, 6).is_err());
+        assert_eq!(progress.in_step(&history, 5), Ok(()));
+        progress.bookmark = 6;
+        assert!(progress.shown(&history, &both(), 0).is_err());
+    }
+
+    #[test]
+    fn what_was_filtered_out_is_missed_and_what_was_not_is_not() {
+        let history = example();
+        let mut deletes = all();
+        deletes.wish.no_put = true;
+        let gone = || Event {
+            prev_kv: Some(a_changed().kv),
+            ..event(5, "a", None, (0, 0))
+        };
+        assert!(deletes.clone().shown(&history, &[a_put()], 0).is_err());
+        assert!(deletes.clone().in_step(&history, 6).is_err());
+        assert_eq!(deletes.shown(&history, &[gone()], 0), Ok(()));
+        assert_eq!(deletes.in_step(&history, 6), Ok(()));
     }
 
     #[test]
     fn what_was_never_shown_is_missed_and_what_was_compacted_is_not() {
-        let watched = history();
-        let mut progress = Progress::default();
-        assert!(watched.in_step(&progress, 4).is_err());
-        assert_eq!(watched.compacted(&mut progress, 3), Ok(()));
-        assert!(watched.in_step(&progress, 4).is_err());
-        assert_eq!(watched.in_step(&progress, 3), Ok(()));
-        assert!(
-            watched.compacted(&mut progress, 3).is_err(),
-            "it has seen that"
-        );
+        let history = example();
+        let mut progress = all();
+        assert!(progress.in_step(&history, 4).is_err());
+        assert_eq!(progress.compacted(&history, 3), Ok(()));
+        assert!(progress.in_step(&history, 4).is_err());
+        assert_eq!(progress.in_step(&history, 3), Ok(()));
+        assert!(progress.compacted(&history, 3).is_err(), "it has seen that");
     }
 }

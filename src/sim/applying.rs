@@ -1,0 +1,218 @@
+//! What ends at a member and is reported back to it: a write is durable, a batch is applied, a
+//! checkpoint is written or installed. What the first application of an entry tells is where the
+//! oracles learn the order of all writes.
+
+use rand::RngExt as _;
+
+use crate::node::{
+    Applied, CheckpointInfo, Input, LogPayload, Membership, Outcome, PayloadBody, Report,
+};
+use crate::raft::{Configuration, Entry, Index, LogRead, SnapshotMeta};
+use crate::store::Response;
+
+use super::network::HostId;
+use super::world::{Step, World, broken};
+
+/// States are compared at every index that this divides, and wherever a checkpoint is taken.
+const COMPARED_EVERY: Index = 64;
+
+impl World {
+    pub(super) fn written(&mut self, host: HostId) -> Step {
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let written = process.write();
+        let Some(Some(batch)) = self.unless_disk_failed(host, "writing the log", written)? else {
+            return Ok(());
+        };
+        self.logs.wrote(host, &batch.entries)?;
+        if let Some(state) = &batch.hard_state {
+            let member = self.hosts[host].member.unwrap_or_default();
+            self.votes.wrote(host, member, state)?;
+        }
+        self.feed(host, Input::Persisted(batch.number))
+    }
+
+    pub(super) fn apply(&mut self, host: HostId) -> Step {
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let Some(entries) = process.applying.pop_front() else {
+            return Ok(());
+        };
+        for entry in &entries {
+            self.apply_one(host, entry)?;
+        }
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let report: Report = process.machine.take_report();
+        self.show(host)?;
+        self.feed(host, Input::Applied(report))
+    }
+
+    fn apply_one(&mut self, host: HostId, entry: &Entry) -> Step {
+        let home = &self.home;
+        let in_force: Vec<&Configuration> = self
+            .configurations
+            .iter()
+            .rev()
+            .filter(|(index, _)| *index < entry.index)
+            .map(|(_, configuration)| configuration)
+            .take(2)
+            .collect();
+        let host_of = |member| home.get(&member).copied();
+        let first = entry.index > self.commits.last();
+        self.commits
+            .applied(host, entry, &self.logs, &in_force, host_of)?;
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let applied = process
+            .machine
+            .apply(entry)
+            .map_err(|error| broken("apply", error))?;
+        let compared = entry.index.is_multiple_of(COMPARED_EVERY);
+        if compared {
+            self.states
+                .stands(host, entry.index, process.machine.hash())?;
+        }
+        if first {
+            self.learn(host, entry, &applied)?;
+        }
+        if compared {
+            self.tell_hash(host)?;
+        }
+        self.answer_write(host, &applied)
+    }
+
+    /// Asks a member for the hash of its keys, as of now and as of some revision before.
+    fn tell_hash(&mut self, host: HostId) -> Step {
+        let Some(process) = &self.hosts[host].process else {
+            return Ok(());
+        };
+        let view = process.machine.view();
+        let back = self.random.random_range(0..20);
+        let earlier = (view.revision() - back).max(view.compacted()).max(1);
+        for revision in [0, earlier] {
+            let told = view.hash_kv(revision);
+            let told = told.map_err(|error| broken("the hash of the keys", error))?;
+            self.states.tells(host, told)?;
+        }
+        Ok(())
+    }
+
+    /// The first application of an entry tells what the order of all writes is.
+    fn learn(&mut self, host: HostId, entry: &Entry, applied: &Applied) -> Step {
+        let Some(process) = &self.hosts[host].process else {
+            return Ok(());
+        };
+        let view = process.machine.view();
+        let (from, to) = (self.history.revision() + 1, view.revision());
+        if from <= to {
+            let events = view.events(from, to, b"\0", b"\0", false);
+            for event in events.map_err(|error| broken("reading the history", error))? {
+                self.history.changed(&event)?;
+                let told = self.history.from(self.history.until(to) - 1).next();
+                if let Some((_, change)) = told {
+                    self.linear.changed(change)?;
+                }
+            }
+        }
+        if to != self.history.revision() {
+            return Err(broken("the history", format!("it has no change at {to}")));
+        }
+        self.learn_command(entry, applied)?;
+        self.learn_leases(applied)?;
+        if matches!(
+            &applied.outcome,
+            Outcome::Store(Ok(Response::LeaseExpire(_) | Response::LeaseRevoke(_)))
+        ) {
+            Self::keys_have_their_leases(&view)?;
+        }
+        if let Outcome::Membership(Ok(membership)) = &applied.outcome {
+            let before = self
+                .configurations
+                .last()
+                .map(|(_, configuration)| configuration.clone());
+            let now = membership.configuration();
+            if before.as_ref() != Some(&now) {
+                self.counters.configuration_changes += 1;
+                let promoted = before.is_some_and(|before| {
+                    now.voters
+                        .iter()
+                        .any(|voter| before.learners.contains(voter))
+                });
+                self.counters.promotions += u64::from(promoted);
+                self.configurations.push((entry.index, now));
+            }
+            self.membership = Membership::clone(membership);
+        }
+        Ok(())
+    }
+
+    /// What became of a command of the log.
+    fn learn_command(&mut self, entry: &Entry, applied: &Applied) -> Step {
+        let Outcome::Store(outcome) = &applied.outcome else {
+            return Ok(());
+        };
+        let payload = LogPayload::of(entry).map_err(|error| broken("an entry", error))?;
+        let Some(PayloadBody::Command(command)) = payload.and_then(|payload| payload.body) else {
+            return Ok(());
+        };
+        match &outcome {
+            Ok(Response::Auth(_)) => self.counters.auth_changes += 1,
+            Ok(Response::SetAlarm(_)) => self.counters.alarms += 1,
+            Ok(Response::Compact(_)) => self.counters.compactions += 1,
+            _ => {}
+        }
+        self.rights.applied(&command, outcome)
+    }
+
+    /// Entries are read back from the log for a member that lags behind.
+    pub(super) fn read_log(&mut self, host: HostId, read: LogRead) -> Step {
+        let entries = self.hosts[host].process.as_ref().map(|p| p.read_log(read));
+        let Some(entries) = entries else {
+            return Ok(());
+        };
+        let ticket = read.ticket;
+        self.feed(host, Input::LogRead { ticket, entries })
+    }
+
+    pub(super) fn checkpointed(&mut self, host: HostId) -> Step {
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let written = process.write_checkpoint();
+        let info: Option<CheckpointInfo> =
+            match self.unless_disk_failed(host, "checkpoint", written)? {
+                Some(info) => info,
+                None => return Ok(()),
+            };
+        self.counters.checkpoints += 1;
+        self.feed(host, Input::CheckpointDone(info))
+    }
+
+    pub(super) fn install(&mut self, host: HostId, meta: &SnapshotMeta) -> Step {
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let installed = process.install(meta);
+        let installed = self.unless_disk_failed(host, "installing a checkpoint", installed)?;
+        let (Some(()), Some(process)) = (installed, &mut self.hosts[host].process) else {
+            return Ok(());
+        };
+        self.logs.reset(host, (meta.index, meta.term));
+        self.states
+            .stands(host, meta.index, process.machine.hash())?;
+        let report = process.machine.take_report();
+        self.counters.installs += 1;
+        let now = self.agenda.now();
+        self.trace.note(
+            now,
+            format_args!("host {host} installs the checkpoint at {}", meta.index),
+        );
+        self.show(host)?;
+        self.feed(host, Input::Installed(report))
+    }
+}
