@@ -4,3 +4,4 @@
 //! operator (the API server, the controllers and nodes behind it, and the members' processes).
 
 pub mod api;
+pub mod kube;

@@ -146,7 +146,7 @@ impl ApiServer {
     }
 
     /// Notes a refusal for what is not modelled, and passes it on.
-    pub(super) fn note(&mut self, refusal: Refusal) -> Refusal {
+    pub fn note(&mut self, refusal: Refusal) -> Refusal {
         if refusal.code == 501 {
             self.not_modelled.push(refusal.message.clone());
         }

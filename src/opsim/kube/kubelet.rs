@@ -1,0 +1,479 @@
+//! Kubelets: containers start once their volumes and images are there, restart with a back-off,
+//! end with grace, and are told of while the node reaches the API server.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::opsim::api::object::{self, time};
+use crate::opsim::api::{ApiServer, Delete, Kind};
+
+use super::nodes::Machine;
+use super::place::OUT_OF_SERVICE;
+use super::{Kube, volumes};
+
+/// A process that ran this long is not taken for one that crashes, in milliseconds.
+const WELL_MS: u64 = 600_000;
+/// The longest wait before a process is started again, in seconds.
+const BACK_OFF_MAX_S: u64 = 300;
+
+/// A container that runs now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Namespace of its pod.
+    pub namespace: String,
+    /// Name of its pod.
+    pub pod: String,
+    /// UID of its pod.
+    pub uid: String,
+    /// Where it can be dialled.
+    pub address: String,
+    /// Where it runs.
+    pub node: String,
+    /// The first claim that its pod mounts; empty where there is none.
+    pub claim: String,
+    /// That claim's UID.
+    pub claim_uid: String,
+    /// The volume behind it: the disk.
+    pub volume: String,
+    /// What it runs.
+    pub image: String,
+    /// How, with references to its environment filled in.
+    pub args: Vec<String>,
+    /// How often it was started, this time included.
+    pub starts: u32,
+    /// It was told to end, and will have ended at this time, in milliseconds since 1970.
+    pub stops_at_ms: Option<u64>,
+    /// Whether its node reaches the API server, and other nodes.
+    pub connected: bool,
+}
+
+/// What the process in a container does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// Its readiness probe says so.
+    Ready(bool),
+    /// It ended by itself.
+    Exited {
+        /// With this code.
+        code: i32,
+        /// And this termination message.
+        message: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Runs {
+        since_ms: u64,
+        ready: bool,
+    },
+    BacksOff {
+        until_ms: u64,
+        seconds: u64,
+    },
+    Stops {
+        since_ms: u64,
+        until_ms: u64,
+        ready: bool,
+    },
+    /// Without power, or with its disk taken away.
+    Off,
+    Ended,
+}
+
+/// A container that was started at least once.
+#[derive(Clone, Debug)]
+pub(super) struct Container {
+    namespace: String,
+    pod: String,
+    uid: String,
+    node: String,
+    address: String,
+    claim: String,
+    claim_uid: String,
+    volume: String,
+    image: String,
+    args: Vec<String>,
+    starts: u32,
+    crashes: u32,
+    state: State,
+    last_exit: Option<Value>,
+}
+
+impl Container {
+    fn start(&mut self, now_ms: u64) {
+        self.starts += 1;
+        self.state = State::Runs {
+            since_ms: now_ms,
+            ready: false,
+        };
+    }
+
+    fn exit(&mut self, now_ms: u64, code: i32, message: &str) {
+        let since_ms = match self.state {
+            State::Runs { since_ms, .. } | State::Stops { since_ms, .. } => since_ms,
+            _ => now_ms,
+        };
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        self.last_exit = Some(
+            json!({"exitCode": code, "reason": reason, "message": message,
+            "startedAt": time(since_ms), "finishedAt": time(now_ms)}),
+        );
+        if matches!(self.state, State::Stops { .. }) {
+            self.state = State::Ended;
+            return;
+        }
+        if now_ms.saturating_sub(since_ms) >= WELL_MS {
+            self.crashes = 0;
+        }
+        let seconds = match self.crashes {
+            0 => 0,
+            crashes => (10 << (crashes - 1).min(5)).min(BACK_OFF_MAX_S),
+        };
+        self.crashes += 1;
+        self.state = State::BacksOff {
+            until_ms: now_ms + seconds * 1000,
+            seconds,
+        };
+    }
+
+    fn holds_disk(&self) -> bool {
+        matches!(self.state, State::Runs { .. } | State::Stops { .. })
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(
+            self.state,
+            State::Runs { ready: true, .. } | State::Stops { ready: true, .. }
+        )
+    }
+}
+
+impl Kube {
+    /// The containers that run now, in order of their pods' UIDs, those on nodes that are cut off
+    /// included.
+    pub fn running(&self) -> Vec<Running> {
+        let running = self.containers.values().filter(|one| one.holds_disk());
+        running
+            .map(|one| Running {
+                namespace: one.namespace.clone(),
+                pod: one.pod.clone(),
+                uid: one.uid.clone(),
+                address: one.address.clone(),
+                node: one.node.clone(),
+                claim: one.claim.clone(),
+                claim_uid: one.claim_uid.clone(),
+                volume: one.volume.clone(),
+                image: one.image.clone(),
+                args: one.args.clone(),
+                starts: one.starts,
+                stops_at_ms: match one.state {
+                    State::Stops { until_ms, .. } => Some(until_ms),
+                    _ => None,
+                },
+                connected: self.machines.get(&one.node).is_some_and(Machine::is_heard),
+            })
+            .collect()
+    }
+
+    /// Takes what the process of a pod does. Nothing where it does not run.
+    pub fn report(&mut self, pod_uid: &str, process: &Process) {
+        let now_ms = self.with(|api| api.now_ms());
+        let Some(container) = self.containers.get_mut(pod_uid) else {
+            return;
+        };
+        if !container.holds_disk() {
+            return;
+        }
+        match process {
+            Process::Ready(is) => match &mut container.state {
+                State::Runs { ready, .. } | State::Stops { ready, .. } => *ready = *is,
+                _ => {}
+            },
+            Process::Exited { code, message } => container.exit(now_ms, *code, message),
+        }
+    }
+
+    /// A round of every kubelet. Tells whether a container started, stopped or is about to.
+    pub(super) fn advance_kubelets(&mut self, api: &mut ApiServer) -> bool {
+        let now_ms = api.now_ms();
+        let before: Vec<State> = self.containers.values().map(|c| c.state.clone()).collect();
+        let pods: Vec<Arc<Value>> = api.all(Kind::Pod).cloned().collect();
+        self.pass_time(now_ms);
+        for pod in &pods {
+            let node = object::text(pod, &["spec", "nodeName"]);
+            if self.machines.get(node).is_some_and(Machine::is_heard) {
+                self.attend(api, pod);
+            }
+        }
+        // What the API server does not know any more is killed by a node that hears so.
+        let heard = |one: &Container| self.machines.get(&one.node).is_some_and(Machine::is_heard);
+        let known = |one: &Container| {
+            let pod = api.get(Kind::Pod, &one.namespace, &one.pod);
+            pod.is_some_and(|pod| object::uid(&pod) == one.uid)
+        };
+        let stray: Vec<String> = self
+            .containers
+            .values()
+            .filter(|one| heard(one) && !known(one))
+            .map(|one| one.uid.clone())
+            .collect();
+        for uid in stray {
+            self.containers.remove(&uid);
+        }
+        !before.iter().eq(self.containers.values().map(|c| &c.state))
+    }
+
+    /// What happens on the nodes without anybody's doing.
+    fn pass_time(&mut self, now_ms: u64) {
+        let mut fresh = Vec::new();
+        for (uid, one) in &mut self.containers {
+            let powered = self.machines.get(&one.node).is_some_and(|m| m.up);
+            if !powered {
+                if one.state != State::Ended {
+                    one.state = State::Off;
+                }
+                continue;
+            }
+            match one.state {
+                State::BacksOff { until_ms, .. } if until_ms <= now_ms => one.start(now_ms),
+                State::Stops { until_ms, .. } if until_ms <= now_ms => one.exit(now_ms, 0, ""),
+                State::Off => {
+                    fresh.push(uid.clone());
+                    one.start(now_ms);
+                }
+                _ => {}
+            }
+        }
+        for uid in fresh {
+            let address = self.address();
+            if let Some(one) = self.containers.get_mut(&uid) {
+                one.address = address;
+            }
+        }
+    }
+
+    /// Does what the API server wants of one pod, and tells how it stands.
+    fn attend(&mut self, api: &mut ApiServer, pod: &Value) {
+        let now_ms = api.now_ms();
+        let uid = object::uid(pod);
+        let deleting = object::is_deleting(pod);
+        if !self.containers.contains_key(uid) && !deleting {
+            match self.start(api, pod) {
+                Ok(container) => drop(self.containers.insert(uid.to_owned(), container)),
+                Err(waiting) => return self.tell(api, pod, Some(waiting)),
+            }
+        }
+        if deleting {
+            let deadline = object::time_ms(pod, &["metadata", "deletionTimestamp"]);
+            let stop_ms = self.stop_ms;
+            let ended = self.containers.get_mut(uid).is_none_or(|one| {
+                match one.state {
+                    State::Runs { since_ms, ready } => {
+                        let own = now_ms.saturating_add(stop_ms);
+                        let until_ms = deadline.map_or(own, |deadline| own.min(deadline));
+                        one.state = State::Stops {
+                            since_ms,
+                            until_ms,
+                            ready,
+                        };
+                    }
+                    State::BacksOff { .. } | State::Off => one.state = State::Ended,
+                    State::Stops { .. } | State::Ended => {}
+                }
+                one.state == State::Ended
+            });
+            if ended {
+                let how = Delete {
+                    grace_seconds: Some(0),
+                    ..Delete::only(uid)
+                };
+                let id = (object::namespace(pod), object::name(pod));
+                let _ = api.delete("kubelet", Kind::Pod, id, &how);
+                self.containers.remove(uid);
+                return;
+            }
+        }
+        self.tell(api, pod, None);
+    }
+
+    /// A pod's container, started; else what it waits for, as reason and message.
+    fn start(&mut self, api: &mut ApiServer, pod: &Value) -> Result<Container, (String, String)> {
+        let namespace = object::namespace(pod);
+        let creating = || ("ContainerCreating".to_owned(), String::new());
+        for volume in object::items(pod, &["spec", "volumes"]) {
+            let secret = object::text(volume, &["secret", "secretName"]);
+            let optional = object::at(volume, &["secret", "optional"]) == Some(&json!(true));
+            let there = api.get(Kind::Secret, namespace, secret).is_some();
+            if !secret.is_empty() && !optional && !there {
+                return Err(creating());
+            }
+        }
+        let mut disk = None;
+        for name in volumes::claim_names(pod) {
+            let claim = api.get(Kind::PersistentVolumeClaim, namespace, name);
+            let claim = claim
+                .filter(|claim| volumes::is_bound(claim))
+                .ok_or_else(creating)?;
+            let volume = object::text(&claim, &["spec", "volumeName"]).to_owned();
+            if api.get(Kind::PersistentVolume, "", &volume).is_none() {
+                return Err(creating());
+            }
+            let node = object::text(pod, &["spec", "nodeName"]);
+            if !self.attach(api, &volume, node) {
+                return Err(creating());
+            }
+            disk.get_or_insert((name.to_owned(), object::uid(&claim).to_owned(), volume));
+        }
+        let containers = object::items(pod, &["spec", "containers"]);
+        let container = containers.first().unwrap_or(&Value::Null);
+        let image = object::text(container, &["image"]);
+        if self.bad_images.contains(image) {
+            let message = format!("Back-off pulling image \"{image}\"");
+            return Err(("ImagePullBackOff".into(), message));
+        }
+        let (claim, claim_uid, volume) = disk.unwrap_or_default();
+        let mut started = Container {
+            namespace: namespace.to_owned(),
+            pod: object::name(pod).to_owned(),
+            uid: object::uid(pod).to_owned(),
+            node: object::text(pod, &["spec", "nodeName"]).to_owned(),
+            address: self.address(),
+            claim,
+            claim_uid,
+            volume,
+            image: image.to_owned(),
+            args: arguments(pod, container),
+            starts: 0,
+            crashes: 0,
+            state: State::Off,
+            last_exit: None,
+        };
+        started.start(api.now_ms());
+        Ok(started)
+    }
+
+    /// Whether a disk can be used on this node: nobody else uses it, or who did has lost it.
+    fn attach(&mut self, api: &ApiServer, volume: &str, node: &str) -> bool {
+        let lost = |node: &str| {
+            let found = api.get(Kind::Node, "", node);
+            found.is_none_or(|node| {
+                let taints = object::items(&node, &["spec", "taints"]).iter();
+                taints
+                    .into_iter()
+                    .any(|taint| taint["key"] == OUT_OF_SERVICE)
+            })
+        };
+        for other in self.containers.values_mut() {
+            if other.volume == volume && other.node != node && other.holds_disk() {
+                if !lost(&other.node) {
+                    return false;
+                }
+                other.state = State::Ended;
+            }
+        }
+        true
+    }
+
+    fn address(&mut self) -> String {
+        self.next_address += 1;
+        let at = self.next_address;
+        format!("10.{}.{}.{}", 128 + (at >> 16), (at >> 8) & 0xff, at & 0xff)
+    }
+
+    /// Writes the pod's status.
+    fn tell(&self, api: &mut ApiServer, pod: &Value, waiting: Option<(String, String)>) {
+        let now_ms = api.now_ms();
+        let container = self.containers.get(object::uid(pod));
+        let ready = container.is_some_and(Container::is_ready);
+        let first = object::items(pod, &["spec", "containers"]).first();
+        let first = first.unwrap_or(&Value::Null);
+        let state = match (container.map(|one| &one.state), waiting) {
+            (Some(State::Runs { since_ms, .. } | State::Stops { since_ms, .. }), _) => {
+                json!({"running": {"startedAt": time(*since_ms)}})
+            }
+            (Some(State::BacksOff { seconds, .. }), _) => {
+                let message = format!(
+                    "back-off {seconds}s restarting failed container={} pod={}",
+                    object::text(first, &["name"]),
+                    object::name(pod)
+                );
+                json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+            }
+            (_, Some((reason, message))) if message.is_empty() => {
+                json!({"waiting": {"reason": reason}})
+            }
+            (_, Some((reason, message))) => {
+                json!({"waiting": {"reason": reason, "message": message}})
+            }
+            (Some(State::Off | State::Ended) | None, None) => {
+                json!({"waiting": {"reason": "ContainerCreating"}})
+            }
+        };
+        let mut shown = json!({"name": first["name"], "image": first["image"], "imageID": "",
+            "ready": ready, "started": container.is_some(), "state": state,
+            "restartCount": container.map_or(0, |one| one.starts.saturating_sub(1)),
+            "lastState": {}});
+        if let Some(exit) = container.and_then(|one| one.last_exit.as_ref()) {
+            shown["lastState"] = json!({"terminated": exit});
+        }
+        let id = (object::namespace(pod), object::name(pod));
+        api.edit("kubelet", Kind::Pod, id, |pod| {
+            for (type_, holds) in [
+                ("Initialized", true),
+                ("ContainersReady", ready),
+                ("Ready", ready),
+            ] {
+                let why =
+                    (!holds).then_some(("ContainersNotReady", "containers with unready status"));
+                object::set_condition(pod, now_ms, type_, holds, why);
+            }
+            let status = &mut pod["status"];
+            object::default(status, &["startTime"], json!(time(now_ms)));
+            status["phase"] = json!(if container.is_some() {
+                "Running"
+            } else {
+                "Pending"
+            });
+            status["containerStatuses"] = json!([shown]);
+            if let Some(one) = container {
+                status["podIP"] = json!(one.address);
+                status["podIPs"] = json!([{"ip": one.address}]);
+            }
+        });
+    }
+}
+
+/// The arguments, with `$(NAME)` replaced from the container's environment.
+fn arguments(pod: &Value, container: &Value) -> Vec<String> {
+    let value = |variable: &Value| -> String {
+        let path = object::text(variable, &["valueFrom", "fieldRef", "fieldPath"]);
+        let from: Vec<&str> = path.split('.').collect();
+        match path {
+            "" => object::text(variable, &["value"]).to_owned(),
+            _ => object::text(pod, &from).to_owned(),
+        }
+    };
+    let variables: Vec<(String, String)> = object::items(container, &["env"])
+        .iter()
+        .map(|variable| {
+            (
+                format!("$({})", object::text(variable, &["name"])),
+                value(variable),
+            )
+        })
+        .collect();
+    let fill = |argument: &str| {
+        let mut text = argument.to_owned();
+        for (name, value) in &variables {
+            text = text.replace(name, value);
+        }
+        text
+    };
+    object::items(container, &["args"])
+        .iter()
+        .filter_map(Value::as_str)
+        .map(fill)
+        .collect()
+}

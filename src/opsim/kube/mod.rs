@@ -1,0 +1,178 @@
+//! What stands behind a Kubernetes API server, simulated: the controllers that the operator's
+//! objects meet, the scheduler, volumes, and nodes with their kubelets. Each part is advanced by
+//! its caller ([`Kube::advance`]), so that the caller decides what is late; nothing happens in
+//! between, and time is what the API server was told.
+//!
+//! What runs in a container is not modelled here: [`Kube::running`] tells which containers run,
+//! and [`Kube::report`] takes what their processes do.
+
+mod budgets;
+mod faults;
+mod garbage;
+mod kubelet;
+mod nodes;
+mod place;
+mod schedule;
+mod sets;
+mod volumes;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::api::{ApiServer, Shared};
+pub use faults::Class;
+pub use kubelet::{Process, Running};
+
+/// A part that is advanced on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Makes pods of StatefulSets.
+    Sets,
+    /// Gives pods a node.
+    Scheduler,
+    /// Makes, binds, grows and reclaims volumes; lets claims go that no pod uses.
+    Volumes,
+    /// Starts and stops containers, and tells of them.
+    Kubelets,
+    /// Counts what budgets allow.
+    Budgets,
+    /// Notices nodes that are silent, and takes pods from them.
+    Nodes,
+    /// Takes away what has no owner any more.
+    Garbage,
+}
+
+impl Part {
+    /// Every part, in an order in which they have much to do for each other.
+    pub const ALL: [Self; 7] = [
+        Self::Garbage,
+        Self::Sets,
+        Self::Scheduler,
+        Self::Volumes,
+        Self::Nodes,
+        Self::Kubelets,
+        Self::Budgets,
+    ];
+}
+
+/// A Kubernetes without its API server.
+#[derive(Debug)]
+pub struct Kube {
+    shared: Shared,
+    machines: BTreeMap<String, nodes::Machine>,
+    containers: BTreeMap<String, kubelet::Container>,
+    bad_images: BTreeSet<String>,
+    priority_classes: BTreeSet<String>,
+    next_address: u32,
+    volumes: u64,
+    /// Since when nodes that pods name have been gone.
+    gone: BTreeMap<String, u64>,
+    /// Where a part has nothing to do before the API server has something new.
+    seen: BTreeMap<Part, u64>,
+    /// Chooses among equal nodes.
+    tie: u64,
+    /// How long a process takes to end when it is told to, in milliseconds.
+    stop_ms: u64,
+}
+
+impl Kube {
+    /// A Kubernetes without nodes.
+    pub fn new(shared: Shared) -> Self {
+        Self {
+            shared,
+            machines: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            bad_images: BTreeSet::new(),
+            priority_classes: BTreeSet::new(),
+            next_address: 0,
+            volumes: 0,
+            gone: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            tie: 0,
+            stop_ms: 500,
+        }
+    }
+
+    /// The API server.
+    pub fn api(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Has the scheduler choose otherwise among equal nodes.
+    pub fn set_tie(&mut self, tie: u64) {
+        self.tie = tie;
+    }
+
+    /// Sets how long a process takes to end when it is told to, in milliseconds; one that takes
+    /// longer than its pod's grace is killed.
+    pub fn set_stop_ms(&mut self, stop_ms: u64) {
+        self.stop_ms = stop_ms;
+    }
+
+    /// Makes a priority class known: pods that name another one are refused.
+    pub fn add_priority_class(&mut self, name: &str) {
+        self.priority_classes.insert(name.to_owned());
+    }
+
+    /// Advances one part by a round. Tells whether anything changed.
+    pub fn advance(&mut self, part: Part) -> bool {
+        let shared = self.shared.clone();
+        let mut api = shared.lock();
+        let before = api.revision();
+        // Nodes and kubelets also act because time passes.
+        let timed = matches!(part, Part::Nodes | Part::Kubelets);
+        if !timed && self.seen.get(&part) == Some(&before) {
+            return false;
+        }
+        self.seen.insert(part, before);
+        let moved = match part {
+            Part::Sets => {
+                sets::advance(&mut api, &self.priority_classes);
+                false
+            }
+            Part::Scheduler => {
+                schedule::advance(&mut api, self.tie);
+                false
+            }
+            Part::Volumes => {
+                volumes::advance(&mut api, &mut self.volumes);
+                false
+            }
+            Part::Kubelets => self.advance_kubelets(&mut api),
+            Part::Budgets => {
+                budgets::advance(&mut api);
+                false
+            }
+            Part::Nodes => {
+                nodes::advance(&mut api, &self.machines, &mut self.gone);
+                false
+            }
+            Part::Garbage => {
+                garbage::advance(&mut api);
+                false
+            }
+        };
+        moved || api.revision() != before
+    }
+
+    /// Advances every part by a round. Tells whether anything changed.
+    pub fn step(&mut self) -> bool {
+        let mut changed = false;
+        for part in Part::ALL {
+            changed |= self.advance(part);
+        }
+        changed
+    }
+
+    /// Advances every part until nothing changes, at this time. Gives up after many rounds,
+    /// which a caller may take for a fault of the parts themselves.
+    pub fn settle(&mut self) -> bool {
+        (0..100).any(|_| !self.step())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut ApiServer) -> T) -> T {
+        act(&mut self.shared.lock())
+    }
+}
