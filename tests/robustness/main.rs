@@ -9,7 +9,8 @@
 //!
 //! How the faults are made: the network by a proxy in this process that every member advertises as
 //! its own address (`proxy`), disk and wall clock by a library that is preloaded into the servers
-//! (`faults.c`), everything else by signals and by the same calls that people make. All of it
+//! (`faults.c`), which also notes what every write replaces, so that a loss of power can take what was
+//! not synced; everything else by signals and by the calls that people make. All of it
 //! works without rights on the machine and leaves nothing behind. What this cannot show: monotonic
 //! clocks that jump, which no kernel promises anything against, and memory that goes bad.
 
@@ -17,7 +18,9 @@
 
 mod checks;
 mod history;
+mod members;
 mod porcupine;
+mod power;
 mod proxy;
 mod report;
 mod run;
@@ -25,6 +28,7 @@ mod schedule;
 mod server;
 mod storm;
 mod traffic;
+mod weather;
 
 use std::io::Write as _;
 use std::time::Duration;

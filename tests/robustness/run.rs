@@ -16,10 +16,11 @@ use tokio::time::sleep;
 
 use crate::history::{AtRest, History, Recorder};
 use crate::server::{self, PATIENCE, Place, Server};
-use crate::storm::{self, Broken, Cluster, Counts};
+use crate::storm::{Broken, Cluster, Counts};
 use crate::traffic::client::{Client, Directory, kv};
 use crate::traffic::load;
 use crate::traffic::watcher::{Interest, Watcher};
+use crate::weather;
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +102,7 @@ async fn under_load(
         Arc::clone(&leaders),
         Arc::clone(&seen_all),
     ));
-    let weather = tokio::spawn(storm::weather(
+    let weather = tokio::spawn(weather::weather(
         Arc::clone(&cluster.network),
         Arc::clone(&cluster.directory),
         plan.seed,
@@ -112,23 +113,40 @@ async fn under_load(
     for flag in [&calm, &enough] {
         flag.store(true, Ordering::Relaxed);
     }
-    let _ = weather.await;
-    for client in clients {
-        let _ = client.await;
+    for task in clients.into_iter().chain([weather]) {
+        let patience = if result.is_ok() { PATIENCE } else { SHORT };
+        result = result.and(ended(task, patience).await);
     }
     if result.is_ok() {
         result = rest(cluster, recorder, &shown).await;
     }
     seen_all.store(true, Ordering::Relaxed);
-    for watcher in watchers {
-        let _ = watcher.await;
+    for task in watchers.into_iter().chain([sampler]) {
+        let patience = if result.is_ok() { PATIENCE } else { SHORT };
+        result = result.and(ended(task, patience).await);
     }
-    let _ = sampler.await;
     let leaders = leaders.lock().expect("unpoisoned").len() as u64;
     cluster
         .counts
         .add("leader changes", leaders.saturating_sub(1));
     result
+}
+
+/// How long anybody is waited for once the run is broken.
+const SHORT: Duration = Duration::from_secs(4);
+
+/// Waits for one that was told that it is enough. Where no member can be reached it never hears
+/// of it, and is ended.
+async fn ended(task: JoinHandle<()>, patience: Duration) -> Result<(), Broken> {
+    let abort = task.abort_handle();
+    match tokio::time::timeout(patience, task).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("a client or watcher failed: {error}")),
+        Err(_) => {
+            abort.abort();
+            Err("a client or watcher found no member any more".to_owned())
+        }
+    }
 }
 
 fn flag() -> Arc<AtomicBool> {
@@ -176,6 +194,7 @@ fn watchers(
     });
     interests.push(Interest {
         prev: true,
+        needs_leader: true,
         ..prefix("objects", "/registry/")
     });
     interests.push(Interest {

@@ -153,6 +153,11 @@ impl Server {
         self.home.join(&self.name)
     }
 
+    /// What its writes replaced that it has not synced.
+    pub(crate) fn undo(&self) -> PathBuf {
+        self.home.join(format!("{}.faults.undo", self.name))
+    }
+
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         let log = File::options()

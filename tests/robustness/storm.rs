@@ -3,19 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use quorate::wire::etcd::cluster_client::ClusterClient;
-use quorate::wire::etcd::maintenance_client::MaintenanceClient;
-use quorate::wire::etcd::{
-    Member, MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest, MoveLeaderRequest,
-};
 use tokio::time::sleep;
 
-use crate::proxy::{Network, Way};
-use crate::schedule::{HARD, Hard, SOFT, Schedule, Soft, Strike};
+use crate::power;
+use crate::proxy::Network;
+use crate::schedule::{HARD, Hard, Schedule, Strike};
 use crate::server::{PATIENCE, Page, Place, Server};
 use crate::traffic::client::{self, Directory};
 
@@ -89,7 +84,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    async fn another(&mut self) -> Server {
+    pub(crate) async fn another(&mut self) -> Server {
         self.named += 1;
         let name = format!("m{}", self.named);
         let server = Server::new(&self.home, &name, &self.network).await;
@@ -101,7 +96,7 @@ impl Cluster {
     }
 
     /// Tells clients and the softer faults who there is.
-    fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let places = self.servers.iter().map(|server| client::Place {
             name: server.name.clone(),
             url: server.client_url(),
@@ -137,7 +132,7 @@ impl Cluster {
     }
 
     /// The member that leads in the newest term; the one at `otherwise` where nobody says so.
-    async fn leader(&self, otherwise: usize) -> usize {
+    pub(crate) async fn leader(&self, otherwise: usize) -> usize {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {
             let mut led = None;
@@ -174,6 +169,8 @@ impl Cluster {
                 self.kill(&most, lasts).await;
             }
             Hard::KillAll => self.kill(&(0..size).collect::<Vec<_>>(), lasts).await,
+            Hard::PowerOne => self.power(&[one], strike).await?,
+            Hard::PowerAll => self.power(&(0..size).collect::<Vec<_>>(), strike).await?,
             Hard::StopOne => self.pause(one, lasts).await,
             Hard::StopLeader => self.pause(leader, lasts).await,
             Hard::IsolateLeader => self.cut(&self.ways_of(leader, true, true), lasts).await,
@@ -212,6 +209,31 @@ impl Cluster {
         for at in whom {
             self.servers[*at].start();
         }
+    }
+
+    /// Loss of power: what was not synced is gone. The disks hang for a moment before it, so that
+    /// there is something to lose.
+    async fn power(&mut self, whom: &[usize], strike: Strike<Hard>) -> Result<(), Broken> {
+        for at in whom {
+            self.servers[*at].page.set(Place::SyncMicros, 30_000_000);
+        }
+        sleep(strike.lasts / 8).await;
+        for at in whom {
+            let server = &mut self.servers[*at];
+            server.kill();
+            server.page.set(Place::SyncMicros, 0);
+            let seed = (strike.whom * 60 + strike.other + at) as u64;
+            let lost = power::lose_unsynced(&server.undo(), seed);
+            let lost =
+                lost.map_err(|error| format!("cannot take power from {}: {error}", server.name))?;
+            self.counts.add("power losses", 1);
+            self.counts.add("unsynced writes lost", lost);
+        }
+        sleep(strike.lasts / 2).await;
+        for at in whom {
+            self.servers[*at].start();
+        }
+        Ok(())
     }
 
     async fn pause(&mut self, whom: usize, lasts: Duration) {
@@ -268,171 +290,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// A member comes back with an empty disk: the old one is removed, a new one takes its place.
-    async fn lose_disk(&mut self, whom: usize, lasts: Duration) -> Result<(), Broken> {
-        let mut server = self.servers.remove(whom);
-        self.publish();
-        server.kill();
-        let gone = std::fs::remove_dir_all(server.data());
-        gone.map_err(|error| format!("cannot lose {}: {error}", server.data().display()))?;
-        sleep(lasts).await;
-        self.remove(&server.peer_url()).await?;
-        self.join(server).await?;
-        self.counts.add("disks lost", 1);
-        Ok(())
-    }
-
-    /// A new member on a new machine, and then the old one goes.
-    async fn replace(&mut self, whom: usize) -> Result<(), Broken> {
-        let fresh = self.another().await;
-        self.join(fresh).await?;
-        let mut old = self.servers.remove(whom);
-        self.publish();
-        self.remove(&old.peer_url()).await?;
-        match old.ended(PATIENCE).await {
-            Some(status) if status.success() => {}
-            ended => {
-                let words = old.last_words();
-                return Err(format!(
-                    "{} was removed and ended {ended:?}\n{words}",
-                    old.name
-                ));
-            }
-        }
-        self.counts.add("members replaced", 1);
-        Ok(())
-    }
-
-    /// Asks any member again and again until there is an answer.
-    async fn eventually<T>(
-        &self,
-        what: &str,
-        mut ask: impl AsyncFnMut(&Server) -> Option<T>,
-    ) -> Result<T, Broken> {
-        let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
-            for server in &self.servers {
-                if let Some(answer) = ask(server).await {
-                    return Ok(answer);
-                }
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        Err(format!("waited in vain until {what}"))
-    }
-
-    async fn remove(&self, peer_url: &str) -> Result<(), Broken> {
-        self.eventually("it is removed", async |server| {
-            let members = server.members().await?;
-            let Some(member) = find(&members, peer_url) else {
-                return Some(());
-            };
-            let request = MemberRemoveRequest { id: member.id };
-            let _ = ClusterClient::new(server.channel())
-                .member_remove(request)
-                .await;
-            None
-        })
-        .await
-    }
-
-    async fn join(&mut self, mut server: Server) -> Result<(), Broken> {
-        let url = server.peer_url();
-        let members = self
-            .eventually("it is added", async |asked| {
-                let members = asked.members().await?;
-                if find(&members, &url).is_some() {
-                    return Some(members);
-                }
-                let request = MemberAddRequest {
-                    peer_ur_ls: vec![url.clone()],
-                    is_learner: true,
-                };
-                let _ = ClusterClient::new(asked.channel())
-                    .member_add(request)
-                    .await;
-                None
-            })
-            .await?;
-        let known = members.iter().flat_map(|member| {
-            let name = if member.peer_ur_ls.contains(&url) {
-                &server.name
-            } else {
-                &member.name
-            };
-            member
-                .peer_ur_ls
-                .iter()
-                .map(move |url| format!("{name}={url}"))
-        });
-        let known: Vec<String> = known.collect();
-        server.membership = vec![
-            format!("--initial-cluster={}", known.join(",")),
-            "--initial-cluster-state=existing".to_owned(),
-        ];
-        server.start();
-        let promoted = self.eventually("it is promoted", async |asked| {
-            let members = asked.members().await?;
-            let member = find(&members, &url)?;
-            if !member.is_learner {
-                return Some(());
-            }
-            let request = MemberPromoteRequest { id: member.id };
-            let _ = ClusterClient::new(asked.channel())
-                .member_promote(request)
-                .await;
-            None
-        });
-        let promoted = promoted.await;
-        promoted.map_err(|text| format!("{text}:\n{}", server.last_words()))?;
-        self.servers.push(server);
-        self.publish();
-        self.counts.add("members joined", 1);
-        Ok(())
-    }
-
-    /// Everyone is asked to stop and started again, one at a time.
-    async fn restart_all(&mut self) -> Result<(), Broken> {
-        for at in 0..self.servers.len() {
-            let server = &mut self.servers[at];
-            server.signal("TERM");
-            match server.ended(PATIENCE).await {
-                Some(status) if status.success() => server.start(),
-                ended => {
-                    let words = server.last_words();
-                    return Err(format!(
-                        "{} was asked to stop: {ended:?}\n{words}",
-                        server.name
-                    ));
-                }
-            }
-            self.settle("a restart").await?;
-        }
-        Ok(())
-    }
-
-    async fn move_leader(&self, from: usize, to: usize) -> Result<(), Broken> {
-        let begun = Instant::now();
-        let (mut from, mut to) = (from, to);
-        while begun.elapsed() < PATIENCE {
-            let target = self.servers[to].status().await;
-            let target = target
-                .and_then(|status| status.header)
-                .map(|header| header.member_id);
-            if let Some(target_id) = target {
-                let request = MoveLeaderRequest { target_id };
-                let mut asked = MaintenanceClient::new(self.servers[from].channel());
-                if asked.move_leader(request).await.is_ok() {
-                    return Ok(());
-                }
-            }
-            sleep(Duration::from_millis(100)).await;
-            from = self.leader(from).await;
-            to = (from + 1) % self.servers.len();
-        }
-        Err("the leader could not be moved".to_owned())
-    }
-
     /// Faults of the first kind until the time is over and each kind has been.
     pub(crate) async fn storm(&mut self, seed: u64, lasts: Duration) -> Result<(), Broken> {
         let begun = Instant::now();
@@ -445,81 +302,4 @@ impl Cluster {
         }
         Ok(())
     }
-}
-
-fn find<'a>(members: &'a [Member], peer_url: &str) -> Option<&'a Member> {
-    let mut members = members.iter();
-    members.find(|member| member.peer_ur_ls.iter().any(|url| url == peer_url))
-}
-
-/// Faults of the second kind, beside those of the first, until told to end; what they change is
-/// put right again.
-pub(crate) async fn weather(
-    network: Arc<Network>,
-    directory: Directory,
-    seed: u64,
-    enough: Arc<AtomicBool>,
-    counts: Counts,
-) {
-    for strike in Schedule::new(SOFT, seed ^ 0x5eed, (2_000, 6_000)) {
-        sleep(strike.after).await;
-        if enough.load(Ordering::Relaxed) {
-            return;
-        }
-        let places = directory.lock().expect("unpoisoned").clone();
-        let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
-        let one = &places[strike.whom % places.len()];
-        match strike.fault {
-            Soft::Delay => {
-                let slow = |way: &mut Way| {
-                    way.delay = Duration::from_millis(20);
-                    way.jitter = Duration::from_millis(100);
-                };
-                network.change_all(&names, slow);
-            }
-            Soft::DelayOneWay => {
-                for to in &names {
-                    let late = Duration::from_millis(250);
-                    network.change(&one.name, to, |way| way.delay = late);
-                }
-            }
-            Soft::Lose => network.change_all(&names, |way| way.loss = 100),
-            Soft::SlowDisk => one.page.set(Place::SyncMicros, 150_000),
-            Soft::SlowDisks => {
-                for place in &places {
-                    place.page.set(Place::SyncMicros, 20_000);
-                }
-            }
-            Soft::JumpClock => one.page.set(Place::ClockSeconds, jump(strike.other)),
-            Soft::JumpClocks => {
-                for (at, place) in places.iter().enumerate() {
-                    let seconds = jump(strike.other + at);
-                    place.page.set(Place::ClockSeconds, seconds);
-                }
-            }
-        }
-        let begun = Instant::now();
-        while begun.elapsed() < strike.lasts && !enough.load(Ordering::Relaxed) {
-            sleep(Duration::from_millis(50)).await;
-        }
-        network.change_all(&names, |way| {
-            *way = Way {
-                cut: way.cut,
-                ..Way::default()
-            };
-        });
-        for place in &places {
-            place.page.set(Place::ClockSeconds, 0);
-            if matches!(strike.fault, Soft::SlowDisk | Soft::SlowDisks) {
-                place.page.set(Place::SyncMicros, 0);
-            }
-        }
-        counts.add(format!("fault {:?}", strike.fault), 1);
-    }
-}
-
-/// An hour, a day, a year: forwards and backwards.
-fn jump(number: usize) -> i64 {
-    const JUMPS: [i64; 6] = [3_600, -3_600, 86_400, -86_400, 31_536_000, -31_536_000];
-    JUMPS[number % JUMPS.len()]
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::log::Log;
 use super::{Found, Looked};
-use crate::history::{History, Nanos, Outcome, Request};
+use crate::history::{Act, History, Nanos, Outcome, Request};
 
 const SECOND: Nanos = 1_000_000_000;
 /// Members count whole milliseconds.
@@ -88,6 +88,17 @@ fn leases(history: &History) -> BTreeMap<i64, Lease> {
                 } else {
                     let first = lease.revoked.unwrap_or(began);
                     lease.revoked = Some(first.min(began));
+                }
+            }
+            (Request::Txn { then, .. }, Outcome::Refused { code, .. }) if code == "no lease" => {
+                for act in then {
+                    if let Act::Put { lease, .. } = act {
+                        leases
+                            .entry(*lease)
+                            .or_default()
+                            .missed
+                            .push((began, ended));
+                    }
                 }
             }
             _ => {}

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
+use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 
 use super::client::{Dice, Directory, kv};
@@ -34,6 +35,8 @@ pub(crate) struct Interest {
     pub(crate) prev: bool,
     /// Milliseconds that it stays on one stream, at most.
     pub(crate) stays: u64,
+    /// Whether it wants its stream to end where there is no leader, as an API server does.
+    pub(crate) needs_leader: bool,
     /// How many revisions it may go back when it goes on elsewhere.
     pub(crate) back: u64,
 }
@@ -136,7 +139,12 @@ impl Watcher {
             request_union: Some(union),
         });
         let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
-        let opened = client.watch(UnboundedReceiverStream::new(receiver));
+        let mut request = tonic::Request::new(UnboundedReceiverStream::new(receiver));
+        if self.interest.needs_leader {
+            let wanted = MetadataValue::from_static("true");
+            request.metadata_mut().insert("hasleader", wanted);
+        }
+        let opened = client.watch(request);
         let mut answers = timeout(SILENCE, opened).await.ok()?.ok()?.into_inner();
         let created = timeout(SILENCE, answers.message()).await.ok()?.ok()??;
         (created.created && !created.canceled).then_some((place.name, Stream { answers, requests }))
