@@ -81,13 +81,16 @@ fn leases(history: &History) -> BTreeMap<i64, Lease> {
                 }
             }
             (Request::Revoke { id }, outcome) => {
-                let refused = matches!(outcome, Outcome::Refused { .. });
                 let lease = leases.entry(*id).or_default();
-                if refused {
-                    lease.missed.push((began, ended));
-                } else {
-                    let first = lease.revoked.unwrap_or(began);
-                    lease.revoked = Some(first.min(began));
+                match outcome {
+                    Outcome::Refused { code, .. } if code == "no lease" => {
+                        lease.missed.push((began, ended));
+                    }
+                    Outcome::Refused { .. } => {}
+                    Outcome::Done { .. } | Outcome::Unknown { .. } => {
+                        let first = lease.revoked.unwrap_or(began);
+                        lease.revoked = Some(first.min(began));
+                    }
                 }
             }
             (Request::Txn { then, .. }, Outcome::Refused { code, .. }) if code == "no lease" => {

@@ -25,6 +25,8 @@ use crate::server::Page;
 
 /// How long an answer is waited for.
 const LIMIT: Duration = Duration::from_secs(3);
+/// Of a member that has not begun to look at requests.
+const STARTING: &str = "starting";
 /// Values of these keys are padded, so that logs grow and checkpoints come.
 const BALLAST: &str = "ballast/";
 const PADDED: usize = 200 << 10;
@@ -147,8 +149,10 @@ impl Client {
                 text: "no answer in time".to_owned(),
             },
         };
-        if matches!(outcome, Outcome::Unknown { .. }) {
+        if outcome.asks_elsewhere() {
             self.seat = None;
+            let pause = 50 + self.dice.below(200);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         self.recorder.operation(Operation {
             client: self.id,
@@ -173,6 +177,17 @@ impl Client {
     }
 }
 
+impl Outcome {
+    /// Whether another member may know better.
+    fn asks_elsewhere(&self) -> bool {
+        match self {
+            Outcome::Done { .. } => false,
+            Outcome::Refused { code, .. } => code == STARTING,
+            Outcome::Unknown { .. } => true,
+        }
+    }
+}
+
 /// What a failure says of the request's fate.
 fn failed(status: &Status) -> Outcome {
     let text = status.message().to_owned();
@@ -180,6 +195,7 @@ fn failed(status: &Status) -> Outcome {
         Code::OutOfRange if text.contains("compacted") => "compacted",
         Code::OutOfRange if text.contains("future") => "future",
         Code::NotFound if text.contains("lease not found") => "no lease",
+        Code::Unavailable if text.contains("this server is starting") => STARTING,
         Code::InvalidArgument | Code::FailedPrecondition => "refused",
         _ => {
             return Outcome::Unknown {
