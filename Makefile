@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim raft robustness differential soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim mutants robustness differential soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,8 +47,10 @@ robustness: ## real servers under faults and load, their record checked twice: M
 	@if command -v go >/dev/null; then tests/peers/porcupine/build.sh; fi
 	MINUTES=$(MINUTES) $(if $(SEED),SEED=$(SEED)) $(if $(MEMBERS),MEMBERS=$(MEMBERS)) cargo test --locked --test robustness -- --nocapture
 
-raft: peers ## random schedules to the Raft core and to etcd's, equal state after each event; SEEDS=n, or SEED=x for one
-	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --lib -- --nocapture raft::tests::differential
+# the profile of the build with planted faults: `dev` needs no build of what we depend on after `make test`
+MUTANTS_PROFILE ?= dev
+mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=name for one, WRITE=1 into docs/mutants.md
+	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib --features mutants mutants:: -- --nocapture
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh

@@ -66,6 +66,12 @@ const SHELLS: &[(&str, &[&str])] = &[
     ("sim", &["raft", "store", "node", "disk"]),
 ];
 
+/// The room of planted faults. Every room, pure or not, may ask it one question, in the words of
+/// [`THE_QUESTION`], and it uses none. Its switch reads the environment and keeps a thread-local,
+/// but is compiled under its feature alone; without it the answer is a constant.
+const PLANTED: &str = "mutants";
+const THE_QUESTION: &str = "use crate::mutants::{Mutant, planted};";
+
 /// Which rooms exist at all: a new folder must be given its place above.
 const FREE: &[&str] = &["operator", "opsim", "cli"];
 
@@ -90,13 +96,51 @@ fn rooms_use_only_the_rooms_below_them() {
     for (room, allowed) in PURE.iter().chain(SHELLS) {
         for (place, line) in code_of(room) {
             for used in rooms_named_in(&line) {
-                if used != *room && !allowed.contains(&used.as_str()) {
+                let planted = used == PLANTED && line.trim() == THE_QUESTION;
+                if used != *room && !planted && !allowed.contains(&used.as_str()) {
                     found.push(format!("{place}: `{room}` uses `{used}`"));
                 }
             }
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The switch of the planted faults is the one exception to purity, and part of no shipped build.
+#[test]
+fn planted_faults_are_compiled_under_their_feature_alone() {
+    for (place, line) in code_of(PLANTED) {
+        assert!(rooms_named_in(&line).is_empty(), "{place} uses a room");
+        let switch = place.contains("/switch.rs:");
+        let impure = IMPURE.iter().find(|word| line.contains(**word));
+        assert!(switch || impure.is_none(), "{place}: {impure:?}");
+    }
+    let head = fs::read_to_string(source().join(PLANTED).join("mod.rs")).expect("it is there");
+    assert!(head.contains("#[cfg(feature = \"mutants\")]\nmod switch;"));
+    assert!(head.contains("#[cfg(not(feature = \"mutants\"))]\n#[must_use]\n#[inline(always)]\npub const fn planted(_: Mutant) -> bool {\n    false\n}"));
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let manifest = fs::read_to_string(manifest).expect("it is there");
+    let default = manifest.lines().any(|line| line.starts_with("default ="));
+    assert!(!default, "a feature that is on by default");
+}
+
+/// As built for tests, which leaves in more than a release does.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn the_binary_holds_no_planted_fault() {
+    let binary = fs::read(env!("CARGO_BIN_EXE_quorate")).expect("it was built for this test");
+    let words = String::from_utf8_lossy(&binary);
+    let holds = |text: &str| words.contains(text);
+    assert!(holds("etcdserver: "), "the search finds what is there");
+    for text in [
+        "QUORATE_MUTANT",
+        "ack-before-fsync",
+        "mutants6switch",
+        "mutants7planted",
+        "AckBeforeFsync",
+    ] {
+        assert!(!holds(text), "the binary holds {text:?}");
+    }
 }
 
 #[test]
@@ -106,6 +150,7 @@ fn every_room_has_its_place_and_its_head() {
         .chain(SHELLS)
         .map(|(room, _)| *room)
         .chain(FREE.iter().copied())
+        .chain([PLANTED])
         .collect();
     for room in rooms() {
         assert!(

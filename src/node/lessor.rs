@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::mutants::{Mutant, planted};
 use crate::store::{LeaseId, LeaseInfo, LeaseRemains};
 
 use super::api::LeaseEvent;
@@ -146,7 +147,17 @@ impl Lessor {
         };
         for (id, granted) in &self.granted {
             let left = granted.left();
-            clock.arm(*id, deadline(now, left).saturating_add(extra));
+            let extra = if planted(Mutant::LeaseEarly) {
+                0
+            } else {
+                extra
+            };
+            let given = if planted(Mutant::LeaseEarly) {
+                left / 2
+            } else {
+                left
+            };
+            clock.arm(*id, deadline(now, given).saturating_add(extra));
             clock.schedule(now, self.note_every, *id, left);
         }
         self.clock = Some(clock);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 
+use crate::mutants::{Mutant, planted};
 use crate::raft::{Configuration, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term};
 use crate::store::{self, Export, Position, Response, Store, View};
 
@@ -213,10 +214,15 @@ impl Machine {
     /// Freezes the machine. O(1) beside a copy of the membership; the chunks are made as they
     /// are asked for.
     pub fn checkpoint(&self) -> Checkpoint {
+        let index = if planted(Mutant::ApplyTwice) && self.index > FOUNDING_INDEX {
+            self.index - 1
+        } else {
+            self.index + u64::from(planted(Mutant::IndexAhead))
+        };
         Checkpoint {
             meta: CheckpointMeta {
                 format: FORMAT,
-                index: self.index,
+                index,
                 term: self.term,
                 membership: Membership::clone(&self.membership),
             },
@@ -277,6 +283,10 @@ impl Machine {
             index: entry.index,
             term: entry.term,
         };
+        if planted(Mutant::MemberLeaks) && self.own.member % 2 == 1 && entry.index.is_multiple_of(8)
+        {
+            return Ok(Err(store::Error::LeaseNotFound));
+        }
         let outcome = self.store.apply(command, position);
         match (&outcome, &command.operation) {
             (Err(store::Error::UnknownCommand), _) => {

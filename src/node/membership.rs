@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::mutants::{Mutant, planted};
 use crate::raft::{Configuration, ConfigurationChange, Index, MemberId};
 
 use super::change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Update};
@@ -235,6 +236,7 @@ impl Membership {
             Some(ChangeBody::Update(update)) => {
                 if let Some(member) = next.members.get_mut(&update.id) {
                     member.peer_urls.clone_from(&update.peer_urls);
+                    member.learner &= !planted(Mutant::UpdatePromotes);
                 }
                 next.remember(index, ChangeKind::Update, update.id);
                 next.configuration_index = index;
@@ -348,7 +350,8 @@ impl Membership {
         if disk.is_empty() {
             return Ok(());
         }
-        if let Some(bound) = self.expected_disk(id).filter(|bound| *bound != disk) {
+        let bound = self.expected_disk(id).filter(|bound| *bound != disk);
+        if let Some(bound) = bound.filter(|_| !planted(Mutant::OtherDisk)) {
             return Err(MembershipError::OtherDisk {
                 bound: bound.to_owned(),
             });

@@ -1,6 +1,7 @@
 //! Elections: timeouts, pre-votes, votes and the roles that come of them (paper §5.2, §5.4.1,
 //! thesis §6.2 and §9.6).
 
+use crate::mutants::{Mutant, planted};
 use rand_xoshiro::rand_core::Rng;
 
 use super::core::{Raft, Stepped};
@@ -28,7 +29,7 @@ impl Raft {
     /// Campaigns at once, with a pre-vote first where that is on. Does nothing at a leader or
     /// at a member that may not campaign.
     pub fn campaign(&mut self) -> Result<Stepped, Error> {
-        let kind = if self.config.pre_vote {
+        let kind = if self.config.pre_vote && !planted(Mutant::NoPreVote) {
             Campaign::Pre
         } else {
             Campaign::Real
@@ -51,7 +52,8 @@ impl Raft {
         self.tick_transfer();
         if self.election_elapsed >= self.config.election_ticks {
             self.election_elapsed = 0;
-            if self.config.check_quorum && !self.quorum_is_active() {
+            let checks = self.config.check_quorum && !planted(Mutant::NoCheckQuorum);
+            if checks && !self.quorum_is_active() {
                 self.become_follower(self.term, None);
                 return Ok(());
             }
@@ -81,7 +83,8 @@ impl Raft {
     /// Only a voter whose log and state are in place campaigns; learners and members that
     /// were removed never do.
     fn may_campaign(&self) -> bool {
-        self.configuration.voters.contains(&self.config.id) && self.install.is_none()
+        let voter = self.configuration.voters.contains(&self.config.id);
+        (voter || planted(Mutant::LearnerCampaigns)) && self.install.is_none()
     }
 
     pub(super) fn start_campaign(&mut self, kind: Campaign) -> Result<Stepped, Error> {
@@ -112,10 +115,12 @@ impl Raft {
         };
         let others: Vec<MemberId> = self
             .configuration
-            .voters
-            .iter()
-            .copied()
-            .filter(|voter| *voter != id)
+            .members()
+            .into_iter()
+            .filter(|member| *member != id)
+            .filter(|member| {
+                self.configuration.voters.contains(member) || planted(Mutant::CountLearnersVote)
+            })
             .collect();
         if kind == Campaign::Pre {
             self.become_pre_candidate();
@@ -199,7 +204,8 @@ impl Raft {
     ) -> Stepped {
         let free = self.vote == Some(from)
             || (self.vote.is_none() && self.leader.is_none())
-            || (pre && term > self.term);
+            || (pre && term > self.term)
+            || planted(Mutant::VoteTwice);
         let granted = free
             && self
                 .log
@@ -216,7 +222,11 @@ impl Raft {
                     self.election_elapsed = 0;
                 }
                 // Held until the vote is durable (paper figure 2).
-                self.send_when_durable(from, Body::VoteReply(reply));
+                if planted(Mutant::VoteBeforeFsync) {
+                    self.send(from, Body::VoteReply(reply));
+                } else {
+                    self.send_when_durable(from, Body::VoteReply(reply));
+                }
             }
         }
         Stepped::Taken

@@ -1,6 +1,7 @@
 //! The log as the core knows it: its shape, a bounded cache of its newest entries, and how far
 //! it is written, durable, committed, handed out and applied. Reads and writes nothing itself.
 
+use crate::mutants::{Mutant, planted};
 use std::collections::VecDeque;
 
 use super::config::Restored;
@@ -158,7 +159,7 @@ impl Log {
 
     /// Whether a candidate's log is at least as up to date as this one (paper §5.4.1).
     pub(super) fn is_up_to_date(&self, last_term: Term, last_index: Index) -> bool {
-        (last_term, last_index) >= (self.last_term(), self.last())
+        planted(Mutant::VoteForOldLog) || (last_term, last_index) >= (self.last_term(), self.last())
     }
 
     /// The first change of membership that is in the log and not applied.
@@ -208,6 +209,9 @@ impl Log {
             }
             self.push(entry)?;
         }
+        if planted(Mutant::TruncateOnLateAppend) {
+            self.truncate(matched + 1);
+        }
         Ok(Some(matched))
     }
 
@@ -226,7 +230,7 @@ impl Log {
     }
 
     /// Cuts off `from` and what follows. Above the commit index only.
-    fn truncate(&mut self, from: Index) {
+    pub(super) fn truncate(&mut self, from: Index) {
         self.shape.truncate(from);
         while self.cache.back().is_some_and(|entry| entry.index >= from) {
             if let Some(entry) = self.cache.pop_back() {

@@ -1,6 +1,7 @@
 //! Changes of membership, one at a time and in effect once applied, and snapshots, which bring
 //! a whole configuration (thesis §4.1, paper §7).
 
+use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
 
 use super::core::{Raft, Stepped};
@@ -34,7 +35,8 @@ impl Raft {
         let index = self.log.last() + 1;
         let entries = vec![Entry::configuration_change(self.term, index, change, data)];
         self.check_proposal(&entries)?;
-        if !self.committed_in_term() || self.log.unapplied_configuration().is_some() {
+        let pending = self.log.unapplied_configuration().is_some() && !planted(Mutant::TwoChanges);
+        if !self.committed_in_term() || pending {
             return Err(ProposeError::ChangePending);
         }
         self.configuration.after(change)?;
@@ -61,7 +63,10 @@ impl Raft {
                 "entry {index} is not a committed change of membership that waits to be applied"
             )));
         }
-        let next = self.configuration.after(change)?;
+        let mut next = self.configuration.after(change)?;
+        if planted(Mutant::RemovedCounts) {
+            next.voters.extend(&self.configuration.voters);
+        }
         self.configuration = next.clone();
         self.configuration_index = index;
         self.outbox.poke();
@@ -119,8 +124,11 @@ impl Raft {
     /// that has removed itself leads until then, and takes no more proposals.
     fn confirm_removal(&mut self, id: MemberId) -> Result<(), Error> {
         let index = self.log.last() + 1;
+        if id != self.config.id && planted(Mutant::RemovalUnconfirmed) {
+            return Ok(());
+        }
         self.append_own(vec![Entry::normal(self.term, index, Vec::new())])?;
-        if id == self.config.id {
+        if id == self.config.id && !planted(Mutant::RemovedLeads) {
             self.transfer = None;
             self.leaving = Some(index);
         }
@@ -154,18 +162,20 @@ impl Raft {
         if self.role == Role::Leader {
             return Stepped::Ignored("a leader holds all that is committed");
         }
-        if meta.index <= self.log.commit() {
+        let newer = planted(Mutant::SnapshotOverNewer);
+        if meta.index <= self.log.commit() && !newer {
             self.acknowledge(from, self.log.commit());
             return Stepped::Ignored("all of the snapshot is committed here");
         }
-        if self.log.term(meta.index) == Some(meta.term) {
+        if self.log.term(meta.index) == Some(meta.term) && !newer {
             // The log holds what the snapshot stands for: only the commit index was behind,
             // and it cannot be beyond the log.
             let _ = self.log.commit_to(meta.index);
             self.acknowledge(from, meta.index);
             return Stepped::Taken;
         }
-        if self.install.as_ref().is_some_and(|install| install.asked) {
+        let installs = self.install.as_ref().is_some_and(|install| install.asked);
+        if installs && !planted(Mutant::TwoSnapshots) {
             return Stepped::Ignored("another snapshot is being installed");
         }
         if self.role != Role::Follower {

@@ -1,6 +1,7 @@
 //! Everything that leaves the core: messages, those that wait for durability, batches, appends
 //! to the members, log reads and entries to apply. [`Raft::take_ready`] is the only way out.
 
+use crate::mutants::{Mutant, planted};
 use std::collections::BTreeMap;
 
 use super::core::Raft;
@@ -191,9 +192,14 @@ impl Raft {
         let number = self.outbox.number;
         let entries = self.log.start_writing(number);
         self.outbox.held.append(&mut self.outbox.held_next);
+        let vote = if planted(Mutant::ForgetVote) {
+            0
+        } else {
+            state.vote
+        };
         Some(Persist {
             number,
-            hard_state: changed.then_some(state),
+            hard_state: changed.then_some(HardState { vote, ..state }),
             entries,
             must_sync: true,
         })

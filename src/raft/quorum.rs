@@ -1,5 +1,6 @@
 //! What a majority of voters has agreed on. Knows sets and numbers, nothing of the protocol.
 
+use crate::mutants::{Mutant, planted};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::types::{Index, MemberId};
@@ -33,9 +34,10 @@ pub(super) fn vote_result(
     votes: &BTreeMap<MemberId, bool>,
 ) -> VoteResult {
     let quorum = voters.len() / 2 + 1;
-    let yes = voters
+    let counts = |id: &MemberId| voters.contains(id) || planted(Mutant::CountLearnersVote);
+    let yes = votes
         .iter()
-        .filter(|id| votes.get(id) == Some(&true))
+        .filter(|(id, granted)| **granted && counts(id))
         .count();
     let no = voters
         .iter()

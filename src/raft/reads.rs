@@ -1,6 +1,7 @@
 //! Reads that wait: for the leader's first commit, for a round of heartbeats that proves its
 //! leadership, or for the leader's answer (thesis §6.4). Sends nothing itself.
 
+use crate::mutants::{Mutant, planted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::message::ReadId;
@@ -87,6 +88,9 @@ impl Reads {
     }
 
     fn confirm(&mut self, waiting: Waiting, index: Index) {
+        if planted(Mutant::ReuseReadId) && self.confirming.is_empty() {
+            self.counter = 0;
+        }
         self.counter += 1;
         self.confirming.push_back(Confirming {
             counter: self.counter,
@@ -165,10 +169,13 @@ impl Reads {
             return Vec::new();
         }
         let reached = quorum::reached(voters, |id| {
-            if id == leader {
+            let acked = self.acked.get(&id).copied();
+            if planted(Mutant::SkipReadRound) || (planted(Mutant::LeaseRead) && acked.is_some()) {
+                u64::MAX
+            } else if id == leader {
                 self.asked
             } else {
-                self.acked.get(&id).copied().unwrap_or(0)
+                acked.unwrap_or(0)
             }
         });
         let count = self

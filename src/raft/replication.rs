@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
 
 use super::core::{Raft, Stepped};
@@ -103,6 +104,9 @@ impl Raft {
         let last = self.log.last();
         if let Some(own) = self.progress.get_mut(&self.config.id) {
             own.next = last + 1;
+            if planted(Mutant::CountOwnUnsynced) {
+                own.matched = last;
+            }
         }
         self.outbox.poke();
         Ok(())
@@ -117,9 +121,16 @@ impl Raft {
     /// Moves a leader's commit index to what a majority holds durably. Entries of older terms
     /// are committed only along with one of the own term (paper §5.4.2).
     pub(super) fn advance_commit(&mut self) -> Result<(), Error> {
-        let voters = &self.configuration.voters;
+        let mut voters = &self.configuration.voters;
+        let all;
+        if planted(Mutant::CountLearner) {
+            all = self.configuration.members();
+            voters = &all;
+        }
         let reached = quorum::reached(voters, |id| self.progress.get(&id).map_or(0, |p| p.matched));
-        if reached <= self.log.commit() || self.log.term(reached) != Some(self.term) {
+        let own_term =
+            self.log.term(reached) == Some(self.term) || planted(Mutant::CommitOlderTerm);
+        if reached <= self.log.commit() || !own_term {
             return Ok(());
         }
         self.log.commit_to(reached)?;
@@ -139,7 +150,9 @@ impl Raft {
             commit,
             entries,
         } = append;
-        if prev_index < self.log.commit() {
+        if planted(Mutant::TruncateCommitted) {
+            self.log.truncate(prev_index + 1);
+        } else if prev_index < self.log.commit() {
             // What is committed matches; the leader can go on from there.
             self.acknowledge(from, self.log.commit());
             return Ok(Stepped::Taken);
@@ -170,6 +183,9 @@ impl Raft {
             index,
             ..AppendReply::default()
         };
+        if planted(Mutant::AckBeforeFsync) {
+            return self.send(to, Body::AppendReply(reply));
+        }
         self.send_when_durable(to, Body::AppendReply(reply));
     }
 
@@ -287,7 +303,11 @@ impl Raft {
             .map(|(id, progress)| (*id, progress.matched))
             .collect();
         for (to, matched) in peers {
-            let commit = commit.min(matched);
+            let commit = if planted(Mutant::HeartbeatCommit) {
+                commit
+            } else {
+                commit.min(matched)
+            };
             if let Some(progress) = self.progress.get_mut(&to) {
                 progress.sent_commit = progress.sent_commit.max(commit);
             }

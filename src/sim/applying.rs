@@ -7,11 +7,10 @@ use rand::RngExt as _;
 use crate::node::{
     Applied, CheckpointInfo, Input, LogPayload, Membership, Outcome, PayloadBody, Report,
 };
-use crate::raft::{Configuration, Entry, Index, LogRead, SnapshotMeta};
+use crate::raft::{Configuration, Entry, Index, LogRead, Role, SnapshotMeta};
 use crate::store::Response;
 
 use super::network::HostId;
-use super::oracles::Violation;
 use super::world::{Step, World, broken};
 
 /// States are compared at every index that this divides, and wherever a checkpoint is taken.
@@ -47,9 +46,25 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
+        // As the server's applier does in its own time: readers must not notice.
+        process.machine.reclaim(self.random.random_range(0..20));
         let report: Report = process.machine.take_report();
         self.show(host)?;
-        self.feed(host, Input::Applied(report))
+        self.feed(host, Input::Applied(report))?;
+        self.check_role(host)
+    }
+
+    /// One that was removed for good does not lead.
+    fn check_role(&self, host: HostId) -> Step {
+        let Some(process) = &self.hosts[host].process else {
+            return Ok(());
+        };
+        let (id, membership) = (process.member.id(), process.machine.membership());
+        if membership.is_removed(id) && membership.is_settled() {
+            let role = process.member.status().raft.role;
+            self.roles.removed(id, role == Role::Leader)?;
+        }
+        Ok(())
     }
 
     fn apply_one(&mut self, host: HostId, entry: &Entry) -> Step {
@@ -139,12 +154,13 @@ impl World {
             let now = membership.configuration();
             if before.as_ref() != Some(&now) {
                 self.counters.configuration_changes += 1;
-                let promoted = before.is_some_and(|before| {
-                    now.voters
-                        .iter()
-                        .any(|voter| before.learners.contains(voter))
-                });
-                self.counters.promotions += u64::from(promoted);
+                let before = before.map_or_else(Default::default, |before| before.learners);
+                for voter in now.voters.intersection(&before) {
+                    self.counters.promotions += 1;
+                    let last = self.home.get(voter).map_or(0, |at| self.logs.last(*at));
+                    self.roles.promoted(*voter, entry.index, last)?;
+                }
+                self.roles.configured(&now);
                 self.configurations.push((entry.index, now));
             }
             self.membership = Membership::clone(membership);
@@ -198,16 +214,6 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        if meta.index < process.machine.index() {
-            return Err(Violation::new(
-                "snapshots",
-                format!(
-                    "host {host} stands at {} and installs {}",
-                    process.machine.index(),
-                    meta.index
-                ),
-            ));
-        }
         let installed = process.install(meta);
         let installed = self.unless_disk_failed(host, "installing a checkpoint", installed)?;
         let (Some(()), Some(process)) = (installed, &mut self.hosts[host].process) else {

@@ -66,7 +66,9 @@ impl World {
         if voters.len() < self.churn.target {
             return self.add();
         }
-        if voters.len() > self.churn.target {
+        // Whoever may find its disk spoilt is not counted on: nobody else goes meanwhile.
+        let doubtful = self.stormy && self.hosts.iter().any(|host| host.spoilt && !host.lost);
+        if voters.len() > self.churn.target && !doubtful {
             let id = voters[self.random.random_range(0..voters.len())];
             self.churn.shrunk = self.agenda.now();
             return self.change(ChangeBody::Remove(Target { id }));

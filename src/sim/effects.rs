@@ -126,10 +126,12 @@ impl World {
         self.counters.leader_changes += 1;
         let member = self.hosts[host].member.unwrap_or_default();
         self.elections.leads(term, member)?;
+        self.roles.leads(member)?;
         if let Some(process) = &self.hosts[host].process {
             let configuration = process.member.status().raft.configuration;
             self.votes.leads(member, term, &configuration)?;
         }
+        self.keep_in_the_dark(host);
         self.commits.leader(host, term, &self.logs)
     }
 
@@ -159,13 +161,7 @@ impl World {
         // Links deliver at most once; only the core's own messages must bear being doubled.
         let once = !matches!(message.body, Some(PeerBody::Raft(_)));
         match fate.arrivals.len() {
-            0 => {
-                self.counters.dropped += 1;
-                // Some losses are noticed: a full queue, a link that broke.
-                if self.random.random_bool(0.3) {
-                    self.ask(from, Input::Unreachable(to));
-                }
-            }
+            0 => self.counters.dropped += 1,
             2 if !once => self.counters.duplicated += 1,
             _ => {}
         }

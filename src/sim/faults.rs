@@ -5,9 +5,11 @@ use rand::RngExt as _;
 
 use crate::disk::double::{Faults, Keep};
 use crate::node::Input;
+use crate::raft::Role;
 use crate::store::{Compact, Operation};
 
 use super::clock::{MILLISECOND, SECOND};
+use super::host::Host;
 use super::network::{HostId, Weather};
 use super::oracles::Violation;
 use super::world::{Event, Step, World, broken};
@@ -206,6 +208,26 @@ impl World {
     fn isolate(&mut self) {
         let alone = self.any_host();
         let ways = self.random.random_range(0..3);
+        self.cut_off(alone, ways);
+    }
+
+    /// A new leader was elected: whoever led before and does not know it yet is cut off, and goes
+    /// on for as long as it believes that it leads. What it answers meanwhile must not be stale.
+    pub(super) fn keep_in_the_dark(&mut self, new: HostId) {
+        if !self.stormy || self.random.random_bool(0.7) {
+            return;
+        }
+        let leads = |host: &&Host| {
+            let process = host.process.as_ref().filter(|_| host.id != new);
+            process.is_some_and(|process| process.member.status().raft.role == Role::Leader)
+        };
+        let deposed = self.hosts.iter().find(leads).map(|host| host.id);
+        if let Some(alone) = deposed {
+            self.cut_off(alone, 0);
+        }
+    }
+
+    fn cut_off(&mut self, alone: HostId, ways: u32) {
         for other in 0..self.hosts.len() {
             if ways != 1 {
                 self.network.cut(alone, other);

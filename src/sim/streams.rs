@@ -3,12 +3,24 @@
 use bytes::Bytes;
 use rand::RngExt as _;
 
+use crate::disk::Position;
 use crate::node::Input;
 use crate::raft::{Index, MemberId, Term};
 
-use super::clock::MILLISECOND;
+use super::clock::{MILLISECOND, SECOND};
 use super::network::HostId;
 use super::world::{Event, Step, World};
+
+/// A checkpoint that arrives late, whole.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) to: (HostId, u64),
+    sender: HostId,
+    term: Term,
+    position: Position,
+    meta: Bytes,
+    chunks: Vec<Bytes>,
+}
 
 impl World {
     pub(super) fn stream(&mut self, host: HostId, to: MemberId, term: Term, index: Index) {
@@ -69,9 +81,40 @@ impl World {
             self.agenda.after(after, sent(false));
             return Ok(());
         };
+        if self.stormy && self.random.random_bool(0.15) {
+            // The sender gives up, and it all arrives nevertheless, when much may have changed.
+            self.agenda.after(after, sent(false));
+            let late = self.random.random_range(0..3 * SECOND);
+            let arrival = Box::new(Arrival {
+                to,
+                sender: from.0,
+                term,
+                position,
+                meta,
+                chunks,
+            });
+            self.agenda.after(late, Event::StreamedLate(arrival));
+            return Ok(());
+        }
         self.receive(to.0, from.0, term, position, &meta, &chunks)?;
         self.agenda.after(after, sent(true));
         Ok(())
+    }
+
+    /// A checkpoint arrives whose sender had given it up.
+    pub(super) fn streamed_late(&mut self, arrival: &Arrival) -> Step {
+        let Arrival {
+            to,
+            sender,
+            term,
+            position,
+            meta,
+            chunks,
+        } = arrival;
+        if !self.runs(to.0, to.1) {
+            return Ok(());
+        }
+        self.receive(to.0, *sender, *term, *position, meta, chunks)
     }
 
     fn receive(
@@ -79,7 +122,7 @@ impl World {
         host: HostId,
         sender: HostId,
         term: Term,
-        position: crate::disk::Position,
+        position: Position,
         meta: &[u8],
         chunks: &[Bytes],
     ) -> Step {

@@ -22,8 +22,9 @@ use super::leases::Holder;
 use super::network::{HostId, Network, Weather};
 use super::options::Options;
 use super::oracles::{
-    Commits, Elections, History, Leases, Linear, Logs, Rights, States, Violation, Votes,
+    Commits, Elections, History, Leases, Linear, Logs, Rights, Roles, States, Violation, Votes,
 };
+use super::streams::Arrival;
 use super::trace::Trace;
 use super::watchers::{Watching, wishes};
 
@@ -59,6 +60,8 @@ pub(super) enum Event {
         term: Term,
         index: Index,
     },
+    /// A checkpoint arrives after its sender gave it up.
+    StreamedLate(Box<Arrival>),
     /// The sender learns how a stream ended.
     Sent {
         host: HostId,
@@ -102,6 +105,7 @@ impl Event {
             | Self::Arrival { to: host, .. }
             | Self::Sent { host, .. }
             | Self::Streamed { to: (host, _), .. } => Some(*host),
+            Self::StreamedLate(arrival) => Some(arrival.to.0),
             Self::Client(_)
             | Self::Watch
             | Self::Lease
@@ -135,6 +139,7 @@ pub(super) struct World {
     pub(super) votes: Votes,
     pub(super) logs: Logs,
     pub(super) commits: Commits,
+    pub(super) roles: Roles,
     pub(super) states: States,
     pub(super) history: History,
     pub(super) linear: Linear,
@@ -180,6 +185,7 @@ impl World {
             elections: Elections::default(),
             votes: Votes::default(),
             logs: Logs::default(),
+            roles: Roles::default(),
             commits: Commits::found(crate::node::FOUNDING_INDEX, crate::node::FOUNDING_INDEX),
             states: States::default(),
             history: History::default(),
@@ -221,6 +227,7 @@ impl World {
         }
         let founded = Membership::bootstrap("", 0, "simulation", &initial);
         let founded = founded.map_err(|error| broken("founding", error))?;
+        self.roles.configured(&founded.configuration());
         self.configurations
             .push((crate::node::FOUNDING_INDEX, founded.configuration()));
         self.membership = founded.clone();
@@ -405,6 +412,7 @@ impl World {
             } => {
                 self.streamed(from, to, member, term, index)?;
             }
+            Event::StreamedLate(arrival) => self.streamed_late(&arrival)?,
             Event::Sent { host, boot, to, ok } if self.runs(host, boot) => {
                 self.feed(host, Input::SnapshotSent { to, ok })?;
             }

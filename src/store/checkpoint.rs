@@ -11,6 +11,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::mutants::{Mutant, planted};
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 
@@ -184,6 +185,9 @@ impl Export {
             compacted,
         }));
         for lease in self.view.leases() {
+            if planted(Mutant::SnapshotNoLeases) {
+                break;
+            }
             self.leases += 1;
             self.write(Kind::Lease(Lease {
                 id: lease.id,
@@ -199,7 +203,7 @@ impl Export {
             }));
         }
         let auth = Arc::clone(&self.view.state.auth);
-        if *auth != AuthState::default() {
+        if *auth != AuthState::default() && !planted(Mutant::SnapshotNoAuth) {
             self.write(Kind::Auth(Auth {
                 enabled: auth.is_enabled(),
                 revision: auth.revision(),
@@ -464,7 +468,7 @@ impl Import {
             return;
         };
         let newest = entry.newest();
-        if entry.live() && newest.lease != 0 {
+        if entry.live() && newest.lease != 0 && !planted(Mutant::SnapshotNoAttachments) {
             self.state.leases.attach(newest.lease, &newest.key);
         }
         self.state.keys.insert(entry);

@@ -1,6 +1,7 @@
 //! The owner of the state: applies commands one after another and publishes views. Never
 //! refuses anything for a reason that is not in the replicated state, never waits for a reader.
 
+use crate::mutants::{Mutant, planted};
 use std::sync::Arc;
 
 use super::lease::LeaseInfo;
@@ -124,7 +125,8 @@ impl Store {
     fn expire(&mut self, expire: &LeaseExpire, position: Position) -> LeaseExpireResponse {
         let mut expired = Vec::new();
         // Under the alarm about corruption no key is deleted: the leases wait.
-        if expire.term == position.term && !self.state.alarms.any(AlarmKind::Corrupt) {
+        let of_term = expire.term == position.term || planted(Mutant::LeaseOldTerm);
+        if of_term && !self.state.alarms.any(AlarmKind::Corrupt) {
             for id in &expire.ids {
                 if self.end_lease(*id) {
                     expired.push(*id);

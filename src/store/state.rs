@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
 
 use super::alarm::Alarms;
@@ -239,7 +240,7 @@ impl State {
     pub(super) fn event(&self, record: &Record, prev_kv: bool) -> Event {
         let mut event = record.to_event();
         if prev_kv && record.main > self.compacted {
-            let before = self.at(&record.key, record.main - 1);
+            let before = self.at(&record.key, before(record));
             event.prev_kv = before.map(|before| before.to_kv());
         }
         event
@@ -253,7 +254,7 @@ impl State {
         }
         let mut event = record.to_event();
         if prev_kv {
-            let before = self.at(&record.key, record.main - 1);
+            let before = self.at(&record.key, before(record));
             event.prev_kv = before.map(|before| before.to_kv());
         }
         event
@@ -282,7 +283,8 @@ impl State {
             self.log.pop_front();
             self.floor = record.main;
             let gone = self.keys.modify(&record.key, |entry| {
-                entry.drop_below(record.place(), record.tombstone);
+                let inclusive = record.tombstone || planted(Mutant::CompactionTakesLive);
+                entry.drop_below(record.place(), inclusive);
                 record.tombstone && entry.newest().place() == record.place()
             });
             if gone == Some(true) {
@@ -291,4 +293,9 @@ impl State {
         }
         0
     }
+}
+
+/// The revision just before a record.
+fn before(record: &Record) -> Revision {
+    record.main - i64::from(!planted(Mutant::WrongPrevKv))
 }

@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
 
 use super::record::Record;
@@ -102,6 +103,9 @@ impl<'a> Change<'a> {
     fn delete(&mut self, record: &Record) {
         let place = self.next_place();
         self.state.delete(record, place);
+        if planted(Mutant::DeleteKeepsRevision) && self.writes == 1 {
+            self.writes = 0;
+        }
     }
 
     /// Deletes a key if it exists.
@@ -234,6 +238,7 @@ impl State {
     fn check_txn(&self, txn: &Txn, path: &mut Path) -> Result<(), Error> {
         for op in operations(txn, path.next()) {
             match &op.op {
+                Some(Op::Range(_)) if planted(Mutant::TxnHalfDone) => {}
                 Some(Op::Range(range)) => self.check_range_revision(range.revision)?,
                 Some(Op::Put(put)) => self.check_put(put)?,
                 Some(Op::Txn(nested)) => self.check_txn(nested, path)?,
@@ -301,6 +306,7 @@ fn holds(state: &State, compare: &Compare) -> bool {
                     ControlFlow::Break(())
                 };
             }
+            Some(CompareTarget::Version) if planted(Mutant::CompareWrongField) => record.main,
             Some(CompareTarget::Version) => record.version,
             Some(CompareTarget::Create) => record.create,
             Some(CompareTarget::Mod) => record.main,

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
 
 use super::record::Record;
@@ -175,8 +176,10 @@ impl Watchers {
         } else {
             spec.start_revision
         };
+        let first = start + i64::from(planted(Mutant::WatchSkips))
+            - i64::from(planted(Mutant::WatchGoesBack));
         let behind = past.then_some(Behind {
-            next: start,
+            next: first,
             demoted: false,
         });
         let group = GroupKey {
@@ -278,6 +281,9 @@ impl Watchers {
                 }
             }
         }
+        if planted(Mutant::StarvedLoses) {
+            refused.clear();
+        }
         refused
             .into_iter()
             .for_each(|(id, next)| self.demote(id, next));
@@ -320,7 +326,8 @@ impl Watchers {
     #[must_use]
     pub fn in_step(&self, id: WatcherId) -> Option<bool> {
         let watcher = self.watchers.get(&id)?;
-        Some(watcher.behind.is_none() && self.revision + 1 >= watcher.start)
+        let synced = watcher.behind.is_none() || planted(Mutant::ProgressAhead);
+        Some(synced && self.revision + 1 >= watcher.start)
     }
 
     /// Shows a watcher that is behind a slice of history. `view` must be as new as the one the
@@ -338,7 +345,7 @@ impl Watchers {
         } else {
             behind.next < state.compacted
         };
-        if lost {
+        if lost && !planted(Mutant::WatchLostByCompaction) {
             self.cancel(id);
             return CatchUp::Compacted(view.compacted());
         }
@@ -347,11 +354,16 @@ impl Watchers {
         let entries = entries.take_while(|entry| entry.record.main <= self.revision);
         for (looked_at, entry) in entries.enumerate() {
             let record = &entry.record;
-            if record.main > last && (looked_at >= slice.records || bytes >= slice.bytes) {
-                behind.next = record.main;
+            let split = planted(Mutant::WatchSplits) && record.main == last;
+            let full = looked_at >= slice.records || bytes >= slice.bytes;
+            if full && (record.main > last || split) {
+                behind.next = record.main + i64::from(split);
                 return CatchUp::Behind(events);
             }
             last = record.main;
+            if planted(Mutant::DeleteAtCompaction) && record.tombstone && last == state.compacted {
+                continue;
+            }
             if watcher.group.span().contains(&record.key) && watcher.group.wants(record) {
                 bytes += record.key.len() + record.value.len();
                 events.push(if behind.demoted {
@@ -372,6 +384,11 @@ impl Watchers {
 
 /// The events from a start revision on; `None` if there are none.
 fn from_start(events: &Arc<Vec<Event>>, start: Revision) -> Option<Arc<Vec<Event>>> {
+    let start = if planted(Mutant::FutureIgnored) {
+        0
+    } else {
+        start
+    };
     let early = events.partition_point(|event| event.kv.mod_revision < start);
     match early {
         0 => Some(Arc::clone(events)),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
 
 use super::record::Record;
@@ -26,11 +27,12 @@ impl GroupKey {
     }
 
     pub(super) fn wants(&self, record: &Record) -> bool {
-        !(if record.tombstone {
+        let left_out = if record.tombstone {
             self.no_delete
         } else {
             self.no_put
-        })
+        };
+        !left_out || planted(Mutant::FilterIgnored)
     }
 }
 

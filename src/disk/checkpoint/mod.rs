@@ -15,6 +15,7 @@ use super::directory::CHECKPOINTS;
 use super::error::{Error, Result};
 use super::frame;
 use super::log::Position;
+use crate::mutants::{Mutant, planted};
 use crate::raft::LogShape;
 pub use reader::CheckpointReader;
 pub use writer::CheckpointWriter;
@@ -175,6 +176,7 @@ impl Checkpoints {
                 (Ok(info), Some((newest, error))) => {
                     let covered = log.term(position.index) == Some(position.term)
                         && log.last() >= newest.index;
+                    let covered = covered || planted(Mutant::DamagePassedOver);
                     return if covered { Ok(Some(info)) } else { Err(error) };
                 }
                 (Err(error @ Error::Corrupt { .. }), None) => damaged = Some((position, error)),

@@ -83,6 +83,10 @@ fn a_crash_leaves_a_whole_checkpoint_or_none() {
                 let after = fork.fork();
                 after.crash(Keep::Seeded(seed));
                 frame::remove_temporaries(&after, CHECKPOINTS).unwrap();
+                for named in checkpoints(&after).list().unwrap() {
+                    let whole = checkpoints(&after).verify(named);
+                    assert!(whole.is_ok(), "stop {stop} {write} seed {seed}: {whole:?}");
+                }
                 let chosen = checkpoints(&after).select(&shape(9)).unwrap().unwrap();
                 if chosen.position == at(9) {
                     whole += 1;

@@ -11,6 +11,7 @@ use crate::disk::directory::CHECKPOINTS;
 use crate::disk::error::{Error, Result};
 use crate::disk::frame;
 use crate::disk::log::Position;
+use crate::mutants::{Mutant, planted};
 
 /// Written in pieces of this size.
 const BUFFER: usize = 1 << 20;
@@ -110,13 +111,18 @@ impl CheckpointWriter {
         end.extend_from_slice(&self.total.to_le_bytes());
         self.frame(FRAME_END, &end)?;
         self.flush()?;
-        self.sync()?;
+        if !planted(Mutant::RenameBeforeSync) {
+            self.sync()?;
+        }
         let path = || self.disk.describe(&self.temporary);
         self.disk
             .rename(&self.temporary, &name(self.position))
             .map_err(|e| Error::io("rename", path(), e))?;
         self.finished = true;
         frame::sync_directory(&*self.disk, CHECKPOINTS)?;
+        if planted(Mutant::RenameBeforeSync) {
+            self.sync()?;
+        }
         Ok(CheckpointInfo {
             position: self.position,
             received: self.received,

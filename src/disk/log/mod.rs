@@ -26,6 +26,7 @@ use super::device::{Disk, DiskFile, SECTOR};
 use super::directory::LOG;
 use super::error::{Error, REPLACE_MEMBER, Result};
 use super::frame;
+use crate::mutants::{Mutant, planted};
 use crate::raft::{Entry, HardState, LogShape};
 use batch::Batch;
 use index::{BatchRef, Index};
@@ -260,10 +261,13 @@ impl Log {
             let file = &self.active.file;
             file.write_at(offset, &bytes)
                 .map_err(|e| Error::io("write", path(), e))?;
-            file.sync().map_err(|source| Error::Sync {
+            let synced = file.sync().map_err(|source| Error::Sync {
                 file: path(),
                 source,
-            })?;
+            });
+            if !planted(Mutant::FsyncIgnored) {
+                synced?;
+            }
             self.active.offset += bytes.len() as u64;
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
             BatchRef::new(self.active.sequence, offset, bytes.len(), batch)
@@ -344,6 +348,7 @@ impl Log {
     /// Any error is final for this value.
     pub fn drop_before(&mut self, index: u64) -> Result<()> {
         self.check_usable()?;
+        let index = index + u64::from(planted(Mutant::DropTooMuch));
         while self.heads.len() > 1 && self.heads[1].before.index < index {
             let (old, floor) = (self.heads[0], self.heads[1].before.index);
             // One at a time, oldest first: a crash must not leave a hole.

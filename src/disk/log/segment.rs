@@ -8,6 +8,7 @@ use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
 use crate::disk::directory::LOG;
 use crate::disk::error::{Error, REPLACE_MEMBER, Result};
 use crate::disk::frame::{self, Cursor};
+use crate::mutants::{Mutant, planted};
 use crate::raft::HardState;
 
 /// Newest segment format that this release reads and writes.
@@ -304,14 +305,18 @@ impl Preparer {
             .file
             .write_at(0, &bytes)
             .map_err(|e| Error::io("write", path(), e))?;
-        blank.file.sync().map_err(|source| Error::Sync {
-            file: path(),
-            source,
-        })?;
+        if !planted(Mutant::SegmentUnsynced) {
+            blank.file.sync().map_err(|source| Error::Sync {
+                file: path(),
+                source,
+            })?;
+        }
         self.disk
             .rename(&blank.name, &head.name())
             .map_err(|e| Error::io("rename", path(), e))?;
-        frame::sync_directory(&*self.disk, LOG)?;
+        if !planted(Mutant::NameUnsynced) {
+            frame::sync_directory(&*self.disk, LOG)?;
+        }
         Ok((blank.file, blank.length))
     }
 }

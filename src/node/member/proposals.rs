@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use crate::mutants::{Mutant, planted};
 use crate::node::change::MembershipCommand;
 use crate::node::payload::RequestId;
 use crate::node::peer::Place;
@@ -124,7 +125,12 @@ impl Committed {
         match self.last {
             None => Standing::Open,
             // Terms never fall along a log, so no committed log ever has it here.
-            Some(last) if place.index > last.index && place.term < last.term => Standing::Dead,
+            Some(last)
+                if (place.index > last.index || planted(Mutant::DeadByTerm))
+                    && place.term < last.term =>
+            {
+                Standing::Dead
+            }
             Some(last) if place.index > last.index => Standing::Open,
             Some(_) => {
                 let run = self
@@ -133,6 +139,7 @@ impl Committed {
                 match run.checked_sub(1).and_then(|at| self.runs.get(at)) {
                     Some((_, term)) if *term == place.term => Standing::Committed,
                     Some(_) => Standing::Dead,
+                    None if planted(Mutant::RepeatUnknown) => Standing::Dead,
                     None => Standing::Unknown,
                 }
             }
@@ -340,6 +347,10 @@ impl Proposals {
                 .into_iter()
                 .partition(|w| w.since < since && !own.contains_key(&w.request));
         self.queue = rest;
+        if planted(Mutant::ProposeTwice) {
+            self.queue.extend(overdue.clone());
+            return overdue.into();
+        }
         let freed: u64 = overdue.iter().map(|w| w.payload.cost()).sum();
         self.bytes -= freed;
         overdue.into()

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::mutants::{Mutant, planted};
 use crate::node::admission::Facts;
 use crate::node::api::{Effect, ProposalError};
 use crate::node::change::{MembershipCommand, MembershipError};
@@ -240,7 +241,8 @@ impl Member {
             return Moved::Refused(error.into());
         }
         let change = Membership::configuration_change(&command);
-        if change.is_some() && !self.membership.is_settled() {
+        let settled = self.membership.is_settled() || planted(Mutant::UnsettledChange);
+        if change.is_some() && !settled {
             return Moved::Stays;
         }
         let data = LogPayload::membership(Some(request), command);

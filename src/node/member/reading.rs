@@ -1,5 +1,6 @@
 //! Reads and calls about leases: what the member does with its queues of them.
 
+use crate::mutants::{Mutant, planted};
 use crate::node::api::{Effect, RequestRefusal};
 use crate::node::lessor::Renewal;
 use crate::node::peer::{LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, PeerBody};
@@ -57,6 +58,10 @@ impl Member {
         match leader {
             Some(leader) if !leads => {
                 self.send(leader, PeerBody::LeaseCalls(LeaseCalls { calls }), out);
+            }
+            _ if planted(Mutant::KeepaliveDeposed) => {
+                let calls = calls.into_iter().map(|call| (own, call));
+                self.answer_leases(calls.collect(), out);
             }
             _ => {
                 for call in calls {

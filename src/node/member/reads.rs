@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::mutants::{Mutant, planted};
 use crate::node::peer::LeaseCall;
 use crate::raft::{Index, MemberId};
 
@@ -124,6 +125,11 @@ impl Reads {
 
     /// What may be answered now that `applied` is applied.
     pub(super) fn ready(&mut self, applied: Index) -> Vec<(Index, Batch)> {
+        let applied = if planted(Mutant::ReadBeforeApply) {
+            Index::MAX - 1
+        } else {
+            applied
+        };
         let later = self.confirmed.split_off(&(applied + 1));
         let ready = std::mem::replace(&mut self.confirmed, later);
         ready

@@ -151,6 +151,41 @@ fn two_changes_at_once_are_carried_out_one_after_the_other() {
     cluster.ticks(2);
 }
 
+/// Whoever still counts by the configuration before the last one could elect a second leader
+/// together with those that both changes removed.
+#[test]
+fn a_second_change_waits_until_the_first_is_settled() {
+    let mut cluster = three();
+    let leader = cluster.leader();
+    let [gone, stays] = cluster.followers()[..] else {
+        panic!("two followers");
+    };
+    for command in [remove(gone), add(4, true)] {
+        let request = cluster.server(leader).request();
+        cluster.give(leader, Input::ChangeMembership { request, command });
+    }
+    while !cluster.server(leader).machine.membership().is_removed(gone) {
+        for id in [leader, stays] {
+            cluster.think(id);
+            cluster.server(id).write();
+            cluster.server(id).work();
+        }
+        cluster.deliver(leader, stays);
+        cluster.deliver(stays, leader);
+    }
+    // The leader goes on by itself, as far as it may.
+    while cluster.think(leader) || cluster.server(leader).write() || cluster.server(leader).work() {
+    }
+    let server = cluster.server(leader);
+    assert!(!server.machine.membership().is_settled());
+    let change = raft::EntryKind::Configuration as i32;
+    let changes = server.disk.log.iter().filter(|entry| entry.kind == change);
+    assert_eq!(changes.count(), 1, "the second one waits");
+    cluster.ticks(2);
+    let membership = cluster.server(leader).machine.membership();
+    assert!(membership.member(4).is_some(), "and comes then");
+}
+
 /// A removal is answered once the others know of it for good, whoever deletes what then.
 #[test]
 fn a_change_is_answered_when_it_is_settled() {
@@ -298,6 +333,21 @@ fn a_join_binds_the_disk_once_and_publishes() {
     let other = cluster.change(3, join("disk-x", "http://c")).unwrap_err();
     let bound = "disk-4".to_owned();
     assert_eq!(other, MembershipError::OtherDisk { bound });
+}
+
+/// etcd once made a learner a voter when it was given other peer URLs (its issue 21736).
+#[test]
+fn a_new_address_of_a_learner_leaves_it_a_learner() {
+    let mut cluster = three();
+    cluster.change(1, add(4, true)).unwrap();
+    let update = MembershipCommand::from(ChangeBody::Update(Update {
+        id: 4,
+        peer_urls: peer_urls(44),
+    }));
+    let after = cluster.change(2, update).unwrap();
+    let member = after.member(4).unwrap();
+    assert_eq!((member.learner, &member.peer_urls), (true, &peer_urls(44)));
+    assert_eq!(after.voters().count(), 3);
 }
 
 /// A log with a bit of everything, some of it refused.

@@ -113,14 +113,11 @@ fn section_5_2_one_vote_a_term_also_across_a_restart() {
     assert!(granted(&mut raft));
     raft.step(vote(3, 1, 5, (1, 9))).expect("a valid message");
     assert!(!granted(&mut raft), "the vote of this term is given");
-    let mut raft = core(
-        &[],
-        HardState {
-            term: 5,
-            vote: 2,
-            commit: 1,
-        },
-    );
+    // What a restart finds is what was written with the grant, not what the first life knew.
+    let mut first = core(&[], term(1));
+    first.step(vote(2, 1, 5, (1, 1))).expect("a valid message");
+    let written = first.take_ready().batch.and_then(|batch| batch.hard_state);
+    let mut raft = core(&[], written.expect("a vote to write"));
     raft.step(vote(3, 1, 5, (1, 9))).expect("a valid message");
     assert!(!granted(&mut raft), "a restart does not give it back");
     raft.step(vote(2, 1, 5, (1, 1))).expect("a valid message");
@@ -477,4 +474,31 @@ fn a_read_at_a_quiet_follower_needs_no_tick() {
         matches!(answers[..], [(7, Ok(_))]),
         "answered without a tick: {answers:?}"
     );
+}
+
+/// etcd's server once fell over two snapshots in quick succession (its issue 18055).
+#[test]
+fn section_7_one_snapshot_is_installed_at_a_time() {
+    let mut raft = core(&[], term(1));
+    let meta = |index| SnapshotMeta {
+        index,
+        term: 2,
+        configuration: Configuration::new([1, 2, 3], []),
+    };
+    let arrives = |raft: &mut Raft, index| {
+        let message = Message::install_snapshot(2, 1, 2, meta(index));
+        raft.step(message).expect("a valid message")
+    };
+    assert_eq!(arrives(&mut raft, 10), Stepped::Taken);
+    let mut asked = raft.take_ready();
+    while asked.install.is_none() {
+        let batch = asked.batch.expect("an installation, or what it waits for");
+        raft.persisted(batch.number).expect("the batch under way");
+        asked = raft.take_ready();
+    }
+    let second = arrives(&mut raft, 20);
+    assert!(matches!(second, Stepped::Ignored(_)), "{second:?}");
+    raft.snapshot_installed(&meta(10)).expect("the first one");
+    assert_eq!(raft.applied_index(), 10);
+    assert_eq!(arrives(&mut raft, 20), Stepped::Taken);
 }

@@ -14,18 +14,18 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::harness::{Cluster, Parcel};
 use crate::raft::*;
 
-pub(super) struct Dice(pub(super) Xoshiro256PlusPlus);
+struct Dice(Xoshiro256PlusPlus);
 
 impl Dice {
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    fn below(&mut self, n: usize) -> usize {
         (self.0.next_u64() % n as u64) as usize
     }
 
-    pub(super) fn chance(&mut self, percent: usize) -> bool {
+    fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 }

@@ -2,6 +2,7 @@
 //! the same everywhere; when it is first applied it is durable at a quorum of the voters, learners
 //! not counted; and every later leader holds it.
 
+use crate::mutants::{Mutant, planted};
 use crate::raft::{Configuration, Entry, Index, Term};
 use crate::sim::network::HostId;
 
@@ -40,7 +41,7 @@ impl Commits {
         host_of: impl Fn(u64) -> Option<HostId>,
     ) -> Verdict {
         if let Some(term) = self.term(entry.index) {
-            if term == entry.term {
+            if term == entry.term || planted(Mutant::BlindApplied) {
                 return Ok(());
             }
             return Err(Violation::new(
@@ -61,7 +62,8 @@ impl Commits {
             let holders = configuration.voters.iter().filter(|voter| {
                 host_of(**voter).is_some_and(|h| logs.holds(h, entry.index, entry.term))
             });
-            holders.count() > configuration.voters.len() / 2
+            holders.count() + usize::from(planted(Mutant::BlindQuorum))
+                > configuration.voters.len() / 2
         };
         if !configurations.iter().any(durable_at_quorum) {
             return Err(Violation::new(
@@ -80,7 +82,8 @@ impl Commits {
     pub(in crate::sim) fn leader(&self, host: HostId, term: Term, logs: &Logs) -> Verdict {
         for (offset, committed) in self.terms.iter().enumerate().rev() {
             let index = self.first + offset as Index;
-            if *committed < term && !logs.holds(host, index, *committed) {
+            let lacks = *committed < term && !logs.holds(host, index, *committed);
+            if lacks && !planted(Mutant::BlindCompleteness) {
                 return Err(Violation::new(
                     "leader completeness",
                     format!(
@@ -146,6 +149,16 @@ mod tests {
             commits.applied(0, &entry(2, 1), &quorum, &[&three], host),
             Ok(())
         );
+    }
+
+    #[test]
+    fn an_entry_that_half_of_the_voters_hold_is_not_committed() {
+        let four = voters(&[0, 1, 2, 3]);
+        let mut commits = Commits::found(1, 1);
+        let mut applied =
+            |hosts: &[HostId]| commits.applied(0, &entry(2, 1), &written(hosts), &[&four], host);
+        assert!(applied(&[0, 1]).is_err());
+        assert_eq!(applied(&[0, 1, 2]), Ok(()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::mutants::{Mutant, planted};
 use crate::raft::{MemberId, Term};
 
 use super::{Verdict, Violation};
@@ -16,10 +17,12 @@ impl Elections {
     /// A member says that it leads.
     pub(in crate::sim) fn leads(&mut self, term: Term, member: MemberId) -> Verdict {
         match self.leaders.insert(term, member) {
-            Some(other) if other != member => Err(Violation::new(
-                "election safety",
-                format!("{other:x} and {member:x} both lead in term {term}"),
-            )),
+            Some(other) if other != member && !planted(Mutant::BlindElections) => {
+                Err(Violation::new(
+                    "election safety",
+                    format!("{other:x} and {member:x} both lead in term {term}"),
+                ))
+            }
             _ => Ok(()),
         }
     }

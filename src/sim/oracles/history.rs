@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{Verdict, Violation};
+use crate::mutants::{Mutant, planted};
 use crate::store::{Event, EventKind, KeyValue, Revision};
 
 /// A change of a key.
@@ -47,7 +48,8 @@ impl History {
     /// A machine applied a change, as the first one; each is told once, in order.
     pub(in crate::sim) fn changed(&mut self, event: &Event) -> Verdict {
         let (key, revision) = (event.kv.key.clone(), event.kv.mod_revision);
-        if revision != self.revision && revision != self.revision + 1 {
+        let follows = revision == self.revision || revision == self.revision + 1;
+        if !follows && !planted(Mutant::BlindRevisions) {
             return Err(violation(format!(
                 "revision {revision} of {key:?} comes after {}",
                 self.revision
@@ -66,7 +68,8 @@ impl History {
                     before.map_or(revision, |before| before.create_revision),
                     before.map_or(0, |before| before.version) + 1,
                 );
-                if wanted != (event.kv.create_revision, event.kv.version) {
+                let told = (event.kv.create_revision, event.kv.version);
+                if wanted != told && !planted(Mutant::BlindVersions) {
                     return Err(violation(format!(
                         "{:?} should have creating revision and version {wanted:?}",
                         event.kv

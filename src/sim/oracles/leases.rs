@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{Verdict, Violation};
+use crate::mutants::{Mutant, planted};
 use crate::sim::clock::{MILLISECOND, Micros, SECOND};
 use crate::store::LeaseId;
 
@@ -57,8 +58,8 @@ impl Leases {
         };
         known.not_before = known.not_before.max(asked + span);
         match known.ended {
-            Some(at) => check(id, *known, at),
-            None => Ok(()),
+            Some(at) if !planted(Mutant::BlindLateRenewal) => check(id, *known, at),
+            _ => Ok(()),
         }
     }
 
@@ -80,7 +81,7 @@ impl Leases {
 
 /// Members count whole milliseconds.
 fn check(id: LeaseId, known: Known, at: Micros) -> Verdict {
-    if at + 2 * MILLISECOND >= known.not_before {
+    if at + 2 * MILLISECOND >= known.not_before || planted(Mutant::BlindLeases) {
         return Ok(());
     }
     let early = known.not_before - at;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::history::{Change, History};
 use super::sheet::{self, Sheet};
 use super::{Verdict, Violation};
+use crate::mutants::{Mutant, planted};
 use crate::store::{Operation, Range, RangeResponse, Response, Revision};
 
 /// What is known of the values that clients write, each of which is written once.
@@ -29,7 +30,7 @@ impl Linear {
         if !unique(&value) {
             return Ok(());
         }
-        if self.refused.contains(&value) {
+        if self.refused.contains(&value) && !planted(Mutant::BlindRefused) {
             return Err(violation(format!(
                 "{} was refused for good and is there at revision {}",
                 short(&value),
@@ -38,18 +39,18 @@ impl Linear {
         }
         let place = (change.revision, change.key.clone());
         match self.written.insert(value.clone(), place) {
-            None => Ok(()),
-            Some((before, _)) => Err(violation(format!(
+            Some((before, _)) if !planted(Mutant::BlindTwice) => Err(violation(format!(
                 "{} was written once and is there at revisions {before} and {}",
                 short(&value),
                 change.revision
             ))),
+            _ => Ok(()),
         }
     }
 
     /// A write was refused, with the word that it has left no trace and will not.
     pub(in crate::sim) fn refused(&mut self, operation: &Operation) -> Verdict {
-        for value in sheet::values(operation).into_iter().filter(unique) {
+        for value in sheet::values(operation).into_iter().filter(|v| unique(v)) {
             if let Some((revision, _)) = self.written.get(&value) {
                 return Err(violation(format!(
                     "{} was refused for good but is there at revision {revision}",
@@ -70,7 +71,7 @@ impl Linear {
         began: Revision,
     ) -> Verdict {
         let at = response.revision();
-        if at < began {
+        if at < began && !planted(Mutant::BlindOrder) {
             return Err(violation(format!(
                 "{operation:?} is answered at revision {at} and began when {began} was applied"
             )));
@@ -83,7 +84,7 @@ impl Linear {
             && changing.state() == &history.state(at);
         let idle = sheet::carry_out(Sheet::new(history.state(at), at + 1), operation);
         let idle = !idle.changed() && idle.fits(response);
-        if wrote || idle {
+        if wrote || idle || planted(Mutant::BlindLostWrite) {
             return Ok(());
         }
         Err(violation(format!(
@@ -103,6 +104,7 @@ impl Linear {
         response: &RangeResponse,
         began: Option<Revision>,
     ) -> Verdict {
+        let began = began.filter(|_| !planted(Mutant::BlindStaleRead));
         if let Some(began) = began.filter(|began| response.revision < *began) {
             return Err(violation(format!(
                 "a stale read of {:?}: answered at revision {}, begun when {began} was applied",
@@ -114,9 +116,8 @@ impl Linear {
             at => at,
         };
         let expected = sheet::range(&history.state(at), range);
-        if response.revision > history.revision()
-            || expected != (response.kvs.clone(), response.count)
-        {
+        let there = expected == (response.kvs.clone(), response.count);
+        if response.revision > history.revision() || !(there || planted(Mutant::BlindValue)) {
             return Err(violation(format!(
                 "a read of {range:?} at revision {at} of {} gave {response:?}, and not {expected:?}",
                 response.revision
@@ -192,6 +193,7 @@ mod tests {
         };
         assert_eq!(linear.wrote(&history, &delete, &answer(5, 1), 4), Ok(()));
         assert_eq!(linear.wrote(&history, &delete, &answer(6, 0), 6), Ok(()));
+        assert!(linear.wrote(&history, &delete, &answer(5, 0), 6).is_err());
         assert!(linear.wrote(&history, &delete, &answer(4, 0), 4).is_err());
         assert!(linear.wrote(&history, &delete, &answer(6, 1), 4).is_err());
     }

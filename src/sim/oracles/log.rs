@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use crate::mutants::{Mutant, planted};
 use crate::raft::{Entry, Index, LogShape, Term};
 use crate::sim::network::HostId;
 
@@ -56,7 +57,8 @@ impl Logs {
                 // A write that was not yet known to be durable may have replaced it, and cut off
                 // what followed: then the log ends in a later term.
                 let there = shadow.terms.get(index).copied();
-                if there.unwrap_or(found.last_term().saturating_sub(1)) < *term {
+                let lost = there.unwrap_or(found.last_term().saturating_sub(1)) < *term;
+                if lost && !planted(Mutant::BlindDurability) {
                     return Err(Violation::new(
                         "durability",
                         format!("host {host} lost index {index} of term {term} in a crash"),
@@ -74,18 +76,23 @@ impl Logs {
 
     /// A host tells a leader that its log is durable up to an index.
     pub(in crate::sim) fn acknowledges(&self, host: HostId, index: Index) -> Verdict {
-        let shadow = self.shadows.get(&host);
-        let last = shadow.map_or(0, |shadow| {
-            let last = shadow.terms.keys().next_back().copied();
-            last.unwrap_or(shadow.floor.0)
-        });
-        if index <= last {
+        let last = self.last(host);
+        if index <= last || planted(Mutant::BlindAcknowledged) {
             return Ok(());
         }
         Err(Violation::new(
             "durable before acknowledged",
             format!("host {host} acknowledges index {index}, its disk has up to {last}"),
         ))
+    }
+
+    /// Where a host's log ends.
+    pub(in crate::sim) fn last(&self, host: HostId) -> Index {
+        let shadow = self.shadows.get(&host);
+        shadow.map_or(0, |shadow| {
+            let last = shadow.terms.keys().next_back().copied();
+            last.unwrap_or(shadow.floor.0)
+        })
     }
 
     /// Entries are durable at a host.
@@ -107,6 +114,11 @@ impl Logs {
 
     /// An entry is what it is everywhere, and follows the same one.
     fn same(&mut self, host: HostId, entry: &Entry, before: Term) -> Verdict {
+        let before = if planted(Mutant::BlindPredecessor) {
+            0
+        } else {
+            before
+        };
         let what = (digest(entry), before);
         let known = self.entries.entry((entry.index, entry.term));
         if *known.or_insert(what) == what {
@@ -142,7 +154,9 @@ impl Shadow {
 fn digest(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     entry.kind.hash(&mut hasher);
-    entry.data.hash(&mut hasher);
+    if !planted(Mutant::BlindLogMatching) {
+        entry.data.hash(&mut hasher);
+    }
     hasher.finish()
 }
 

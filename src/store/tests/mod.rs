@@ -8,6 +8,7 @@ mod forms;
 mod helpers;
 mod model;
 mod random;
+mod rows;
 mod rules;
 mod tree;
 mod upkeep;

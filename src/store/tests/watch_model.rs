@@ -119,7 +119,11 @@ impl Audience {
         let outcome = self.watchers.catch_up(id, view, slice);
         let seen = self.seen.get_mut(&id).expect("a known watcher");
         match outcome {
-            CatchUp::Behind(events) => seen.take(events, model),
+            CatchUp::Behind(events) => {
+                seen.take(events, model);
+                let promised = self.watchers.in_step(id);
+                assert_eq!(promised, Some(false), "{at}: events are still to come");
+            }
             CatchUp::Synced(events) => {
                 seen.take(events, model);
                 let start = seen.start;

@@ -1,0 +1,408 @@
+//! The faults: name, place, what it breaks, who must notice. Decides nothing; the wrong turn
+//! itself stands at the place.
+
+macro_rules! faults {
+    ($($(#[doc = $breaks:literal])+ $mutant:ident $name:literal in $place:literal,
+        $killer:expr $(, like $like:literal)?;)*) => {
+        /// A fault that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Mutant {
+            $($(#[doc = $breaks])+ $mutant,)*
+        }
+
+        /// All of them, in the order of the table.
+        #[cfg(feature = "mutants")]
+        pub const ALL: &[Fault] = &[$(Fault {
+            mutant: Mutant::$mutant,
+            symbol: stringify!($mutant),
+            name: $name,
+            place: $place,
+            breaks: concat!($($breaks),+),
+            killer: $killer,
+            like: concat!($($like)?),
+        },)*];
+    };
+}
+
+/// A fault with what the table says of it.
+#[cfg(feature = "mutants")]
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// The fault.
+    pub mutant: Mutant,
+    /// Its name in the code.
+    pub symbol: &'static str,
+    /// Its name in the table and in `MUTANT=name`.
+    pub name: &'static str,
+    /// The file below `src` that takes the wrong turn.
+    pub place: &'static str,
+    /// What it breaks, in words.
+    pub breaks: &'static str,
+    /// What must notice it.
+    pub killer: Killer,
+    /// A known fault of etcd that it is like; empty if none.
+    pub like: &'static str,
+}
+
+/// What must notice a fault.
+#[cfg(feature = "mutants")]
+#[derive(Clone, Copy, Debug)]
+pub enum Killer {
+    /// The simulator, by one of these oracles.
+    Sim(&'static [&'static str]),
+    /// This test of the library.
+    Test(&'static str),
+}
+
+#[cfg(feature = "mutants")]
+use Killer::{Sim, Test};
+
+/// The oracle for what only a failing disk may bring about: a stop, a refused start.
+#[cfg(feature = "mutants")]
+const BY_ITSELF: &str = "nothing fails by itself";
+#[cfg(feature = "mutants")]
+const DURABLE: &str = "durable before committed";
+#[cfg(feature = "mutants")]
+const COMPLETE: &str = "leader completeness";
+#[cfg(feature = "mutants")]
+const ELECTION: &str = "election safety";
+#[cfg(feature = "mutants")]
+const MACHINES: &str = "state-machine safety";
+#[cfg(feature = "mutants")]
+const EQUAL: &str = "equal states";
+#[cfg(feature = "mutants")]
+const LINEAR: &str = "linearizability";
+#[cfg(feature = "mutants")]
+const WATCHES: &str = "watches";
+#[cfg(feature = "mutants")]
+const LEASES: &str = "leases";
+#[cfg(feature = "mutants")]
+const LIVENESS: &str = "liveness";
+#[cfg(feature = "mutants")]
+const ROLES: &str = "roles";
+#[cfg(feature = "mutants")]
+const VOTES: &str = "votes";
+#[cfg(feature = "mutants")]
+const REVISIONS: &str = "revisions";
+
+faults! {
+    /// A follower acknowledges entries before they are synced.
+    AckBeforeFsync "ack-before-fsync" in "raft/replication.rs",
+        Sim(&["durable before acknowledged"]);
+    /// A leader counts its own entries before they are synced.
+    CountOwnUnsynced "leader-counts-unsynced" in "raft/replication.rs",
+        Sim(&[DURABLE]), like "etcd #14370";
+    /// A vote is granted before it is synced.
+    VoteBeforeFsync "vote-before-fsync" in "raft/election.rs",
+        Sim(&[VOTES]);
+    /// The vote is not in the hard state, so a restarted member votes a second time in a term.
+    ForgetVote "vote-not-persisted" in "raft/output.rs",
+        Test("raft::tests::paper::section_5_2_one_vote_a_term_also_across_a_restart");
+    /// A member votes for whoever asks, also twice in a term.
+    VoteTwice "vote-twice" in "raft/election.rs",
+        Sim(&[VOTES, ELECTION, BY_ITSELF]);
+    /// A vote goes to a candidate whose log lacks what the voter holds.
+    VoteForOldLog "vote-for-old-log" in "raft/log.rs",
+        Sim(&[COMPLETE]);
+    /// Learners count when the commit index moves.
+    CountLearner "learner-counts" in "raft/replication.rs",
+        Sim(&[DURABLE]);
+    /// A learner's vote counts in an election.
+    CountLearnersVote "learner-votes" in "raft/quorum.rs",
+        Test("raft::quorum::tests::votes_are_decided_exactly_when_nothing_can_change_them");
+    /// A learner, or a member that was removed, campaigns.
+    LearnerCampaigns "learner-campaigns" in "raft/election.rs",
+        Sim(&[ROLES]);
+    /// A leader commits entries of older terms by counting (figure 8 of the paper).
+    CommitOlderTerm "commit-older-term" in "raft/replication.rs",
+        Test("raft::tests::paper::section_5_4_2_only_entries_of_the_own_term_are_committed_by_counting");
+    /// A heartbeat names a commit index beyond what its receiver is known to hold.
+    HeartbeatCommit "heartbeat-commit" in "raft/replication.rs",
+        Sim(&[MACHINES, BY_ITSELF]);
+    /// An append that comes late cuts off what later ones brought.
+    TruncateOnLateAppend "truncate-on-late-append" in "raft/log.rs",
+        Sim(&[DURABLE, COMPLETE, BY_ITSELF]);
+    /// An append below the commit index cuts off committed entries.
+    TruncateCommitted "truncate-committed" in "raft/replication.rs",
+        Sim(&[DURABLE, COMPLETE, BY_ITSELF]);
+    /// A leader answers reads without asking whether it still leads.
+    SkipReadRound "skip-read-round" in "raft/reads.rs",
+        Sim(&[LINEAR]), like "etcd #20418";
+    /// Any answer of a quorum in this term confirms all later reads: a lease without a clock.
+    LeaseRead "lease-read" in "raft/reads.rs",
+        Sim(&[LINEAR]), like "etcd #20418";
+    /// The identity of a read is used again, so a late answer confirms a later read.
+    ReuseReadId "reuse-read-id" in "raft/reads.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces"), like "etcd #20418";
+    /// A read is answered before the state has reached its index.
+    ReadBeforeApply "read-before-apply" in "node/member/reads.rs",
+        Sim(&[LINEAR]);
+    /// A leader that hears no quorum goes on leading.
+    NoCheckQuorum "no-check-quorum" in "raft/election.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces");
+    /// A member that was cut off campaigns without asking first, and deposes a leader that is well.
+    NoPreVote "no-pre-vote" in "raft/election.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces");
+    /// A received snapshot replaces a state that is newer.
+    SnapshotOverNewer "snapshot-over-newer" in "raft/membership.rs",
+        Sim(&[BY_ITSELF, DURABLE, COMPLETE, MACHINES, EQUAL]);
+    /// A second snapshot is taken on while the first is being installed.
+    TwoSnapshots "two-snapshots" in "raft/membership.rs",
+        Test("raft::tests::paper::section_7_one_snapshot_is_installed_at_a_time"), like "etcd #18055";
+    /// Two changes of the configuration are under way at a time.
+    TwoChanges "two-changes" in "raft/membership.rs",
+        Test("raft::tests::paper::thesis_4_1_one_change_at_a_time_and_none_before_the_own_term_has_committed");
+    /// A member that was removed still counts as a voter.
+    RemovedCounts "removed-counts" in "raft/membership.rs",
+        Sim(&[DURABLE, ROLES, LIVENESS]);
+    /// A leader that was removed goes on leading and proposing.
+    RemovedLeads "removed-leads" in "raft/membership.rs",
+        Sim(&[ROLES]);
+    /// A learner is promoted whether it has caught up or not.
+    PromoteEarly "promote-early" in "node/admission.rs",
+        Sim(&[ROLES]), like "etcd #15096";
+    /// A new address of a learner makes it a voter.
+    UpdatePromotes "update-promotes" in "node/membership.rs",
+        Test("node::tests::rules::a_new_address_of_a_learner_leaves_it_a_learner"), like "etcd #21736";
+    /// A member is heard from another disk than the one that it is bound to.
+    OtherDisk "other-disk-joins" in "node/membership.rs",
+        Test("node::tests::rules::a_join_binds_the_disk_once_and_publishes");
+    /// A change of the configuration does not wait until the one before it is settled.
+    UnsettledChange "unsettled-change" in "node/member/proposing.rs",
+        Test("node::tests::rules::a_second_change_waits_until_the_first_is_settled");
+    /// A removed member lets its disk be deleted while the others may still need its vote.
+    PartsAtOnce "parts-at-once" in "node/member/mod.rs",
+        Test("node::tests::rules::a_follower_that_removes_itself_helps_for_an_election_timeout");
+    /// A removal is not followed by an entry that makes its commit known for good.
+    RemovalUnconfirmed "removal-unconfirmed" in "raft/membership.rs",
+        Test("raft::tests::script::scripts_give_their_golden_traces");
+    /// What is parked for another member is handed back, and kept as well.
+    ProposeTwice "propose-twice" in "node/member/proposals.rs",
+        Test("node::member::proposals::tests::what_waits_is_bounded_and_given_back");
+    /// A proposal that was committed under an earlier leader is taken for dead and made again.
+    DeadByTerm "committed-taken-for-dead" in "node/member/proposals.rs",
+        Sim(&[LINEAR]);
+    /// A proposal of unknown fate is taken for dead and proposed again.
+    RepeatUnknown "repeat-unknown" in "node/member/proposals.rs",
+        Test("node::member::proposals::tests::a_checkpoint_over_its_place_proves_nothing");
+    /// A new leader gives leases less than their time.
+    LeaseEarly "lease-early" in "node/lessor.rs",
+        Sim(&[LEASES]);
+    /// The end of a lease that a deposed leader proposed counts.
+    LeaseOldTerm "lease-end-of-old-term" in "store/machine.rs",
+        Test("store::tests::rules::an_expiry_of_another_term_is_ignored");
+    /// A leader that was deposed answers renewals of leases.
+    KeepaliveDeposed "keepalive-by-deposed" in "node/member/reading.rs",
+        Test("node::tests::life::a_cut_off_leader_answers_neither_reads_nor_keepalives");
+    /// Who applies an entry decides what it does.
+    MemberLeaks "member-leaks-into-apply" in "node/machine.rs",
+        Sim(&[EQUAL, LINEAR]), like "etcd #14571";
+    /// A checkpoint names an index below its state, so entries are applied twice after a restart.
+    ApplyTwice "apply-twice" in "node/machine.rs",
+        Sim(&[EQUAL, BY_ITSELF]);
+    /// A checkpoint names an index above its state, so entries are skipped after a restart.
+    IndexAhead "index-ahead-of-state" in "node/machine.rs",
+        Sim(&[EQUAL, MACHINES, BY_ITSELF]), like "etcd #13766";
+    /// A transaction with deletes alone leaves the revision where it is.
+    DeleteKeepsRevision "delete-keeps-revision" in "store/txn.rs",
+        Sim(&[REVISIONS, LINEAR, BY_ITSELF]);
+    /// A compare of the version looks at another field.
+    CompareWrongField "compare-wrong-field" in "store/txn.rs",
+        Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
+    /// A transaction that reads a compacted revision fails in its middle, half done.
+    TxnHalfDone "txn-half-done" in "store/txn.rs",
+        Test("store::tests::rules::a_refused_transaction_does_none_of_its_operations"), like "etcd #18667";
+    /// A compaction takes the version of a live key that readers above it still see.
+    CompactionTakesLive "compaction-takes-live" in "store/state.rs",
+        Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
+    /// A restored state takes the revision of its newest row, not of its compaction.
+    RevisionFromRows "revision-from-rows" in "store/rows.rs",
+        Test("store::tests::rows::a_compaction_of_deleted_keys_keeps_the_revision"), like "etcd #17780";
+    /// A snapshot leaves out the leases.
+    SnapshotNoLeases "snapshot-without-leases" in "store/checkpoint.rs",
+        Sim(&[BY_ITSELF, EQUAL]);
+    /// A snapshot leaves out which keys hang on which lease.
+    SnapshotNoAttachments "snapshot-without-attachments" in "store/checkpoint.rs",
+        Sim(&[EQUAL, LEASES, LINEAR]);
+    /// A snapshot leaves out users and roles.
+    SnapshotNoAuth "snapshot-without-auth" in "store/checkpoint.rs",
+        Test("store::tests::auth::a_checkpoint_holds_users_and_roles"), like "etcd #14571";
+    /// A write that was allowed under older rights is carried out.
+    AuthOldRevision "auth-revision-unchecked" in "store/auth/permit.rs",
+        Test("store::tests::auth::writes_are_checked_when_they_are_applied");
+    /// Transactions inside of transactions are not looked into.
+    NestedTxnUnchecked "nested-txn-unchecked" in "store/auth/permit.rs",
+        Test("store::tests::auth::transactions_are_looked_into_however_deep"), like "CVE-2026-33343";
+    /// A put shows the value before it, and takes a lease, without the right to.
+    PutRightsUnchecked "put-rights-unchecked" in "store/auth/permit.rs",
+        Test("store::tests::auth::previous_values_need_the_right_to_read"), like "CVE-2026-44283";
+    /// A watcher that needs what was compacted goes on as if it were there.
+    WatchLostByCompaction "watch-lost-by-compaction" in "store/watch.rs",
+        Test("store::tests::watching::a_watcher_of_the_compacted_revision_sees_its_events");
+    /// A delete at the compacted revision itself is not shown to who starts there.
+    DeleteAtCompaction "delete-lost-at-compaction" in "store/watch.rs",
+        Test("store::tests::watching::a_watcher_of_the_compacted_revision_sees_its_events"), like "etcd #18089, #19179";
+    /// A resumed watcher misses the first revision.
+    WatchSkips "watch-skips-first" in "store/watch.rs",
+        Sim(&[WATCHES]);
+    /// A resumed watcher goes back by a revision.
+    WatchGoesBack "watch-goes-back" in "store/watch.rs",
+        Sim(&[WATCHES]), like "etcd #15271";
+    /// A slice of history ends in the middle of a revision.
+    WatchSplits "watch-splits-revision" in "store/watch.rs",
+        Sim(&[WATCHES]);
+    /// A watcher that was too slow for an event never sees it.
+    StarvedLoses "starved-watcher-loses" in "store/watch.rs",
+        Sim(&[WATCHES]), like "etcd #17529";
+    /// A watcher of the future is shown what comes before its start.
+    FutureIgnored "future-start-ignored" in "store/watch.rs",
+        Test("store::tests::watching::watchers_of_an_empty_store_and_of_the_future_wait_in_step"), like "etcd #20221";
+    /// Progress is promised while events are still to come.
+    ProgressAhead "progress-ahead" in "store/watch.rs",
+        Test("store::tests::random::answers_and_refuses_as_a_naive_model_does"), like "etcd #15220";
+    /// The key before an event is the key after it.
+    WrongPrevKv "wrong-prev-kv" in "store/state.rs",
+        Sim(&[WATCHES]);
+    /// The filters of a watcher count for nothing.
+    FilterIgnored "filter-ignored" in "store/watch_index.rs",
+        Sim(&[WATCHES]);
+    /// A failed sync of the log is passed over.
+    FsyncIgnored "fsync-error-ignored" in "disk/log/mod.rs",
+        Test("disk::log::tests::a_failed_sync_is_final_and_its_batch_is_written_again_after_a_restart");
+    /// A record is taken whatever its checksum.
+    BadChecksum "bad-checksum-accepted" in "disk/log/batch.rs",
+        Test("disk::log::tests::flipped_bits_are_refused");
+    /// A torn tail is not recognised as one.
+    TornTail "torn-tail-ignored" in "disk/log/scan.rs",
+        Sim(&[BY_ITSELF]);
+    /// A segment is dropped whose last entry is still needed.
+    DropTooMuch "drop-too-much" in "disk/log/mod.rs",
+        Test("disk::log::tests::dropped_segments_are_gone_and_the_rest_is_kept");
+    /// The log is dropped up to the newest checkpoint, so that the older one is of no use.
+    DropsOlderLog "drops-older-log" in "node/member/retention.rs",
+        Test("node::member::retention::tests::the_log_from_the_older_of_two_checkpoints_stays");
+    /// A segment gets its name before it is synced.
+    SegmentUnsynced "segment-unsynced" in "disk/log/segment.rs",
+        Sim(&["durability", BY_ITSELF]);
+    /// The name of a segment is not synced.
+    NameUnsynced "segment-name-unsynced" in "disk/log/segment.rs",
+        Sim(&["durability", BY_ITSELF]);
+    /// A frame of a checkpoint is taken whatever its checksum.
+    CheckpointRot "checkpoint-rot-accepted" in "disk/checkpoint/reader.rs",
+        Test("disk::checkpoint::tests::every_flipped_bit_is_found");
+    /// A damaged checkpoint is passed over where the log does not make up for it.
+    DamagePassedOver "damage-passed-over" in "disk/checkpoint/mod.rs",
+        Test("disk::checkpoint::tests::a_damaged_newest_is_passed_over_only_where_the_log_covers_it");
+    /// A checkpoint gets its name before it is synced.
+    RenameBeforeSync "rename-before-sync" in "disk/checkpoint/writer.rs",
+        Test("disk::checkpoint::tests::a_crash_leaves_a_whole_checkpoint_or_none");
+    /// The oracle of elections sees nothing.
+    BlindElections "blind-elections" in "sim/oracles/election.rs",
+        Test("sim::oracles::election::tests::two_leaders_of_one_term_are_seen");
+    /// The oracle of votes lets a member vote twice.
+    BlindVoteTwice "blind-vote-twice" in "sim/oracles/votes.rs",
+        Test("sim::oracles::votes::tests::a_second_vote_and_a_step_back_are_seen");
+    /// The oracle of votes lets a restarted member forget.
+    BlindForgottenVote "blind-forgotten-vote" in "sim/oracles/votes.rs",
+        Test("sim::oracles::votes::tests::a_forgotten_vote_is_seen_at_the_start");
+    /// The oracle of votes lets one be sent before it is durable.
+    BlindVoteDurable "blind-vote-durable" in "sim/oracles/votes.rs",
+        Test("sim::oracles::votes::tests::a_vote_that_is_not_durable_is_seen");
+    /// The oracle of votes does not count them.
+    BlindVoteQuorum "blind-vote-quorum" in "sim/oracles/votes.rs",
+        Test("sim::oracles::votes::tests::a_leader_by_a_learners_vote_is_seen");
+    /// The oracle of logs takes another entry for the same.
+    BlindLogMatching "blind-log-matching" in "sim/oracles/log.rs",
+        Test("sim::oracles::log::tests::another_entry_of_the_same_index_and_term_is_seen");
+    /// The oracle of logs does not look at what came before an entry.
+    BlindPredecessor "blind-predecessor" in "sim/oracles/log.rs",
+        Test("sim::oracles::log::tests::the_same_entry_after_another_one_is_seen");
+    /// The oracle of logs does not miss what a crash took.
+    BlindDurability "blind-durability" in "sim/oracles/log.rs",
+        Test("sim::oracles::log::tests::another_content_found_at_a_start_is_seen");
+    /// The oracle of logs believes every acknowledgement.
+    BlindAcknowledged "blind-acknowledged" in "sim/oracles/log.rs",
+        Test("sim::oracles::log::tests::an_acknowledgement_of_what_is_not_durable_is_seen");
+    /// The oracle of commits takes half of the voters for a quorum.
+    BlindQuorum "blind-quorum" in "sim/oracles/commit.rs",
+        Test("sim::oracles::commit::tests::an_entry_that_half_of_the_voters_hold_is_not_committed");
+    /// The oracle of commits does not compare terms at an applied index.
+    BlindApplied "blind-applied" in "sim/oracles/commit.rs",
+        Test("sim::oracles::commit::tests::another_term_at_an_applied_index_and_an_incomplete_leader_are_seen");
+    /// The oracle of commits lets a leader lead without what is committed.
+    BlindCompleteness "blind-completeness" in "sim/oracles/commit.rs",
+        Test("sim::oracles::commit::tests::another_term_at_an_applied_index_and_an_incomplete_leader_are_seen");
+    /// The oracle of states takes all states for equal.
+    BlindStates "blind-states" in "sim/oracles/state.rs",
+        Test("sim::oracles::state::tests::states_that_differ_at_one_index_are_seen");
+    /// The oracle of states takes all told hashes for equal.
+    BlindHashes "blind-hashes" in "sim/oracles/state.rs",
+        Test("sim::oracles::state::tests::hashes_that_differ_at_one_revision_are_seen");
+    /// The oracle of revisions lets them jump and go back.
+    BlindRevisions "blind-revisions" in "sim/oracles/history.rs",
+        Test("sim::oracles::history::tests::a_gap_a_step_back_and_a_wrong_version_are_seen");
+    /// The oracle of revisions does not look at versions.
+    BlindVersions "blind-versions" in "sim/oracles/history.rs",
+        Test("sim::oracles::history::tests::a_gap_a_step_back_and_a_wrong_version_are_seen");
+    /// The oracle of reads lets a stale one pass.
+    BlindStaleRead "blind-stale-read" in "sim/oracles/linear.rs",
+        Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
+    /// The oracle of reads does not compare values.
+    BlindValue "blind-value" in "sim/oracles/linear.rs",
+        Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
+    /// The oracle of writes believes every answer.
+    BlindLostWrite "blind-lost-write" in "sim/oracles/linear.rs",
+        Test("sim::oracles::linear::tests::a_lost_write_a_late_one_and_a_wrong_key_before_are_seen");
+    /// The oracle of writes lets one stand before what it followed.
+    BlindOrder "blind-order" in "sim/oracles/linear.rs",
+        Test("sim::oracles::linear::tests::a_delete_that_found_nothing_or_something_else_is_judged");
+    /// The oracle of writes lets one be there twice.
+    BlindTwice "blind-twice" in "sim/oracles/linear.rs",
+        Test("sim::oracles::linear::tests::a_write_that_is_there_twice_or_was_refused_is_seen");
+    /// The oracle of writes lets a refused one be there.
+    BlindRefused "blind-refused" in "sim/oracles/linear.rs",
+        Test("sim::oracles::linear::tests::a_write_that_is_there_twice_or_was_refused_is_seen");
+    /// The oracle of leases takes any end for due.
+    BlindLeases "blind-leases" in "sim/oracles/leases.rs",
+        Test("sim::oracles::leases::tests::an_early_end_is_seen_also_when_the_renewal_is_answered_later");
+    /// The oracle of leases forgets an end when a renewal is answered later.
+    BlindLateRenewal "blind-late-renewal" in "sim/oracles/leases.rs",
+        Test("sim::oracles::leases::tests::an_early_end_is_seen_also_when_the_renewal_is_answered_later");
+    /// The oracle of rights takes everything for right.
+    BlindRights "blind-rights" in "sim/oracles/rights.rs",
+        Test("sim::oracles::rights::tests::what_was_done_without_the_right_and_refused_with_it_is_seen");
+    /// The oracle of rights does not look at the auth revision.
+    BlindAuthRevision "blind-auth-revision" in "sim/oracles/rights.rs",
+        Test("sim::oracles::rights::tests::an_auth_revision_that_did_not_move_is_seen");
+    /// The oracle of watches does not compare what is shown with what came next.
+    BlindWatchOrder "blind-watch-order" in "sim/oracles/watched.rs",
+        Test("sim::oracles::watched::tests::a_gap_a_repetition_and_another_order_are_seen");
+    /// The oracle of watches lets a revision be split.
+    BlindAtomic "blind-atomic" in "sim/oracles/watched.rs",
+        Test("sim::oracles::watched::tests::a_revision_in_two_answers_is_seen");
+    /// The oracle of watches does not remember progress answers.
+    BlindBookmark "blind-bookmark" in "sim/oracles/watched.rs",
+        Test("sim::oracles::watched::tests::what_comes_after_a_progress_answer_that_covers_it_is_seen");
+    /// The oracle of watches does not know of filters.
+    BlindFilter "blind-filter" in "sim/oracles/watched.rs",
+        Test("sim::oracles::watched::tests::what_was_filtered_out_is_missed_and_what_was_not_is_not");
+    /// The oracle of watches does not look at the key before.
+    BlindPrevKv "blind-prev-kv" in "sim/oracles/watched.rs",
+        Test("sim::oracles::watched::tests::a_missing_or_wrong_key_before_is_seen");
+    /// The oracle of watches does not miss what was never shown.
+    BlindMissing "blind-missing" in "sim/oracles/watched.rs",
+        Test("sim::oracles::watched::tests::what_was_never_shown_is_missed_and_what_was_compacted_is_not");
+    /// The oracle of watches believes any cancellation by a compaction.
+    BlindCompaction "blind-compaction" in "sim/oracles/watched.rs",
+        Test("sim::oracles::watched::tests::what_was_never_shown_is_missed_and_what_was_compacted_is_not");
+    /// The oracle of roles lets learners lead.
+    BlindLearnerLeads "blind-learner-leads" in "sim/oracles/roles.rs",
+        Test("sim::oracles::roles::tests::a_leader_that_was_never_a_voter_is_seen");
+    /// The oracle of roles lets removed leaders go on.
+    BlindRemovedLeads "blind-removed-leads" in "sim/oracles/roles.rs",
+        Test("sim::oracles::roles::tests::a_leader_that_stays_after_its_removal_is_seen");
+    /// The oracle of roles lets learners be promoted with an empty log.
+    BlindPromotion "blind-promotion" in "sim/oracles/roles.rs",
+        Test("sim::oracles::roles::tests::a_promotion_of_a_learner_that_lags_is_seen");
+}

@@ -1,0 +1,31 @@
+//! Planted faults, to prove that the tests can fail: each is a small wrong turn somewhere in the
+//! server or in an oracle, and names what must notice it. `make mutants` plants one after the
+//! other and prints who killed whom.
+//!
+//! Never part of a shipped binary: without the feature `mutants` the question [`planted`] is a
+//! constant `false`, and no name or text of a fault is compiled. With it one build holds them
+//! all, and a run chooses by [`with`], for its own thread alone.
+
+mod faults;
+#[cfg(feature = "mutants")]
+mod switch;
+#[cfg(all(test, feature = "mutants"))]
+mod table_test;
+
+pub use faults::Mutant;
+#[cfg(feature = "mutants")]
+pub use faults::{ALL, Fault, Killer};
+#[cfg(feature = "mutants")]
+pub use switch::{planted, with};
+
+/// Whether this fault is planted: never, in a build without the feature `mutants`.
+#[cfg(not(feature = "mutants"))]
+#[must_use]
+#[inline(always)]
+pub const fn planted(_: Mutant) -> bool {
+    false
+}
+
+/// What the compiler knows it can leave out.
+#[cfg(not(feature = "mutants"))]
+const _: () = assert!(!planted(Mutant::AckBeforeFsync));

@@ -1,0 +1,300 @@
+//! Plants every fault and sees that it is noticed by what must notice it. `make mutants`.
+//!
+//! `MUTANT=name` plants one alone (`MUTANT=name SEED=x` one seed, with its trace);
+//! `MUTANT_SEEDS` (60) is how many seeds of the simulator a fault may live through; `WRITE=1`
+//! writes the table into `docs/mutants.md`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read as _, Seek as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sim::{Options, run};
+
+use super::{ALL, Fault, Killer, with};
+
+/// The page that holds the table, and the lines around it.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/mutants.md");
+const BEGIN: &str = "<!-- what `make mutants WRITE=1` printed -->";
+const END: &str = "<!-- end of what was printed -->";
+/// A test that takes longer hangs, which no oracle is named for.
+const TEST_BOUND: Duration = Duration::from_secs(180);
+
+/// What became of one fault.
+struct Outcome {
+    fault: &'static Fault,
+    /// Who noticed it; `Err` says what happened instead.
+    killed_by: Result<String, String>,
+    seed: Option<u64>,
+    runs: u64,
+    seconds: f64,
+}
+
+#[test]
+fn every_planted_fault_is_noticed_by_what_must_notice_it() {
+    let only = std::env::var("MUTANT").ok();
+    let wanted = |fault: &&Fault| only.as_ref().is_none_or(|name| fault.name == name);
+    let faults: Vec<&'static Fault> = ALL.iter().filter(wanted).collect();
+    assert!(!faults.is_empty(), "no such fault: {only:?}");
+    let began = Instant::now();
+    let outcomes = plant_all(&faults);
+    let table = table(&outcomes);
+    println!("{table}");
+    println!(
+        "{} faults in {:.0} s on {} cores",
+        outcomes.len(),
+        began.elapsed().as_secs_f64(),
+        cores()
+    );
+    if number("WRITE").is_some() && only.is_none() {
+        write_page(&table);
+    }
+    let left = outcomes.iter().filter_map(|outcome| {
+        let what = outcome.killed_by.as_ref().err()?;
+        Some(format!("{}: {what}", outcome.fault.name))
+    });
+    let left: Vec<String> = left.collect();
+    assert!(left.is_empty(), "not noticed:\n{}", left.join("\n"));
+}
+
+/// Without a fault, the tests that are named pass, and each name is that of one test.
+#[test]
+fn the_named_tests_exist_and_pass_without_a_fault() {
+    let named = ALL.iter().filter_map(|fault| match fault.killer {
+        Killer::Test(name) => Some((name, ())),
+        Killer::Sim(_) => None,
+    });
+    let named: BTreeMap<&str, ()> = named.collect();
+    let mut arguments: Vec<&str> = named.into_keys().collect();
+    let count = arguments.len();
+    arguments.push("--exact");
+    let output = own_binary(&arguments, "").output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = format!("test result: ok. {count} passed; 0 failed; 0 ignored");
+    assert!(text.contains(&expected), "not {count} tests:\n{text}");
+}
+
+#[test]
+fn each_fault_has_a_name_of_its_own_and_stands_where_the_table_says() {
+    let mut names = BTreeMap::new();
+    let page = std::fs::read_to_string(PAGE).expect("the page is there");
+    for fault in ALL {
+        assert!(
+            names.insert(fault.name, ()).is_none(),
+            "{} twice",
+            fault.name
+        );
+        let place = format!("{}/src/{}", env!("CARGO_MANIFEST_DIR"), fault.place);
+        let text = std::fs::read_to_string(&place).expect("the place is a file");
+        let question = format!("planted(Mutant::{})", fault.symbol);
+        assert!(text.contains(&question), "{place} does not ask {question}");
+        let cell = format!("| `{}` |", fault.name);
+        assert!(page.contains(&cell), "docs/mutants.md lacks {cell}");
+    }
+}
+
+fn plant_all(faults: &[&'static Fault]) -> Vec<Outcome> {
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..cores() {
+            scope.spawn(|| {
+                while let Some(fault) = faults.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let began = Instant::now();
+                    let mut outcome = plant(fault);
+                    outcome.seconds = began.elapsed().as_secs_f64();
+                    println!("{}", row(&outcome));
+                    outcomes.lock().expect("unpoisoned").push(outcome);
+                }
+            });
+        }
+    });
+    let mut outcomes = outcomes.into_inner().expect("unpoisoned");
+    outcomes.sort_by_key(|outcome| outcome.fault.mutant);
+    outcomes
+}
+
+fn plant(fault: &'static Fault) -> Outcome {
+    let (killed_by, seed, runs) = match fault.killer {
+        Killer::Sim(oracles) => simulate(fault, oracles),
+        Killer::Test(name) => (run_test(fault, name), None, 1),
+    };
+    Outcome {
+        fault,
+        killed_by,
+        seed,
+        runs,
+        seconds: 0.0,
+    }
+}
+
+type Ran = (Result<String, String>, Option<u64>, u64);
+
+/// Seeds until one of the oracles notices.
+fn simulate(fault: &Fault, oracles: &[&str]) -> Ran {
+    let (one, most) = (number("SEED"), number("MUTANT_SEEDS").unwrap_or(60));
+    let trace = one.is_some();
+    let first = one.unwrap_or(1);
+    let last = one.unwrap_or(most);
+    // What noticed it that is not named for it: how often.
+    let mut others: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in first..=last {
+        let options = Options {
+            trace,
+            ..Options::default()
+        };
+        let ran = with(&[fault.mutant], || {
+            catch_unwind(AssertUnwindSafe(|| run(seed, options)))
+        });
+        let noticed = match ran {
+            Ok(Ok(_)) => continue,
+            Ok(Err(failure)) => {
+                let violation = &failure.violation;
+                if trace {
+                    println!("{failure}");
+                }
+                if oracles.contains(&violation.oracle) {
+                    let killed = match holds_without_a_fault(seed) {
+                        true => Ok(violation.oracle.to_owned()),
+                        false => Err(format!("seed {seed} fails without a fault")),
+                    };
+                    return (killed, Some(seed), seed - first + 1);
+                }
+                format!("{}: {}", violation.oracle, violation.text)
+            }
+            Err(panic) => format!("panic: {}", words(&*panic)),
+        };
+        let noticed: String = noticed.chars().take(160).collect();
+        *others.entry(noticed).or_default() += 1;
+    }
+    let what = format!("lives through {} seeds; {others:?}", last + 1 - first);
+    (Err(what), None, last + 1 - first)
+}
+
+/// Only then does it say something that the seed fails with one.
+fn holds_without_a_fault(seed: u64) -> bool {
+    static KNOWN: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
+    let known = KNOWN.lock().expect("unpoisoned").get(&seed).copied();
+    known.unwrap_or_else(|| {
+        let holds = with(&[], || run(seed, Options::default()).is_ok());
+        KNOWN.lock().expect("unpoisoned").insert(seed, holds);
+        holds
+    })
+}
+
+/// The named test fails where the fault is planted.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a child's end cannot be waited for with a bound"
+)]
+fn run_test(fault: &Fault, name: &str) -> Result<String, String> {
+    // A file, because a pipe that nobody reads would stop a test that says much.
+    let mut said = tempfile::tempfile().map_err(|e| e.to_string())?;
+    let mut child = own_binary(&[name, "--exact"], fault.name)
+        .stdout(said.try_clone().map_err(|e| e.to_string())?)
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let began = Instant::now();
+    while began.elapsed() < TEST_BOUND {
+        if child.try_wait().map_err(|e| e.to_string())?.is_some() {
+            let mut bytes = Vec::new();
+            said.rewind().map_err(|e| e.to_string())?;
+            said.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+            let text = String::from_utf8_lossy(&bytes);
+            let failed = text.contains("test result: FAILED. 0 passed; 1 failed");
+            return if failed {
+                Ok(name.to_owned())
+            } else if text.contains("test result: ok. 1 passed") {
+                Err(format!("{name} passes"))
+            } else {
+                Err(format!("{name} did not run: {text}"))
+            };
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    Err(format!("{name} hangs"))
+}
+
+/// This binary, to run tests of it with a fault planted.
+fn own_binary(arguments: &[&str], fault: &str) -> Command {
+    let own = std::env::current_exe().expect("a test knows its binary");
+    let mut command = Command::new(own);
+    command
+        .args(arguments)
+        .env("QUORATE_MUTANT", fault)
+        .env_remove("SEED")
+        .env_remove("RUST_BACKTRACE")
+        .stdout(Stdio::piped());
+    command
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default()
+}
+
+fn expected(killer: Killer) -> String {
+    match killer {
+        Killer::Sim(oracles) => format!("simulator: {}", oracles.join(" or ")),
+        Killer::Test(name) => format!("`{name}`"),
+    }
+}
+
+fn row(outcome: &Outcome) -> String {
+    let Outcome {
+        fault,
+        killed_by,
+        seed,
+        runs,
+        seconds,
+    } = outcome;
+    let killed_by = match (killed_by, fault.killer) {
+        (Ok(_), Killer::Test(_)) => "that test".to_owned(),
+        (Ok(oracle), Killer::Sim(_)) => oracle.clone(),
+        (Err(what), _) => format!("SURVIVES: {what}"),
+    };
+    let seed = seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string());
+    format!(
+        "| `{}` | {} | {} | {} | {killed_by} | {seed} | {runs} | {seconds:.1} |",
+        fault.name,
+        fault.breaks.trim(),
+        fault.like,
+        expected(fault.killer)
+    )
+}
+
+fn table(outcomes: &[Outcome]) -> String {
+    let mut text = String::from(
+        "| fault | what it breaks | like | must be noticed by | noticed by | seed | runs | seconds |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for outcome in outcomes {
+        // A string takes everything that is written to it.
+        let _ = writeln!(text, "{}", row(outcome));
+    }
+    text
+}
+
+fn write_page(table: &str) {
+    let page = std::fs::read_to_string(PAGE).expect("the page is there");
+    let (before, rest) = page.split_once(BEGIN).expect("the page marks the table");
+    let (_, after) = rest.split_once(END).expect("the page marks its end");
+    let page = format!("{before}{BEGIN}\n\n{table}\n{END}{after}");
+    std::fs::write(PAGE, page).expect("the page can be written");
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
