@@ -115,7 +115,13 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, apart: boo
         affinity: affinity(cluster, apart),
         priority_class_name: user.priority_class_name.clone(),
         image_pull_secrets: some(&user.image_pull_secrets),
-        service_account_name: user.service_account_name.clone(),
+        // Named even where the user names none: Kubernetes keeps the last name under the field's
+        // old name, so that leaving it out would not take it back.
+        service_account_name: Some(
+            user.service_account_name
+                .clone()
+                .unwrap_or_else(|| "default".to_owned()),
+        ),
         containers: vec![container(cluster, settings, member)],
         volumes: Some(volumes(cluster, member)),
         ..PodSpec::default()
@@ -282,12 +288,19 @@ fn spread(cluster: &ValidatedCluster, apart: bool) -> Vec<TopologySpreadConstrai
         Spread::Required => "DoNotSchedule",
         Spread::Preferred => "ScheduleAnyway",
     };
+    let theirs = &cluster.spec.pod_template.spec.topology_spread_constraints;
     let mut all = Vec::new();
     if !apart {
         all.push(over(HOST, hosts));
     }
     all.push(over("topology.kubernetes.io/zone", "ScheduleAnyway"));
-    for user in &cluster.spec.pod_template.spec.topology_spread_constraints {
+    // Kubernetes tells them apart by these two fields and refuses a second one of the same: the
+    // user's stands in for ours.
+    let same = |a: &TopologySpreadConstraint, b: &TopologySpreadConstraint| {
+        a.topology_key == b.topology_key && a.when_unsatisfiable == b.when_unsatisfiable
+    };
+    all.retain(|ours| !theirs.iter().any(|user| same(ours, user)));
+    for user in theirs {
         let mut user = user.clone();
         user.label_selector.get_or_insert_with(|| own.clone());
         all.push(user);

@@ -341,3 +341,31 @@ fn where_a_member_may_run_is_no_reason_to_roll_it() {
     };
     assert_eq!(inputs(true), inputs(false));
 }
+
+/// A spec with the commonest constraint of all, zones where that is possible, was accepted and
+/// then never became a set: Kubernetes refuses two constraints of the same key and mode.
+#[test]
+fn a_users_spread_stands_in_for_the_same_of_ours() {
+    let of = |text: &str| {
+        let set = stateful_set(&cluster(text), &settings(), "demo-1", false);
+        let pod = set.spec.and_then(|spec| spec.template.spec).expect("a pod");
+        pod.topology_spread_constraints.expect("constraints")
+    };
+    let text = "spec: {podTemplate: {spec: {topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, maxSkew: 2, whenUnsatisfiable: ScheduleAnyway}, {topologyKey: kubernetes.io/hostname, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}, {topologyKey: rack, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}}}";
+    let all = of(text);
+    let skews: Vec<(&str, i32)> = all
+        .iter()
+        .map(|one| (one.topology_key.as_str(), one.max_skew))
+        .collect();
+    assert_eq!(
+        skews,
+        [
+            ("topology.kubernetes.io/zone", 2),
+            ("kubernetes.io/hostname", 1),
+            ("rack", 1)
+        ]
+    );
+    assert!(all.iter().all(|one| one.label_selector.is_some()));
+    let other = "spec: {podTemplate: {spec: {topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}}}";
+    assert_eq!(of(other).len(), 3, "another mode is another constraint");
+}
