@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::kinds::Kind;
 use super::object::{self, default};
+use super::schema;
 use super::server::ApiServer;
 
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
@@ -89,6 +90,7 @@ pub(super) fn on_update(kind: Kind, old: &Value, object: &mut Value) {
 /// Defaults that every version has.
 pub(super) fn always(kind: Kind, object: &mut Value) {
     match kind {
+        Kind::EtcdCluster => schema::fill(object),
         Kind::StatefulSet => stateful_set(object),
         Kind::Pod => pod_spec(&mut object["spec"]),
         Kind::Service => service(object),
@@ -124,6 +126,11 @@ fn service(object: &mut Value) {
         default(spec, &["externalTrafficPolicy"], json!("Cluster"));
     } else {
         object::take(spec, &["externalTrafficPolicy"]);
+    }
+    if object::text(spec, &["type"]) == "LoadBalancer" {
+        default(spec, &["allocateLoadBalancerNodePorts"], json!(true));
+    } else {
+        object::take(spec, &["allocateLoadBalancerNodePorts"]);
     }
     for port in object::items_mut(spec, "ports") {
         default(port, &["protocol"], json!("TCP"));
@@ -168,8 +175,14 @@ fn pod_spec(spec: &mut Value) {
     default(spec, &["schedulerName"], json!("default-scheduler"));
     default(spec, &["securityContext"], json!({}));
     default(spec, &["terminationGracePeriodSeconds"], json!(30));
-    if let Some(account) = object::at(spec, &["serviceAccountName"]).cloned() {
-        spec["serviceAccount"] = account;
+    // The old name of the field, which nobody applies, holds its last value and gives it back.
+    match object::at(spec, &["serviceAccountName"]).cloned() {
+        Some(account) => spec["serviceAccount"] = account,
+        None => {
+            if let Some(kept) = object::at(spec, &["serviceAccount"]).cloned() {
+                spec["serviceAccountName"] = kept;
+            }
+        }
     }
     for container in object::items_mut(spec, "containers") {
         self::container(container);

@@ -28,6 +28,8 @@ mod fields;
 mod kinds;
 pub mod object;
 mod refusal;
+mod rights;
+mod schema;
 mod selector;
 mod server;
 mod service;
@@ -37,11 +39,14 @@ mod watch;
 mod write;
 
 #[cfg(test)]
+mod recorded_test;
+#[cfg(test)]
 mod tests;
 
 pub use delete::{Delete, Propagation};
 pub use kinds::Kind;
 pub use refusal::Refusal;
+pub use rights::permitted;
 pub use selector::{Selector, label_selector_fits, requirement_fits};
 pub use server::{ApiServer, Change, Version};
 pub use service::{Broken, Call, Connection, Interceptor, Reply, Shared, Verb, Verdict};

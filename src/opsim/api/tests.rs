@@ -467,3 +467,160 @@ fn what_is_not_modelled_is_refused_and_noted() {
     assert_eq!(server.not_modelled().len(), 1);
     assert!(server.not_modelled()[0].contains("hostAliases"));
 }
+
+fn cluster(spec: Value) -> Value {
+    json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+        "metadata": {"name": "demo", "namespace": "prod"}, "spec": spec})
+}
+
+#[test]
+fn a_cluster_is_kept_by_its_schema() {
+    let mut server = server();
+    for bad in [
+        json!({"replicas": 10}),
+        json!({"replicas": "3"}),
+        json!({"storage": {"size": "1Ki"}}),
+        json!({"service": {"type": "Else"}}),
+        json!({"replicas": 0}),
+    ] {
+        let refused = server.create("user", Kind::EtcdCluster, cluster(bad.clone()));
+        assert_eq!(code(refused), (422, "Invalid".into()), "{bad}");
+    }
+    let made = cluster(json!({"unknown": 1, "storage": {"size": "8Gi"}}));
+    let made = server
+        .create("user", Kind::EtcdCluster, made)
+        .expect("valid");
+    assert_eq!(made["spec"]["replicas"], 3);
+    assert_eq!(
+        made["spec"]["storage"]["retention"]["whenDeleted"],
+        "Retain"
+    );
+    assert_eq!(made["spec"].get("unknown"), None);
+    assert!(made["metadata"]["uid"].is_string());
+    let shrink = json!({"spec": {"storage": {"size": "4Gi"}}});
+    let id = ("prod", "demo");
+    let refused = server.patch("user", Kind::EtcdCluster, id, Patch::Merge(shrink));
+    assert_eq!(code(refused), (422, "Invalid".into()));
+    let typed: crate::crd::EtcdCluster = serde_json::from_value((*made).clone()).expect("typed");
+    assert_eq!(typed.spec.replicas, 3);
+}
+
+/// As a real server has it: whose life a status is of is not looked at.
+#[tokio::test]
+async fn a_status_of_another_life_is_taken() {
+    let shared = Shared::new(server());
+    shared
+        .lock()
+        .create("user", Kind::EtcdCluster, cluster(json!({})))
+        .expect("made");
+    let clusters: Api<crate::crd::EtcdCluster> =
+        Api::namespaced(shared.client("operator-1", "prod"), "prod");
+    let status = |status: Value| {
+        let body = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+            "metadata": {"name": "demo", "uid": "another"}, "status": status});
+        let clusters = clusters.clone();
+        async move {
+            let parameters = PatchParams::apply("quorate").force();
+            clusters
+                .patch_status("demo", &parameters, &KubePatch::Apply(&body))
+                .await
+        }
+    };
+    let written = status(json!({"clusterID": "abc"})).await.expect("written");
+    assert_eq!(
+        written
+            .status
+            .and_then(|status| status.cluster_id)
+            .as_deref(),
+        Some("abc")
+    );
+    let stored = shared
+        .lock()
+        .get(Kind::EtcdCluster, "prod", "demo")
+        .expect("there");
+    assert_eq!(
+        object::number(&stored, &["metadata", "generation"]),
+        Some(1)
+    );
+    let error = status(json!({"unknown": 1}))
+        .await
+        .expect_err("not in the schema");
+    assert!(matches!(error, kube::Error::Api(s) if s.code == 500));
+}
+
+/// What is taken out of a spec goes from what was applied: a service account once named stayed
+/// for ever, because Kubernetes keeps it under the field's old name.
+#[test]
+fn what_the_operator_does_not_name_any_more_goes() {
+    let full = "
+spec:
+  image: registry.example/quorate:x
+  resources: {requests: {cpu: 1}, limits: {memory: 2Gi}}
+  service: {type: LoadBalancer, labels: {team: a}, annotations: {lb.example/internal: 'true'}}
+  podTemplate:
+    metadata: {labels: {team: a}, annotations: {note: b}}
+    spec:
+      nodeSelector: {disk: ssd}
+      tolerations: [{key: etcd, operator: Exists, effect: NoSchedule}]
+      priorityClassName: high
+      imagePullSecrets: [{name: pull}]
+      serviceAccountName: plain
+      terminationGracePeriodSeconds: 120
+      topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, maxSkew: 2, whenUnsatisfiable: ScheduleAnyway}]
+      affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {matchLabels: {a: b}}}]}}
+";
+    let objects = |spec: &str, apart: bool| {
+        let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod}\n";
+        let mut cluster = crate::crd::parse(&format!("{head}{spec}")).expect("a resource");
+        cluster.metadata.uid = Some("6f1c2d3e-aaaa-bbbb-cccc-0123456789ab".into());
+        let cluster = crate::crd::validate(&cluster).expect("valid");
+        let settings = crate::build::Settings {
+            image_repository: "quorate".into(),
+        };
+        let set = crate::build::stateful_set(&cluster, &settings, "demo-1", apart);
+        let service = crate::build::client_service(&cluster);
+        [
+            serde_json::to_value(set).expect("JSON"),
+            serde_json::to_value(service).expect("JSON"),
+        ]
+    };
+    let end = |specs: &[(&str, bool)]| -> Vec<Value> {
+        let mut server = server();
+        let mut last = Vec::new();
+        for (spec, apart) in specs {
+            let applied = objects(spec, *apart).into_iter();
+            last = applied
+                .map(|body| apply(&mut server, "quorate", body, true))
+                .collect();
+        }
+        assert!(
+            server.not_modelled().is_empty(),
+            "{:?}",
+            server.not_modelled()
+        );
+        let shown = last.into_iter().map(|object| {
+            let mut object = (*object.expect("applied")).clone();
+            for field in ["uid", "resourceVersion", "generation"] {
+                object::take(&mut object, &["metadata", field]);
+            }
+            for field in ["clusterIP", "clusterIPs"] {
+                object::take(&mut object, &["spec", field]);
+            }
+            object
+        });
+        shown.collect()
+    };
+    let plain = end(&[("spec: {}", false)]);
+    assert_eq!(
+        end(&[("spec: {}", false), (full, true), ("spec: {}", false)]),
+        plain
+    );
+    assert_eq!(
+        end(&[(full, false), ("spec: {}", true), ("spec: {}", false)]),
+        plain
+    );
+    assert_eq!(
+        end(&[("spec: {}", false), (full, true)]),
+        end(&[(full, true)])
+    );
+}

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::kinds::Kind;
 use super::object;
 use super::refusal::Refusal;
+use super::schema;
 use super::selector::label_selector_fits;
 use super::server::ApiServer;
 
@@ -45,7 +46,11 @@ pub(super) fn may_be_unconditional(kind: Kind) -> bool {
 /// Looks at a new object.
 pub(super) fn on_create(server: &ApiServer, kind: Kind, object: &Value) -> Result<(), Refusal> {
     let _ = server;
-    always(kind, object)
+    always(kind, object)?;
+    match kind {
+        Kind::EtcdCluster => schema::obeys(None, object),
+        _ => Ok(()),
+    }
 }
 
 /// Looks at a new version of an object.
@@ -80,6 +85,7 @@ pub(super) fn on_update(
                 );
             }
         }
+        Kind::EtcdCluster => schema::obeys(Some(old), object)?,
         Kind::StatefulSet => stateful_set_change(old, object)?,
         Kind::PersistentVolumeClaim => claim_change(server, old, object)?,
         Kind::Service => {
@@ -132,7 +138,9 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
             "Invalid value: not a lowercase RFC 1123 name",
         );
     }
-    labels(kind, name, "metadata.labels", &object["metadata"]["labels"])?;
+    let meta = &object["metadata"];
+    labels(kind, name, "metadata.labels", &meta["labels"])?;
+    annotations(kind, name, "metadata.annotations", &meta["annotations"])?;
     let owners = object::owners(object);
     for owner in owners {
         for field in ["apiVersion", "kind", "name", "uid"] {
@@ -150,6 +158,7 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
         return refuse("metadata.ownerReferences", why);
     }
     match kind {
+        Kind::EtcdCluster => schema::check(object),
         Kind::StatefulSet => stateful_set(object),
         Kind::Pod => pod_spec(kind, name, "spec", &object["spec"]),
         Kind::PersistentVolumeClaim => claim(object),
@@ -200,6 +209,15 @@ fn labels(kind: Kind, name: &str, field: &str, labels: &Value) -> Result<(), Ref
     Ok(())
 }
 
+/// Whether keys are those of annotations; their values are free.
+fn annotations(kind: Kind, name: &str, field: &str, all: &Value) -> Result<(), Refusal> {
+    let keys = all.as_object().into_iter().flatten();
+    let keys: Value = keys
+        .map(|(key, _)| (key.to_lowercase(), Value::from("")))
+        .collect();
+    labels(kind, name, field, &keys)
+}
+
 /// A label's value, or the name part of its key.
 fn is_label(text: &str) -> bool {
     let inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
@@ -229,8 +247,14 @@ fn stateful_set(set: &Value) -> Result<(), Refusal> {
         let field = "spec.template.spec.restartPolicy";
         return Err(Refusal::invalid(kind, name, field, "Unsupported value"));
     }
-    let field = "spec.template.labels";
-    labels(kind, name, field, &template["metadata"]["labels"])?;
+    let meta = &template["metadata"];
+    labels(kind, name, "spec.template.labels", &meta["labels"])?;
+    annotations(
+        kind,
+        name,
+        "spec.template.annotations",
+        &meta["annotations"],
+    )?;
     pod_spec(kind, name, "spec.template.spec", &template["spec"])
 }
 
@@ -278,7 +302,7 @@ fn pod_spec(kind: Kind, name: &str, at: &str, spec: &Value) -> Result<(), Refusa
     )?;
     let volumes = object::items(spec, &["volumes"]);
     for container in object::items(spec, &["containers"]) {
-        if object::text(container, &["image"]).trim().is_empty() {
+        if object::text(container, &["image"]).is_empty() {
             return refuse("containers[0].image", "Required value".into());
         }
         for mount in object::items(container, &["volumeMounts"]) {
@@ -288,6 +312,12 @@ fn pod_spec(kind: Kind, name: &str, at: &str, spec: &Value) -> Result<(), Refusa
         }
         resources(&container["resources"])
             .or_else(|why| refuse("containers[0].resources.requests", why))?;
+    }
+    for rule in object::items(spec, &["topologySpreadConstraints"]) {
+        if object::number(rule, &["maxSkew"]).unwrap_or(0) <= 0 {
+            let why = "Invalid value: 0: must be greater than zero";
+            return refuse("topologySpreadConstraints[0].maxSkew", why.into());
+        }
     }
     for toleration in object::items(spec, &["tolerations"]) {
         let text = |field: &str| object::text(toleration, &[field]);
@@ -412,6 +442,10 @@ fn claim_change(server: &ApiServer, old: &Value, new: &Value) -> Result<(), Refu
     let fixed = |claim: &Value| -> Value {
         let mut spec = claim["spec"].clone();
         object::take(&mut spec, &["resources"]);
+        // A claim that was made before there was a default class may be given one.
+        if old["spec"].get("storageClassName").is_none() {
+            object::take(&mut spec, &["storageClassName"]);
+        }
         spec
     };
     let (before, after) = (

@@ -10,6 +10,7 @@ use super::defaults;
 use super::kinds::Kind;
 use super::object;
 use super::refusal::Refusal;
+use super::schema;
 use super::server::{ApiServer, Stored};
 use super::validate;
 
@@ -235,6 +236,9 @@ impl ApiServer {
             object::default(&mut body, &["metadata", "namespace"], json!(namespace));
         }
         check_name(kind, (namespace, name), &body)?;
+        if kind == Kind::EtcdCluster {
+            schema::knows(&body)?;
+        }
         let Some(stored) = stored else {
             if part == Part::Status {
                 return Err(Refusal::not_found(kind, name));
@@ -298,6 +302,10 @@ impl ApiServer {
             match status {
                 Some(status) => whole["status"] = status,
                 None => drop(object::take(&mut whole, &["status"])),
+            }
+            if kind == Kind::EtcdCluster {
+                schema::fill(&mut whole);
+                schema::check(&whole)?;
             }
             return Ok(whole);
         }

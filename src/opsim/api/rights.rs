@@ -1,0 +1,87 @@
+//! Rights: whether a role's rules allow a request, as the API server's authorizer has it.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use super::refusal::Refusal;
+use super::service::{Call, Verb};
+
+/// Refuses with 403 what no rule of an actor's roles allows. For an interceptor to ask.
+///
+/// # Errors
+/// The refusal that the actor gets.
+pub fn permitted(rules: &[PolicyRule], call: &Call) -> Result<(), Refusal> {
+    let facts = call.kind.facts();
+    let verb = match call.verb {
+        Verb::Get => "get",
+        Verb::List => "list",
+        Verb::Watch => "watch",
+        Verb::Create => "create",
+        Verb::Update => "update",
+        Verb::Patch => "patch",
+        Verb::Delete => "delete",
+    };
+    let resource = match call.subresource.as_str() {
+        "" => facts.plural.to_owned(),
+        part => format!("{}/{part}", facts.plural),
+    };
+    let has = |list: &Option<Vec<String>>, wanted: &str| {
+        list.iter().flatten().any(|one| one == wanted || one == "*")
+    };
+    let allows = |rule: &PolicyRule| {
+        let named = rule
+            .resource_names
+            .as_ref()
+            .filter(|names| !names.is_empty());
+        has(&rule.api_groups, facts.group)
+            && has(&rule.resources, &resource)
+            && rule.verbs.iter().any(|one| one == verb || one == "*")
+            && named.is_none_or(|names| names.contains(&call.name))
+    };
+    if rules.iter().any(allows) {
+        return Ok(());
+    }
+    let why = format!(
+        "User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{}\" in the namespace \"{}\"",
+        call.actor, facts.group, call.namespace
+    );
+    Err(Refusal::forbidden(call.kind, &call.name, &why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build;
+    use crate::opsim::api::Kind;
+
+    fn call(verb: Verb, kind: Kind, subresource: &str) -> Call {
+        Call {
+            actor: "operator-1".into(),
+            verb,
+            kind,
+            namespace: "prod".into(),
+            name: "demo".into(),
+            subresource: subresource.into(),
+            request: 1,
+            write: None,
+        }
+    }
+
+    #[test]
+    fn the_operators_role_lets_it_do_its_work_and_no_more() {
+        let rules = build::rules();
+        for (verb, kind, part, allowed) in [
+            (Verb::Patch, Kind::EtcdCluster, "status", true),
+            (Verb::Patch, Kind::EtcdCluster, "", false),
+            (Verb::Delete, Kind::EtcdCluster, "", false),
+            (Verb::Delete, Kind::Pod, "", true),
+            (Verb::Create, Kind::Pod, "eviction", false),
+            (Verb::Delete, Kind::Secret, "", false),
+            (Verb::Update, Kind::Lease, "", true),
+            (Verb::List, Kind::Node, "", false),
+            (Verb::Create, Kind::Event, "", true),
+        ] {
+            let found = permitted(&rules, &call(verb, kind, part));
+            assert_eq!(found.is_ok(), allowed, "{verb:?} {kind:?} {part}");
+        }
+    }
+}
