@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim mutants robustness differential soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim raft mutants robustness differential soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ MINUTES ?= 5
 robustness: ## real servers under faults and load, their record checked twice: MINUTES=n, SEED=x, MEMBERS=3 to 5; needs cc, and Go for porcupine
 	@if command -v go >/dev/null; then tests/peers/porcupine/build.sh; fi
 	MINUTES=$(MINUTES) $(if $(SEED),SEED=$(SEED)) $(if $(MEMBERS),MEMBERS=$(MEMBERS)) cargo test --locked --test robustness -- --nocapture
+
+raft: peers ## random schedules to the Raft core and to etcd's, equal state after each event; SEEDS=n, or SEED=x for one
+	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --lib -- --nocapture raft::tests::differential
 
 # the profile of the build with planted faults: `dev` needs no build of what we depend on after `make test`
 MUTANTS_PROFILE ?= dev

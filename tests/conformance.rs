@@ -165,3 +165,58 @@ fn what_clients_live_on_is_shown() {
         assert_eq!(of(service), Vec::<String>::new(), "no test shows these");
     }
 }
+
+/// What stands between backquotes on a page, blocks of code left out.
+fn quoted(page: &str) -> Vec<&str> {
+    let parts = page.split('`').skip(1).step_by(2);
+    parts.filter(|part| !part.contains('\n')).collect()
+}
+
+/// Whether docs/failure-modes.md may name this: a test, a file, a line of the simulator's
+/// counters, or a text of the build. Anything else is prose.
+fn exists(name: &str, sources: &str) -> bool {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
+    if let Some(line) = name.strip_prefix("sim: ") {
+        return read("src/sim/counters.rs").contains(&format!("\"{line}\""));
+    }
+    if let Some((path, function)) = name.split_once("::").filter(|(path, _)| path.contains('/')) {
+        return read(path).contains(&format!("fn {function}("));
+    }
+    if let Some(text) = name
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+    {
+        return sources.contains(text);
+    }
+    let folders = ["src/", "tests/", "docs/", "deploy/", "charts/"];
+    !folders.iter().any(|folder| name.starts_with(folder)) || root().join(name).exists()
+}
+
+#[test]
+fn every_test_and_text_that_the_failure_modes_name_exists() {
+    let page = fs::read_to_string(root().join("docs/failure-modes.md")).expect("the page");
+    let mut paths = Vec::new();
+    files(&root().join("src"), &mut paths);
+    let sources: String = paths
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .collect();
+    let names = quoted(&page);
+    assert!(names.len() > 50, "the page was read");
+    let missing: Vec<_> = names
+        .iter()
+        .filter(|name| !exists(name, &sources))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "the page names what is not there: {missing:?}"
+    );
+    for wrong in [
+        "sim: nothing of the kind",
+        "tests/sim.rs::no_such_test",
+        "tests/plan/no-such-file.txt",
+        "\"no such \u{73}entence in the build\"",
+    ] {
+        assert!(!exists(wrong, &sources), "{wrong} does not exist");
+    }
+}

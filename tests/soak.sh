@@ -41,6 +41,10 @@ part sim "$n seeds from $base" \
 n=$(seeds 3000)
 part raft "$n random runs of the core" \
   env RAFT_SEEDS="$n" cargo test --locked --profile sim --lib -- raft::tests::random
+n=$(seeds 20000)
+part raft "$n schedules of the core beside etcd's, from seed $base" \
+  env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_PEERS=1 \
+  cargo test --locked --profile sim --lib -- raft::tests::differential
 n=$(seeds 1000)
 part node "$n random runs of whole members" \
   env SEEDS="$n" cargo test --locked --profile sim --lib -- node::tests::chaos

@@ -146,6 +146,13 @@ impl Raft {
         if term < self.term {
             return Ok(self.step_old(from, body));
         }
+        if term > self.term && body.is_answer() && !self.configuration.contains(from) {
+            // It was asked while it was a member. A leader that followed its term would step
+            // down for somebody whom nobody needs any more.
+            return Ok(Stepped::Ignored(
+                "the answer of one that is no member any more",
+            ));
+        }
         if term > self.term
             && let Some(reason) = self.meet_newer_term(from, term, &body)
         {

@@ -100,6 +100,18 @@ impl Body {
             Self::ReadIndexReply(_) => "ReadIndexReply",
         }
     }
+
+    /// Whether it answers a leader or a candidate, which ask members alone. (A follower's read is
+    /// answered by its leader, which may have removed itself and lead on for a moment.)
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(
+            self,
+            Self::VoteReply(_)
+                | Self::PreVoteReply(_)
+                | Self::AppendReply(_)
+                | Self::HeartbeatReply(_)
+        )
+    }
 }
 
 /// A request for a vote, or for a promise of one.

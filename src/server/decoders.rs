@@ -1,16 +1,21 @@
 //! What reads the bytes of clients and peers, as functions of bytes, for the tests that
 //! damage them. Not part of the crate's interface; never opens a socket.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt as _;
 use prost::Message;
 
+use super::auth::jwt::{self, Jwt};
+use super::auth::settings::JwtSettings;
+use super::auth::simple;
 use super::etcd::convert;
 use super::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use super::link::hello::{
     Answer, CheckpointDone, CheckpointHead, CheckpointPart, Hello, Question, Reply,
 };
-use super::{gateway, gateway_routes};
+use super::{gateway, gateway_routes, operator_auth};
 use crate::node::PeerMessage;
 use crate::store::{Command, LeaseGrant, Operation, Range};
 use crate::wire::etcd;
@@ -95,4 +100,74 @@ fn same<M: Message + Default + PartialEq>(body: Bytes) -> Option<M> {
 pub fn json(route: u8, text: &[u8]) -> Option<(Bytes, Bytes)> {
     let (_, method) = gateway_routes::ROUTES[usize::from(route) % gateway_routes::ROUTES.len()];
     gateway::there_and_back(method, Bytes::copy_from_slice(text))
+}
+
+/// JSON objects one after another, cut into pieces of so many bytes, to messages of the gateway's
+/// route with this number, up to the first that is none.
+#[must_use]
+pub fn json_stream(route: u8, piece: usize, text: &[u8]) -> Vec<Bytes> {
+    let (_, method) = gateway_routes::ROUTES[usize::from(route) % gateway_routes::ROUTES.len()];
+    let pieces = text.chunks(piece.max(1)).map(Bytes::copy_from_slice);
+    // Pieces in memory are always ready.
+    let messages = gateway::messages(method, pieces.collect()).now_or_never();
+    messages.unwrap_or_default()
+}
+
+/// Whose token this is, at a server that signs by a shared secret; with `sealed` it is a head, a
+/// line end and claims, which get a right signature.
+#[must_use]
+pub fn token(sealed: bool, text: &str) -> Option<String> {
+    let jwt = Jwt::of(&settings("HS256"), Some(b"a shared secret"), None).ok()?;
+    let token = match text.split_once('\n') {
+        Some((head, claims)) if sealed => jwt.sealed(head.as_bytes(), claims.as_bytes())?,
+        _ => text.to_owned(),
+    };
+    let _ = simple::index(&token);
+    let now = Duration::from_secs(1_000_000);
+    let actor = jwt.check(&token, now)?;
+    // Whose it is can be signed again, and is the same one's then.
+    let again = jwt.check(&jwt.sign(&actor, now)?, now);
+    assert!(
+        again.as_ref() == Some(&actor),
+        "a token must be read as it was written"
+    );
+    Some(actor.user)
+}
+
+/// Whether a file holds a key of the method with this number, private or public; one that does
+/// must sign, or judge a token.
+#[must_use]
+pub fn key(method: u8, private: bool, file: &[u8]) -> bool {
+    let settings = settings(jwt::METHODS[usize::from(method) % jwt::METHODS.len()]);
+    let (ours, theirs) = if private {
+        (Some(file), None)
+    } else {
+        (None, Some(file))
+    };
+    let Ok(jwt) = Jwt::of(&settings, ours, theirs) else {
+        return false;
+    };
+    let head = format!("{{\"alg\":\"{}\"}}", settings.method);
+    let token = jwt.sealed(head.as_bytes(), b"{}");
+    let _ = jwt.check(&token.unwrap_or_default(), Duration::ZERO);
+    true
+}
+
+fn settings(method: &str) -> JwtSettings {
+    JwtSettings {
+        method: method.to_owned(),
+        public_key: None,
+        private_key: None,
+        ttl: Duration::from_secs(300),
+    }
+}
+
+/// Why the proof of an operator's call does not hold, if it does not: its time, nonce and proof
+/// are lines, and what follows is the call. With `sealed` the proof is right.
+#[must_use]
+pub fn proof(sealed: bool, text: &str) -> Option<&'static str> {
+    let mut lines = text.splitn(4, '\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let parts = [next(), next(), next()];
+    operator_auth::judge(sealed, parts, next().as_bytes()).err()
 }

@@ -24,6 +24,7 @@ use serde::de::IgnoredAny;
 use tonic::{Code, Status};
 use tower::ServiceExt as _;
 
+use super::gateway_pieces::Pieces;
 use super::gateway_routes::ROUTES;
 use super::gateway_socket;
 
@@ -108,6 +109,7 @@ impl Gateway {
         let mut objects = Objects {
             body,
             buffer: BytesMut::new(),
+            pieces: Pieces::default(),
             limit: self.text_limit(),
             input: method.input(),
         };
@@ -184,6 +186,7 @@ fn metadata(headers: &HeaderMap) -> HeaderMap {
 struct Objects {
     body: Body,
     buffer: BytesMut,
+    pieces: Pieces,
     limit: usize,
     input: MessageDescriptor,
 }
@@ -192,21 +195,28 @@ impl Objects {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let mut ended = false;
         loop {
-            let mut values =
-                serde_json::Deserializer::from_slice(&self.buffer).into_iter::<IgnoredAny>();
-            match values.next() {
-                Some(Ok(_)) => {
-                    let text = self.buffer.split_to(values.byte_offset()).freeze();
-                    let input = self.input.clone();
-                    return transcode(text, move |text| encode(input, text))
-                        .await
-                        .map(Some);
+            let worth = self.pieces.worth_reading(&self.buffer);
+            if worth || ended {
+                let mut values =
+                    serde_json::Deserializer::from_slice(&self.buffer).into_iter::<IgnoredAny>();
+                match values.next() {
+                    Some(Ok(_)) => {
+                        let text = self.buffer.split_to(values.byte_offset()).freeze();
+                        self.pieces = Pieces::default();
+                        let input = self.input.clone();
+                        return transcode(text, move |text| encode(input, text))
+                            .await
+                            .map(Some);
+                    }
+                    None if ended => return Ok(None),
+                    Some(Err(error)) if !error.is_eof() || ended => {
+                        return Err(Status::invalid_argument(error.to_string()));
+                    }
+                    _ => {}
                 }
-                None if ended => return Ok(None),
-                Some(Err(error)) if !error.is_eof() || ended => {
-                    return Err(Status::invalid_argument(error.to_string()));
-                }
-                _ => {}
+            }
+            if self.pieces.more(&self.buffer) {
+                continue;
             }
             match self.body.frame().await {
                 None => ended = true,
@@ -383,6 +393,26 @@ pub(super) fn there_and_back(method: &str, text: Bytes) -> Option<(Bytes, Bytes)
     let message = encode(input.clone(), text).ok()?.slice(FRAME_HEAD..);
     let text = decode(input, message.clone()).ok()?;
     Some((message, text))
+}
+
+/// What [`super::decoders`] asks of a stream: the messages of a method's request that comes in
+/// these pieces, up to the first that is none.
+pub(super) async fn messages(method: &str, pieces: Vec<Bytes>) -> Vec<Bytes> {
+    let Some(method) = descriptor(method) else {
+        return Vec::new();
+    };
+    let pieces = futures::stream::iter(pieces.into_iter().map(Ok::<_, Infallible>));
+    let objects = Objects {
+        body: Body::from_stream(pieces),
+        buffer: BytesMut::new(),
+        pieces: Pieces::default(),
+        limit: LARGE,
+        input: method.input(),
+    };
+    frames(None, objects)
+        .filter_map(|frame| async { frame.ok() })
+        .collect()
+        .await
 }
 
 /// A message to JSON: proto names, 64-bit numbers as strings, defaults left out.

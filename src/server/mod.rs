@@ -16,6 +16,7 @@ pub mod flag_table;
 pub mod flags;
 pub mod gates;
 mod gateway;
+mod gateway_pieces;
 mod gateway_routes;
 mod gateway_socket;
 pub mod handle;

@@ -325,6 +325,26 @@ async fn gather(body: Body) -> Result<Bytes, tonic::Status> {
         .map_err(|error| tonic::Status::invalid_argument(format!("cannot read the call: {error}")))
 }
 
+/// What [`super::decoders`] asks: whether a call holds with this time, nonce and proof, or with the
+/// right proof in its place.
+pub(super) fn judge(
+    sealed: bool,
+    [time, nonce, proof]: [&str; 3],
+    body: &[u8],
+) -> Result<(), &'static str> {
+    const PATH: &str = "/path";
+    let key = Key::new(b"a key of sixteen bytes");
+    let mut headers = http::HeaderMap::new();
+    let right = key.sign(PATH, time, nonce, body);
+    let proof = if sealed { &right } else { proof };
+    for (name, value) in [(TIME, time), (NONCE, nonce), (PROOF, proof)] {
+        if let Ok(value) = http::HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    }
+    Verifier::new(Some(key), None).check(1_000_000, PATH, &headers, body)
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -11,6 +11,7 @@ use crate::raft::{Configuration, Entry, Index, LogRead, Role, SnapshotMeta};
 use crate::store::Response;
 
 use super::network::HostId;
+use super::oracles::Violation;
 use super::world::{Step, World, broken};
 
 /// States are compared at every index that this divides, and wherever a checkpoint is taken.
@@ -214,6 +215,16 @@ impl World {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
+        if meta.index < process.machine.index() {
+            return Err(Violation::new(
+                "snapshots",
+                format!(
+                    "host {host} stands at {} and installs {}",
+                    process.machine.index(),
+                    meta.index
+                ),
+            ));
+        }
         let installed = process.install(meta);
         let installed = self.unless_disk_failed(host, "installing a checkpoint", installed)?;
         let (Some(()), Some(process)) = (installed, &mut self.hosts[host].process) else {

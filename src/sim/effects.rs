@@ -161,7 +161,13 @@ impl World {
         // Links deliver at most once; only the core's own messages must bear being doubled.
         let once = !matches!(message.body, Some(PeerBody::Raft(_)));
         match fate.arrivals.len() {
-            0 => self.counters.dropped += 1,
+            0 => {
+                self.counters.dropped += 1;
+                // Some losses are noticed: a full queue, a link that broke.
+                if self.random.random_bool(0.3) {
+                    self.ask(from, Input::Unreachable(to));
+                }
+            }
             2 if !once => self.counters.duplicated += 1,
             _ => {}
         }

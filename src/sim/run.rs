@@ -153,7 +153,8 @@ fn calm_down(world: &mut World) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether all members agree on a leader, stand at the same index, and are as many as wanted.
+/// Whether all members agree on a leader, stand at the same index, and are as many as wanted; and
+/// whether all leases have ended.
 fn well(world: &World) -> Result<(), String> {
     let voters: Vec<MemberId> = world.membership.voters().map(|member| member.id).collect();
     if voters.len() != world.churn.target || world.membership.learners().next().is_some() {
@@ -183,6 +184,13 @@ fn well(world: &World) -> Result<(), String> {
         return Err(format!(
             "members stand at different indexes and terms: {indexes:?}"
         ));
+    }
+    // Nobody renews them any more.
+    let first = voters.first().and_then(|voter| world.home.get(voter));
+    let process = first.and_then(|host| world.hosts[*host].process.as_ref());
+    let leases = process.map_or(0, |process| process.machine.view().leases().len());
+    if leases > 0 {
+        return Err(format!("{leases} leases have not ended"));
     }
     Ok(())
 }

@@ -27,6 +27,8 @@ pub(crate) fn all() -> Vec<Seed> {
     seeds.extend(machines());
     seeds.extend(wire());
     seeds.extend(texts());
+    seeds.extend(records());
+    seeds.extend(tokens());
     seeds
 }
 
@@ -322,6 +324,12 @@ fn wire() -> Vec<Seed> {
             chosen(3, br#"{"compare":[{"key":"YQ==","target":"VALUE","value":"Yg=="}],"success":[{"requestPut":{"key":"YQ==","value":"Yg=="}}]}"#),
         ),
         ("json", "watch", chosen(5, br#"{"create_request":{"key":"YQ==","filters":["NOPUT"]}}"#)),
+        (
+            "stream",
+            "watches",
+            chosen(5, &chosen(7, br#"{"create_request":{"key":"YQ=="}} {"cancel_request":{"watch_id":"1"}}
+{"progress_request":{}}"#)),
+        ),
     ]
 }
 
@@ -370,6 +378,54 @@ fn texts() -> Vec<Seed> {
             text(
                 "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: &m {name: demo, labels: {a: b}}\nspec:\n  replicas: 3\n  storage: {size: 1Gi}\n  x: [*m, *m]\n",
             ),
+        ),
+    ]
+}
+
+fn records() -> Vec<Seed> {
+    let claim = br#"{"uid":"u","member":"demo-1","cluster_uid":"c","state":"joined","terminating":false,"bytes":1,"owned":true}"#;
+    let state = br#"{"cluster":"demo","cluster_uid":"c","epoch":3,"generation":2,"spec":{"replicas":3},"status":{"phase":"Ready","members":[{"name":"demo-1","role":"Voter","restarts":2}],"step":{"action":"AddLearner","member":"demo-2","startTime":"2026-01-02T03:04:05Z"}},"latch":{"incarnation":1,"seed":"demo-1","nonce":"n"},"sets":{"demo-1":{"uid":"s","claim":"demo-1","input_hash":"h","created_ms":5,"arguments":["--name=demo-1"]}},"ports":{"demo-1":{"client":12000,"peer":12001}}}"#;
+    vec![
+        ("records", "claim", chosen(0, claim)),
+        ("records", "state", chosen(1, state)),
+    ]
+}
+
+/// Kinds as the target tells them: 0 a token, 4 what gets a signature, 2 a public and 6 a private
+/// key with the method in the upper bits, 3 and 7 a proof.
+fn tokens() -> Vec<Seed> {
+    let claims = br#"{"alg":"HS256","typ":"JWT"}
+{"exp":2000000,"nbf":5.5,"revision":7,"username":"alice"}"#;
+    let pem = |label: &str, body: &str| {
+        format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n").into_bytes()
+    };
+    // Ed25519 is the thirteenth method: a public key, and a private one, of zeros.
+    let public = pem(
+        "PUBLIC KEY",
+        "MCowBQYDK2VwAyEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+    );
+    let private = pem(
+        "PRIVATE KEY",
+        "MC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    );
+    vec![
+        (
+            "tokens",
+            "letters",
+            chosen(0, b"eyJhbGciOiJIUzI1NiJ9.e30.AAAA"),
+        ),
+        ("tokens", "claims", chosen(4, claims)),
+        ("tokens", "public-key", chosen(2 | 12 << 3, &public)),
+        ("tokens", "private-key", chosen(6 | 12 << 3, &private)),
+        (
+            "tokens",
+            "proof",
+            chosen(3, b"1000000\n0a0b\n00ff\nthe call"),
+        ),
+        (
+            "tokens",
+            "right-proof",
+            chosen(7, b"1000000\n0a0b\n\nthe call"),
         ),
     ]
 }

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds the real etcd, etcdctl and etcdutl that the tests compare against into target/peers/bin,
-# with the story of the Go client library, the printer of etcd's descriptors and porcupine. Their versions are pinned in go.mod and go.sum; nothing is built when those have not changed.
+# with the story of the Go client library, the printer of etcd's descriptors, the cluster
+# of etcd's Raft library and porcupine. Their versions are pinned in go.mod and go.sum; nothing is built when those have not changed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${PEERS_OUT:-$here/../../target/peers/bin}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 PEERS_OUT=$out "$here/porcupine/build.sh"
-stamp=$(cat "$here/go.mod" "$here/go.sum" "$here/build.sh" "$here"/go/*.go "$here"/descriptors/*.go | sha256sum | cut -d' ' -f1)
+stamp=$(cat "$here/go.mod" "$here/go.sum" "$here/build.sh" "$here"/go/*.go "$here"/descriptors/*.go "$here"/raft/*.go | sha256sum | cut -d' ' -f1)
 if [ -x "$out/etcd" ] && [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then
   exit 0
 fi
@@ -19,7 +20,7 @@ for tool in etcd:server etcdctl:etcdctl etcdutl:etcdutl; do
   echo "peers: building ${tool%%:*}" >&2
   go build -trimpath -ldflags "-s -w" -o "$out/${tool%%:*}" "go.etcd.io/etcd/${tool##*:}/v3"
 done
-for tool in story-go:go descriptors:descriptors; do
+for tool in story-go:go descriptors:descriptors raft-driver:raft; do
   echo "peers: building ${tool%%:*}" >&2
   go build -trimpath -ldflags "-s -w" -o "$out/${tool%%:*}" "./${tool##*:}"
 done

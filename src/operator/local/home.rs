@@ -184,7 +184,7 @@ impl Home {
         let lock = take_lock(root)?;
         let path = root.join("state.json");
         let mut state = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| Error::Damaged {
+            Ok(bytes) => State::read(&bytes).map_err(|source| Error::Damaged {
                 path: path.clone(),
                 source,
             })?,
@@ -289,7 +289,7 @@ impl Home {
             let path = entry.path().join("claim.json");
             match fs::read(&path) {
                 Ok(bytes) => {
-                    let claim = serde_json::from_slice(&bytes)
+                    let claim = ClaimRecord::read(&bytes)
                         .map_err(|source| Error::Damaged { path, source })?;
                     claims.insert(entry.file_name().to_string_lossy().into_owned(), claim);
                 }
@@ -377,7 +377,27 @@ impl Home {
     }
 }
 
+impl ClaimRecord {
+    /// Reads `claim.json`.
+    pub fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+}
+
 impl State {
+    /// Reads `state.json`. Numbers that nobody can count up to are damage.
+    pub fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        let state: Self = serde_json::from_slice(bytes)?;
+        let wrong = |what| Err(<serde_json::Error as serde::de::Error>::custom(what));
+        if state.epoch == u64::MAX {
+            return wrong("the epoch is at its end");
+        }
+        if !(0..i64::MAX).contains(&state.generation) {
+            return wrong("the generation is out of range");
+        }
+        Ok(state)
+    }
+
     fn new(cluster: String) -> Self {
         Self {
             cluster,
@@ -448,6 +468,27 @@ mod tests {
         let other = home.ports("demo-2").expect("ports");
         assert!(![other.client, other.peer].contains(&ports.client));
         assert_eq!(home.secret().expect("a key").1, key);
+    }
+
+    /// A damaged record had an epoch or a generation at the end of its numbers: the start, or the next
+    /// edit, overflowed instead of saying which file is damaged.
+    #[test]
+    fn numbers_at_their_end_are_damage() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        drop(open(&directory).expect("a new home"));
+        let path = directory.path().join("state.json");
+        let whole = fs::read_to_string(&path).expect("the record");
+        for (sound, damaged) in [
+            ("\"epoch\": 1,", "\"epoch\": 18446744073709551615,"),
+            ("\"generation\": 0,", "\"generation\": 9223372036854775807,"),
+            ("\"generation\": 0,", "\"generation\": -1,"),
+        ] {
+            let text = whole.replace(sound, damaged);
+            assert_ne!(text, whole, "{whole}");
+            fs::write(&path, text).expect("written");
+            let error = open(&directory).expect_err("it is damaged");
+            assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        }
     }
 
     #[test]

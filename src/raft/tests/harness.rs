@@ -45,11 +45,17 @@ impl Image {
     }
 
     pub(super) fn restored(&self) -> Restored {
+        self.restored_with(2)
+    }
+
+    /// With so many of the newest entries in memory.
+    fn restored_with(&self, cached: usize) -> Restored {
         let mut log = LogShape::new(self.floor.0, self.floor.1);
         for entry in &self.entries {
             log.append(entry).expect("the image is a log");
         }
-        let tail = self.entries.iter().rev().take(2).rev().cloned().collect();
+        let uncached = self.entries.len().saturating_sub(cached);
+        let tail = self.entries[uncached..].to_vec();
         Restored {
             hard_state: self.hard_state,
             snapshot: self.snapshot.clone(),
@@ -143,6 +149,8 @@ pub(super) struct Cluster {
     pub(super) nodes: BTreeMap<MemberId, Node>,
     pub(super) network: Vec<Parcel>,
     pub(super) trace: String,
+    /// A member that starts again has its whole log in memory, not just the end of it.
+    pub(super) cache_all: bool,
     boots: u64,
 }
 
@@ -409,10 +417,12 @@ impl Cluster {
     /// Starts a member from its durable image.
     pub(super) fn restart(&mut self, id: MemberId) -> Result<(), Error> {
         self.boots += 1;
+        let cached = if self.cache_all { usize::MAX } else { 2 };
         let nonce = 1_000_000 + self.boots;
         let node = self.node(id);
         node.config.boot_nonce = nonce;
-        node.raft = Raft::new(node.config.clone(), node.image.restored())?;
+        let restored = node.image.restored_with(cached);
+        node.raft = Raft::new(node.config.clone(), restored)?;
         node.state.clone_from(&node.image.state);
         node.crashed = false;
         Ok(())

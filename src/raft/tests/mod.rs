@@ -1,5 +1,6 @@
 //! Tests of the core as a whole. The parts have theirs beside them.
 
+mod differential;
 mod harness;
 mod paper;
 mod random;

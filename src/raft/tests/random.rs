@@ -14,18 +14,18 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::harness::{Cluster, Parcel};
 use crate::raft::*;
 
-struct Dice(Xoshiro256PlusPlus);
+pub(super) struct Dice(pub(super) Xoshiro256PlusPlus);
 
 impl Dice {
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         (self.0.next_u64() % n as u64) as usize
     }
 
-    fn chance(&mut self, percent: usize) -> bool {
+    pub(super) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 }

@@ -145,25 +145,39 @@ fn family(name: &str) -> Option<Family> {
 impl Jwt {
     /// Reads the keys and checks that they belong together.
     pub(crate) fn open(settings: &JwtSettings) -> Result<Jwt, JwtError> {
+        let private = settings.private_key.as_deref().map(read).transpose()?;
+        // A secret that both sides share is its own public key.
+        let shared = private.is_some() && settings.method.starts_with("HS");
+        let public = settings.public_key.as_deref().filter(|_| !shared);
+        let public = public.map(read).transpose()?;
+        Self::of(settings, private.as_deref(), public.as_deref())
+    }
+
+    /// The same with what the key files hold.
+    pub(crate) fn of(
+        settings: &JwtSettings,
+        private: Option<&[u8]>,
+        public: Option<&[u8]>,
+    ) -> Result<Jwt, JwtError> {
         let method = settings.method.clone();
         let family = family(&method).ok_or(JwtError::Incomplete)?;
-        let wrong = |path: &Path, what| JwtError::Key {
-            path: path.to_owned(),
+        let wrong = |path: &Option<PathBuf>, what| JwtError::Key {
+            path: path.clone().unwrap_or_default(),
             what,
             method: method.clone(),
         };
-        let private = match &settings.private_key {
+        let private = match private {
             None => None,
-            Some(path) => {
-                let key = Private::parse(family, &read(path)?);
-                Some(key.ok_or_else(|| wrong(path, "private key"))?)
+            Some(file) => {
+                let key = Private::parse(family, file);
+                Some(key.ok_or_else(|| wrong(&settings.private_key, "private key"))?)
             }
         };
-        let public = match (&private, &settings.public_key) {
+        let public = match (&private, public) {
             (Some(Private::Hmac(key)), _) => Public::Hmac(key.clone()),
-            (_, Some(path)) => {
-                let key = public_key(&read(path)?);
-                Public::Other(key.ok_or_else(|| wrong(path, "public key"))?)
+            (_, Some(file)) => {
+                let key = public_key(file);
+                Public::Other(key.ok_or_else(|| wrong(&settings.public_key, "public key"))?)
             }
             (Some(private), None) => Public::Other(private.public()),
             (None, None) => return Err(JwtError::Incomplete),
@@ -184,24 +198,29 @@ impl Jwt {
         Ok(jwt)
     }
 
+    /// A token with this head and these claims, whatever they are, and a right signature.
+    pub(crate) fn sealed(&self, head: &[u8], claims: &[u8]) -> Option<String> {
+        let private = self.private.as_ref()?;
+        let mut token = format!(
+            "{}.{}",
+            URL_SAFE_NO_PAD.encode(head),
+            URL_SAFE_NO_PAD.encode(claims)
+        );
+        let signature = private.sign(self.family, token.as_bytes())?;
+        token.push('.');
+        token.push_str(&URL_SAFE_NO_PAD.encode(signature));
+        Some(token)
+    }
+
     /// A token for a user at an auth revision. `None` without a private key.
     pub(crate) fn sign(&self, actor: &Actor, now: Duration) -> Option<String> {
-        let private = self.private.as_ref()?;
         let head = serde_json::json!({ "alg": self.method, "typ": "JWT" });
         let claims = serde_json::json!({
             "exp": (now + self.ttl).as_secs(),
             "revision": actor.revision,
             "username": actor.user,
         });
-        let mut token = format!(
-            "{}.{}",
-            URL_SAFE_NO_PAD.encode(head.to_string()),
-            URL_SAFE_NO_PAD.encode(claims.to_string())
-        );
-        let signature = private.sign(self.family, token.as_bytes())?;
-        token.push('.');
-        token.push_str(&URL_SAFE_NO_PAD.encode(signature));
-        Some(token)
+        self.sealed(head.to_string().as_bytes(), claims.to_string().as_bytes())
     }
 
     /// Whose token it is, if it is good and valid now.

@@ -50,7 +50,7 @@ impl Linear {
 
     /// A write was refused, with the word that it has left no trace and will not.
     pub(in crate::sim) fn refused(&mut self, operation: &Operation) -> Verdict {
-        for value in sheet::values(operation).into_iter().filter(|v| unique(v)) {
+        for value in sheet::values(operation).into_iter().filter(unique) {
             if let Some((revision, _)) = self.written.get(&value) {
                 return Err(violation(format!(
                     "{} was refused for good but is there at revision {revision}",

@@ -38,9 +38,12 @@ pub(crate) const TARGETS: &[Target] = &[
     target("frames", 8 << 10, 512, wire::frames),
     target("requests", 8 << 10, 2048, wire::requests),
     target("json", 8 << 10, 2048, wire::json),
+    target("stream", 8 << 10, 2048, wire::stream),
+    target("tokens", 8 << 10, 512, text::tokens),
     target("flags", 4 << 10, 2048, text::flags),
     target("config", 8 << 10, 2048, text::config_file),
     target("cluster", 8 << 10, 2048, text::cluster),
+    target("records", 8 << 10, 2048, text::records),
 ];
 
 const fn target(

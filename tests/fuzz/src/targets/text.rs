@@ -1,12 +1,18 @@
-//! What people write: flags, variables, the configuration file, the resource of `quorate local`.
+//! What people write: flags, variables, the configuration file, the resource of `quorate local` and
+//! its records, keys; and the tokens and proofs that callers bring.
 
 use std::collections::BTreeMap;
 
-use quorate::crd::{parse, validate};
+use quorate::crd::{EtcdClusterStatus, parse, validate};
+use quorate::operator::hints;
+use quorate::operator::local::home::{ClaimRecord, State};
 use quorate::server::config::Config;
+use quorate::server::decoders;
 use quorate::server::flags::Flags;
 use quorate::server::url::Endpoint;
 use quorate::server::{Machine, config_file};
+
+use super::choice;
 
 /// Arguments, a line each; those that begin with `ETCD_` are variables.
 pub(crate) fn flags(bytes: &[u8]) {
@@ -61,4 +67,47 @@ pub(crate) fn cluster(bytes: &[u8]) {
         cluster.metadata.uid = Some("uid".to_owned());
         let _ = validate(&cluster);
     }
+}
+
+/// By the first byte a token, claims that are signed, a key, a proof, or the parts of one.
+pub(crate) fn tokens(bytes: &[u8]) {
+    let Some((mode, bytes)) = choice(bytes) else {
+        return;
+    };
+    let (kind, sealed) = (mode & 3, mode & 4 != 0);
+    if kind == 2 {
+        let _ = decoders::key(mode >> 3, sealed, bytes);
+        return;
+    }
+    let Ok(text) = str::from_utf8(bytes) else {
+        return;
+    };
+    if kind == 3 {
+        let _ = decoders::proof(sealed, text);
+    } else {
+        let _ = decoders::token(sealed, text);
+    }
+}
+
+/// Records of a local cluster; what they say of the resource is a status.
+pub(crate) fn records(bytes: &[u8]) {
+    let Some((mode, bytes)) = choice(bytes) else {
+        return;
+    };
+    if mode & 1 == 0 {
+        if let Ok(claim) = ClaimRecord::read(bytes) {
+            let again = serde_json::to_vec(&claim).unwrap();
+            assert_eq!(ClaimRecord::read(&again).unwrap(), claim);
+        }
+        return;
+    }
+    let Ok(mut state) = State::read(bytes) else {
+        return;
+    };
+    let status: EtcdClusterStatus = serde_json::from_value(state.status.take()).unwrap_or_default();
+    let _ = hints::of_status(&status);
+    // Fractions may be rounded, and neither a specification nor a status has any.
+    state.spec.take();
+    let again = serde_json::to_vec(&state).unwrap();
+    assert_eq!(State::read(&again).unwrap(), state);
 }

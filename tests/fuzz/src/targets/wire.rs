@@ -63,3 +63,17 @@ pub(crate) fn json(bytes: &[u8]) {
     let again = decoders::json(route, &text).map(|(message, _)| message);
     assert_eq!(again, Some(message), "{}", String::from_utf8_lossy(&text));
 }
+
+/// JSON objects one after another, as a websocket or a streamed body brings them: however they are
+/// cut into pieces, they are the same messages.
+pub(crate) fn stream(bytes: &[u8]) {
+    let Some((route, bytes)) = choice(bytes) else {
+        return;
+    };
+    let Some((piece, text)) = choice(bytes) else {
+        return;
+    };
+    let whole = decoders::json_stream(route, text.len(), text);
+    let pieces = decoders::json_stream(route, piece.into(), text);
+    assert_eq!(whole, pieces);
+}
