@@ -35,7 +35,7 @@ part() {
   rows+=("| $name | $what | $((SECONDS - began)) |")
 }
 
-n=$(seeds 5000)
+n=$(seeds 2500)
 part sim "$n seeds from $base" \
   env SEEDS="$n" SEED_BASE="$base" cargo test --locked --profile sim --test sim -- --nocapture seeds
 n=$(seeds 3000)
