@@ -205,8 +205,7 @@ impl Rights {
             }
             AuthOperation::RoleGrantPermission(to) => {
                 if let (Some(all), Some(one)) = (roles.get_mut(&to.role), &to.permission) {
-                    all.retain(|old| (&old.key, &old.range_end) != (&one.key, &one.range_end));
-                    all.push(one.clone());
+                    grant(all, one);
                 }
                 true
             }
@@ -219,6 +218,17 @@ impl Rights {
         };
         self.revision += u64::from(changed);
     }
+}
+
+/// In order of keys. A kind is changed only in the first permission of a key, as in etcd: behind
+/// another end of the same key, a second one of the same span is added and the first one stays.
+fn grant(all: &mut Vec<Permission>, one: &Permission) {
+    let first = all.iter_mut().find(|old| old.key == one.key);
+    match first.filter(|first| first.range_end == one.range_end) {
+        Some(same) => same.kind = one.kind,
+        None => all.push(one.clone()),
+    }
+    all.sort_by(|a, b| a.key.cmp(&b.key));
 }
 
 fn about_rights(error: &AuthError) -> bool {
