@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim raft mutants robustness differential soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim sim-operator raft mutants robustness differential soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ raft: peers ## random schedules to the Raft core and to etcd's, equal state afte
 MUTANTS_PROFILE ?= dev
 mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=name for one, WRITE=1 into docs/mutants.md
 	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib --features mutants mutants:: -- --nocapture
+
+sim-operator: ## the operator over a simulated Kubernetes: every scenario with every crash point; SEEDS=n, SCENARIO=name; SEED=x CRASH=12:After replays
+	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) cargo test --locked --profile $(SIM_PROFILE) --test sim_operator -- --nocapture
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh

@@ -12,26 +12,29 @@ use super::membership::{MemberRecord, Membership};
 
 /// What a leader knows when it judges a change.
 #[derive(Debug)]
-pub(super) struct Facts<'a> {
+pub struct Facts<'a> {
     /// The leader.
-    pub(super) own: MemberId,
+    pub own: MemberId,
     /// The applied membership.
-    pub(super) membership: &'a Membership,
+    pub membership: &'a Membership,
     /// `--max-learners`.
-    pub(super) max_learners: usize,
+    pub max_learners: usize,
     /// `--strict-reconfig-check`.
-    pub(super) strict: bool,
+    pub strict: bool,
     /// Members in contact at all, the leader included.
-    pub(super) in_contact: &'a BTreeSet<MemberId>,
+    pub in_contact: &'a BTreeSet<MemberId>,
     /// Members in contact for long enough to count on, the leader included.
-    pub(super) steady: &'a BTreeSet<MemberId>,
+    pub steady: &'a BTreeSet<MemberId>,
     /// Why each member other than the leader is not in sync; `None` when it is.
-    pub(super) behind: &'a BTreeMap<MemberId, Option<String>>,
+    pub behind: &'a BTreeMap<MemberId, Option<String>>,
 }
 
 impl Facts<'_> {
     /// Whether the change may be proposed.
-    pub(super) fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
         self.membership.check(command)?;
         match &command.body {
             Some(ChangeBody::Add(add)) => self.admit_add(add.learner),
@@ -131,19 +134,19 @@ fn quorum(voters: usize) -> usize {
 
 /// Where a member has to be to count as in sync with its leader.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub struct Standing {
     /// The leader's commit index one election timeout ago.
-    pub(super) commit_before: Index,
+    pub commit_before: Index,
     /// The leader's own last index.
-    pub(super) leader_last: Index,
+    pub leader_last: Index,
     /// Two heartbeats, in milliseconds.
-    pub(super) contact_within_ms: u64,
+    pub contact_within_ms: u64,
 }
 
 impl Standing {
     /// Why a member is not in sync, or `None`. Stricter than etcd's 90 %, which holds as well:
     /// a ratio of absolute indexes lets a member pass that is a million entries behind.
-    pub(super) fn behind(
+    pub fn behind(
         &self,
         progress: &ProgressStatus,
         last_ack_age_ms: Option<u64>,

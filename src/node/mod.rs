@@ -46,6 +46,7 @@ mod membership;
 mod payload;
 mod peer;
 
+pub use admission::{Facts, Standing};
 pub use api::{
     CheckpointInfo, Effect, Input, LeaseEvent, ProposalError, Report, RequestRefusal, StopReason,
     TransferFailure,

@@ -4,4 +4,16 @@
 //! operator (the API server, the controllers and nodes behind it, and the members' processes).
 
 pub mod api;
+mod faults;
+mod harness;
 pub mod kube;
+mod oracles;
+mod run;
+mod scenarios;
+mod servers;
+mod user;
+
+pub use harness::{Crash, Failure, Options};
+pub use oracles::Violation;
+pub use run::{Counts, Outcome, Scenario, Wrong, crash_points, difference, run, told};
+pub use scenarios::all as scenarios;

@@ -47,4 +47,5 @@ mod upkeep_flags;
 pub mod url;
 
 pub use config_flags::{ConfigError, Machine};
+pub(crate) use site::refusal;
 pub use start::{Core, run};

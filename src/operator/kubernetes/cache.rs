@@ -102,6 +102,14 @@ where
         }
     }
 
+    /// A cache that somebody else fills: a simulation, which decides what is stale and how much.
+    pub(crate) fn filled(store: Store<K>) -> Self {
+        Self {
+            stores: vec![store],
+            denied: watch::channel(false).1,
+        }
+    }
+
     /// Waits until every list was read once, or is known to be out of reach.
     pub async fn ready(&self) {
         let mut denied = self.denied.clone();

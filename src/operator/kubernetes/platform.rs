@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(super) client: Client,
     pub(super) caches: Caches,
     pub(super) settings: Settings,
-    pub(super) leadership: Leadership,
+    pub(crate) leadership: Leadership,
     pub(super) recorder: Recorder,
     pub(super) metrics: Metrics,
     pub(super) outside: Outside,

@@ -11,6 +11,7 @@ mod service;
 mod start;
 mod upkeep;
 
+pub(crate) use service::refusal;
 pub use start::{Guard, start};
 
 use std::collections::BTreeMap;

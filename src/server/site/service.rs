@@ -360,22 +360,27 @@ fn role(role: Role) -> proto::Role {
 fn status(error: RequestError) -> Status {
     let text = error.to_string();
     match error {
-        RequestError::Membership(error) => match error {
-            MembershipError::IdExists
-            | MembershipError::PeerUrlExists
-            | MembershipError::NameExists
-            | MembershipError::DiskInUse { .. } => Status::already_exists(text),
-            MembershipError::NotFound | MembershipError::Removed => Status::not_found(text),
-            MembershipError::NoPeerUrls => Status::invalid_argument(text),
-            MembershipError::ConfigurationChanged { .. } | MembershipError::StaleEpoch { .. } => {
-                Status::aborted(text)
-            }
-            _ => Status::failed_precondition(text),
-        },
+        RequestError::Membership(error) => refusal(&error, text),
         RequestError::TooManyRequests => Status::resource_exhausted(text),
         RequestError::NotLeader | RequestError::BadTransferee | RequestError::NotAMember => {
             Status::failed_precondition(text)
         }
         _ => Status::unavailable(text),
+    }
+}
+
+/// The code of a refused change of the membership.
+pub(crate) fn refusal(error: &MembershipError, text: String) -> Status {
+    match error {
+        MembershipError::IdExists
+        | MembershipError::PeerUrlExists
+        | MembershipError::NameExists
+        | MembershipError::DiskInUse { .. } => Status::already_exists(text),
+        MembershipError::NotFound | MembershipError::Removed => Status::not_found(text),
+        MembershipError::NoPeerUrls => Status::invalid_argument(text),
+        MembershipError::ConfigurationChanged { .. } | MembershipError::StaleEpoch { .. } => {
+            Status::aborted(text)
+        }
+        _ => Status::failed_precondition(text),
     }
 }

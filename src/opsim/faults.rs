@@ -1,0 +1,62 @@
+//! What goes wrong with disks and servers.
+
+use super::api::{Kind, object};
+use super::harness::gate::lock;
+use super::harness::ground::NAMESPACE;
+use super::harness::world::World;
+use super::kube::Running;
+
+/// The container of a member that runs now.
+fn container_of(world: &World, member: &str) -> Option<Running> {
+    let pod = crate::crd::pod_name(member);
+    let running = world.ground.kube.running();
+    running.into_iter().find(|one| one.pod == pod)
+}
+
+/// The volume that a member's pod has mounted.
+pub(crate) fn volume_of(world: &World, member: &str) -> String {
+    container_of(world, member).map_or(String::new(), |one| one.volume)
+}
+
+/// A member's volume does not exist any more.
+pub(crate) fn volume_goes(world: &mut World, member: &str) {
+    let volume = volume_of(world, member);
+    lock(&world.servers).forget_volume(&volume);
+    world.ground.kube.lose_volume(&volume);
+}
+
+/// A member's disk comes back empty: a new file system under the same name.
+pub(crate) fn disk_is_emptied(world: &mut World, member: &str) {
+    let volume = volume_of(world, member);
+    lock(&world.servers).empty(&volume);
+}
+
+/// A member's disk is damaged: its server ends with this code and class.
+pub(crate) fn disk_is_damaged(world: &mut World, member: &str, code: i32, class: &'static str) {
+    let volume = volume_of(world, member);
+    lock(&world.servers).damage(&volume, code, class);
+}
+
+/// A member's disk will be gone before long by somebody else's doing than the operator's.
+pub(crate) fn disk_is_doomed(world: &mut World, member: &str) {
+    let volume = volume_of(world, member);
+    lock(&world.servers).excuse(&volume);
+}
+
+/// A user deletes a member's claim by hand.
+pub(crate) fn claim_is_deleted(world: &mut World, member: &str) {
+    disk_is_doomed(world, member);
+    if let Some(container) = container_of(world, member) {
+        super::user::delete(world, Kind::PersistentVolumeClaim, &container.claim);
+    }
+}
+
+/// A member's server does nothing any more, and does not end.
+pub(crate) fn server_hangs(world: &mut World, member: &str) {
+    let pod = crate::crd::pod_name(member);
+    let found = world.api.lock().get(Kind::Pod, NAMESPACE, &pod);
+    if let Some(pod) = found {
+        let uid = object::uid(&pod).to_owned();
+        lock(&world.servers).hung.insert(uid);
+    }
+}

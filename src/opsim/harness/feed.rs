@@ -1,0 +1,81 @@
+//! Fills an operator's cache of one kind from the simulated API server: as late as it is told, and
+//! then with everything at once, so that events are both late and coalesced.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use kube::Resource;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::operator::kubernetes::cache::Cache;
+use crate::opsim::api::object;
+
+/// One kind as one operator has it.
+pub(crate) struct Feed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+    K::DynamicType: Hash + Eq,
+{
+    writer: Writer<K>,
+    shown: BTreeMap<(String, String), (u64, K)>,
+}
+
+impl<K> Feed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    /// An empty cache, and what fills it.
+    pub(crate) fn new() -> (Self, Cache<K>) {
+        let (reader, mut writer) = kube::runtime::reflector::store();
+        writer.apply_watcher_event(&Event::Init);
+        writer.apply_watcher_event(&Event::InitDone);
+        let feed = Self {
+            writer,
+            shown: BTreeMap::new(),
+        };
+        (feed, Cache::filled(reader))
+    }
+
+    /// Shows what there is now; calls `changed` with each object that came, changed or went.
+    pub(crate) fn deliver<'a>(
+        &mut self,
+        now: impl Iterator<Item = &'a Value>,
+        mut changed: impl FnMut(&K),
+    ) {
+        let mut gone: std::collections::BTreeSet<(String, String)> =
+            self.shown.keys().cloned().collect();
+        for value in now {
+            let key = (
+                object::namespace(value).to_owned(),
+                object::name(value).to_owned(),
+            );
+            gone.remove(&key);
+            let revision = object::revision(value);
+            if self
+                .shown
+                .get(&key)
+                .is_some_and(|(shown, _)| *shown == revision)
+            {
+                continue;
+            }
+            let Ok(object) = serde_json::from_value::<K>(value.clone()) else {
+                continue;
+            };
+            self.writer
+                .apply_watcher_event(&Event::Apply(object.clone()));
+            changed(&object);
+            self.shown.insert(key, (revision, object));
+        }
+        for key in gone {
+            if let Some((_, object)) = self.shown.remove(&key) {
+                self.writer
+                    .apply_watcher_event(&Event::Delete(object.clone()));
+                changed(&object);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Between the simulated Kubernetes and the simulated servers: tells servers which containers run,
+//! and kubelets what the servers in them do.
+
+use base64::Engine as _;
+
+use crate::crd::LABEL_CLUSTER_UID;
+use crate::opsim::api::{self, Kind, object};
+use crate::opsim::kube::{Class, Kube, Process, Running};
+use crate::opsim::servers::{Container, Health, Servers};
+
+/// The namespace that everything lives in.
+pub(crate) const NAMESPACE: &str = "default";
+
+/// Nodes and controllers, with three nodes and two classes of volumes.
+pub(crate) struct Ground {
+    pub(crate) kube: Kube,
+}
+
+impl Ground {
+    pub(crate) fn new(api: &api::Shared, tie: u64) -> Self {
+        let mut kube = Kube::new(api.clone());
+        kube.set_tie(tie);
+        let network = Class {
+            default: true,
+            grows: true,
+            ..Class::default()
+        };
+        let local = Class {
+            node_bound: true,
+            grows: true,
+            ..Class::default()
+        };
+        kube.add_class("standard", network);
+        kube.add_class("local", local);
+        for node in ["node-a", "node-b", "node-c"] {
+            kube.add_node(node, "zone-1");
+        }
+        Self { kube }
+    }
+
+    /// Everything that can be done now. Returns whether anything changed.
+    pub(crate) fn step(&mut self, servers: &mut Servers) -> bool {
+        let changed = self.kube.step();
+        self.mount_keys(servers);
+        let running = self.kube.running();
+        for one in &running {
+            match servers.health(&one.uid) {
+                // It was not told of yet, or of an earlier start.
+                None => {}
+                Some((starts, _)) if starts != one.starts => {}
+                Some((_, Health::Runs(ready))) => {
+                    self.kube.report(&one.uid, &Process::Ready(ready));
+                }
+                Some((_, Health::Ended(code, message))) => {
+                    self.kube
+                        .report(&one.uid, &Process::Exited { code, message });
+                }
+            }
+        }
+        servers.run(running.iter().map(container).collect());
+        let api = self.kube.api().lock();
+        let volumes = api.all(Kind::PersistentVolume);
+        servers.keep_only(&volumes.map(|one| object::name(one).to_owned()).collect());
+        changed
+    }
+
+    /// Members read the operator's key from a mounted Secret, which changes with it.
+    fn mount_keys(&self, servers: &mut Servers) {
+        let api = self.kube.api().lock();
+        for secret in api.all(Kind::Secret) {
+            let uid = object::label(secret, LABEL_CLUSTER_UID);
+            let key = object::text(secret, &["data", "key"]);
+            if let (Some(uid), false) = (uid, key.is_empty()) {
+                let engine = base64::engine::general_purpose::STANDARD;
+                let key = engine.decode(key).unwrap_or_default();
+                servers.keys.insert(uid.to_owned(), key);
+            }
+        }
+    }
+}
+
+/// A server's container, as its arguments describe it.
+fn container(one: &Running) -> Container {
+    let argument = |name: &str| {
+        let mut found = one.args.iter().filter_map(|text| {
+            let value = text.strip_prefix(name)?.strip_prefix('=')?;
+            Some(value.to_owned())
+        });
+        found.next().unwrap_or_default()
+    };
+    let version = one.image.rsplit_once(':').map_or("", |(_, tag)| tag);
+    Container {
+        name: argument("--name"),
+        pod_uid: one.uid.clone(),
+        ip: one.address.clone(),
+        node: one.node.clone(),
+        volume: one.volume.clone(),
+        cluster_uid: argument("--cluster-uid"),
+        peer_url: argument("--initial-advertise-peer-urls"),
+        client_url: argument("--advertise-client-urls"),
+        version: version.to_owned(),
+        starts: one.starts,
+        stopping: one.stops_at_ms.is_some(),
+        connected: one.connected,
+    }
+}

@@ -1,0 +1,13 @@
+//! The world around the operator: who asks whom, who dies when, what time it is, what is really so.
+
+mod end;
+mod eyes;
+mod feed;
+pub(crate) mod gate;
+pub(crate) mod ground;
+mod operator;
+pub(crate) mod truth;
+pub(crate) mod world;
+
+pub use gate::Crash;
+pub use world::{Failure, Options};

@@ -1,0 +1,420 @@
+//! One operator process: its caches, its passes and its queue as shipped, polled by hand so that
+//! everything else has its turn between any two of its requests. To crash is to be dropped.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Client;
+use kube::api::ObjectMeta;
+use kube::runtime::events::{Recorder, Reporter};
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+use crate::build::Settings;
+use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID, MANAGER};
+use crate::operator::clock::Clock;
+use crate::operator::kubernetes::lease::{Candidate, Leadership};
+use crate::operator::kubernetes::passes::Key;
+use crate::operator::kubernetes::platform::{Caches, Outside, Resourceful, Shared};
+use crate::operator::members::Dial;
+use crate::operator::metrics::Metrics;
+use crate::operator::pass::{self, Rules};
+use crate::operator::queue::{Ended, Queue};
+use crate::opsim::api::{self, ApiServer, Kind, object};
+use crate::opsim::servers::{Servers, way};
+use crate::server::member_client::{MemberClient, WayError};
+
+use super::feed::Feed;
+use super::gate::{Gate, Request};
+
+/// Kinds that an operator has caches of.
+pub(crate) const CACHED: [Kind; 10] = [
+    Kind::EtcdCluster,
+    Kind::StatefulSet,
+    Kind::Pod,
+    Kind::PersistentVolumeClaim,
+    Kind::Service,
+    Kind::Secret,
+    Kind::PodDisruptionBudget,
+    Kind::Node,
+    Kind::PersistentVolume,
+    Kind::StorageClass,
+];
+
+/// Between two tries to get or keep the Lease, in milliseconds, as shipped.
+const LEASE_RETRY_MS: u64 = 2_000;
+/// A holder that could not renew for this long ends itself, as shipped.
+const LEASE_DEADLINE_MS: u64 = 10_000;
+
+type Attempt = (Candidate, Result<Option<String>, kube::Error>);
+
+/// How an operator comes to act.
+pub(crate) enum Right {
+    /// By itself, under this epoch.
+    Given(u64),
+    /// By the Lease.
+    Lease,
+}
+
+/// What an operator is made with.
+pub(crate) struct Setup {
+    pub(crate) name: String,
+    pub(crate) api: api::Shared,
+    pub(crate) gate: Gate,
+    pub(crate) clock: Clock,
+    pub(crate) servers: Arc<Mutex<Servers>>,
+    pub(crate) rules: Rules,
+    pub(crate) right: Right,
+    /// Makes the nonce of a latch differ from that of any other process.
+    pub(crate) entropy: u64,
+}
+
+struct Feeds {
+    clusters: Feed<Resourceful>,
+    sets: Feed<StatefulSet>,
+    pods: Feed<Pod>,
+    claims: Feed<PersistentVolumeClaim>,
+    services: Feed<Service>,
+    secrets: Feed<Secret>,
+    budgets: Feed<PodDisruptionBudget>,
+    nodes: Feed<Node>,
+    volumes: Feed<PersistentVolume>,
+    classes: Feed<StorageClass>,
+}
+
+/// The Lease, between tries and while one is under way.
+struct Holding {
+    candidate: Option<Candidate>,
+    under_way: Option<Pin<Box<dyn Future<Output = Attempt>>>>,
+    next_ms: u64,
+    renewed_ms: u64,
+}
+
+/// One process.
+pub(crate) struct Operator {
+    pub(crate) name: String,
+    pub(crate) gate: Gate,
+    shared: Arc<Shared>,
+    rules: Rules,
+    feeds: Feeds,
+    queue: Queue<Key>,
+    pass: Option<(Key, Pin<Box<dyn Future<Output = Ended>>>)>,
+    lease: Option<Holding>,
+    /// It acts.
+    pub(crate) leads: bool,
+    /// It does nothing at all, not even to notice the time: a stopped process.
+    pub(crate) frozen: bool,
+    /// When a cache is filled next, by kind.
+    due: BTreeMap<Kind, u64>,
+    /// How late caches are at most, in milliseconds, by kind.
+    pub(crate) lags: BTreeMap<Kind, u64>,
+    seen: u64,
+    entropy: u64,
+    /// Passes that ended.
+    pub(crate) passes: u64,
+    /// How the last pass ended.
+    pub(crate) last: Option<Ended>,
+}
+
+impl Operator {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let client = gated(setup.api.service(&setup.name), setup.gate.clone());
+        let (feeds, caches) = caches();
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let reporter = Reporter {
+            controller: MANAGER.into(),
+            instance: Some(setup.name.clone()),
+        };
+        let recorder = Recorder::new(client.clone(), reporter);
+        let now_ms = setup.clock.unix_ms();
+        let (leadership, lease) = match setup.right {
+            Right::Given(epoch) => (Leadership::fixed(epoch), None),
+            Right::Lease => {
+                let identity = format!("{}-{now_ms}", setup.name);
+                let clock = setup.clock.clone();
+                let candidate =
+                    Candidate::new(client.clone(), "operators", "quorate", identity, clock);
+                let leadership = candidate.leadership();
+                let holding = Holding {
+                    candidate: Some(candidate),
+                    under_way: None,
+                    next_ms: now_ms,
+                    renewed_ms: now_ms,
+                };
+                (leadership, Some(holding))
+            }
+        };
+        let outside = Outside {
+            clock: setup.clock.clone(),
+            dial: dial(setup.gate.clone(), setup.servers),
+        };
+        let settings = Settings {
+            image_repository: "registry.example/quorate".into(),
+        };
+        let shared = Shared::new(
+            client, caches, settings, leadership, recorder, metrics, outside,
+        );
+        Self {
+            name: setup.name,
+            gate: setup.gate,
+            shared: Arc::new(shared),
+            rules: setup.rules,
+            feeds,
+            queue: Queue::new(),
+            pass: None,
+            leads: lease.is_none(),
+            lease,
+            frozen: false,
+            due: BTreeMap::new(),
+            lags: BTreeMap::new(),
+            seen: 0,
+            entropy: setup.entropy,
+            passes: 0,
+            last: None,
+        }
+    }
+
+    /// Whether a pass is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pass.is_some() || self.is_asking()
+    }
+
+    fn is_asking(&self) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_some_and(|lease| lease.under_way.is_some())
+    }
+
+    /// When it may have something to do next, if it knows.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        let lease = self.lease.as_ref().map(|lease| lease.next_ms);
+        let lease = lease.filter(|_| !self.is_asking());
+        let pass = self.queue.next_due().filter(|_| self.leads);
+        let feed = self.due.values().min().copied();
+        [lease, pass, feed].into_iter().flatten().min()
+    }
+
+    /// Does what it does at this moment. `draw` chooses the next lag of a cache, up to a bound.
+    /// Returns false where the process has ended.
+    pub(crate) async fn turn(
+        &mut self,
+        api: &api::Shared,
+        now_ms: u64,
+        draw: &mut dyn FnMut(u64) -> u64,
+    ) -> bool {
+        if self.frozen {
+            return true;
+        }
+        self.deliver(api, now_ms, draw);
+        if !self.keep_lease(now_ms).await {
+            return false;
+        }
+        if self.pass.is_none() && self.leads {
+            self.begin(now_ms);
+        }
+        if let Some((key, pass)) = &mut self.pass
+            && let std::task::Poll::Ready(ended) = futures::poll!(pass.as_mut())
+        {
+            if ended == Ended::Gone {
+                self.shared.forget(key);
+            }
+            self.queue.ended(key, ended, now_ms);
+            self.passes += 1;
+            self.last = Some(ended);
+            self.pass = None;
+        }
+        !self.gate.is_dead()
+    }
+
+    fn begin(&mut self, now_ms: u64) {
+        let Some(key) = self.queue.take(now_ms) else {
+            return;
+        };
+        self.entropy = self.entropy.wrapping_add(1);
+        let entropy = format!("{:032x}", self.entropy);
+        let (shared, rules, of) = (self.shared.clone(), self.rules, key.clone());
+        let pass = async move {
+            let mut cluster = shared.cluster(&of);
+            pass::run(&mut cluster, rules, &entropy).await
+        };
+        self.pass = Some((key, Box::pin(pass)));
+    }
+
+    /// Tries to get or keep the Lease. Returns false where it is lost: the process ends.
+    async fn keep_lease(&mut self, now_ms: u64) -> bool {
+        let Some(lease) = &mut self.lease else {
+            return true;
+        };
+        if lease.next_ms <= now_ms
+            && let Some(mut candidate) = lease.candidate.take()
+        {
+            lease.under_way = Some(Box::pin(async move {
+                let result = candidate.attempt().await;
+                (candidate, result)
+            }));
+        }
+        let Some(attempt) = &mut lease.under_way else {
+            return true;
+        };
+        let std::task::Poll::Ready((candidate, result)) = futures::poll!(attempt.as_mut()) else {
+            return true;
+        };
+        lease.under_way = None;
+        lease.candidate = Some(candidate);
+        lease.next_ms = now_ms + LEASE_RETRY_MS;
+        match result {
+            Ok(None) => {
+                lease.renewed_ms = now_ms;
+                self.leads = true;
+                true
+            }
+            Ok(Some(_)) => !self.leads,
+            Err(_) => !self.leads || now_ms < lease.renewed_ms + LEASE_DEADLINE_MS,
+        }
+    }
+
+    /// How it stands, for a message.
+    pub(crate) fn in_words(&self) -> String {
+        let epoch = self.shared.leadership.epoch();
+        format!(
+            "{} (epoch {epoch}): leads {}, busy {}, {} passes, last {:?}",
+            self.name,
+            self.leads,
+            self.is_busy(),
+            self.passes,
+            self.last
+        )
+    }
+
+    fn deliver(&mut self, api: &api::Shared, now_ms: u64, draw: &mut dyn FnMut(u64) -> u64) {
+        let api = api.lock();
+        if api.revision() == self.seen && self.due.is_empty() {
+            return;
+        }
+        for kind in CACHED {
+            // A change is shown after a while; what happened until then is shown with it.
+            let changed = !api.versions(kind, self.seen, u64::MAX).is_empty();
+            if changed && !self.due.contains_key(&kind) {
+                let lag = self.lags.get(&kind).copied().unwrap_or(20);
+                self.due.insert(kind, now_ms + draw(lag));
+            }
+            if self.due.get(&kind).is_some_and(|due| *due <= now_ms) {
+                self.due.remove(&kind);
+                self.show(&api, kind, now_ms);
+            }
+        }
+        self.seen = api.revision();
+    }
+
+    fn show(&mut self, api: &ApiServer, kind: Kind, now_ms: u64) {
+        let queue = &mut self.queue;
+        let mut owned = |meta: &ObjectMeta| {
+            let cluster = meta.labels.as_ref().and_then(|all| all.get(LABEL_CLUSTER));
+            if let (Some(namespace), Some(cluster)) = (&meta.namespace, cluster) {
+                queue.trigger((namespace.clone(), cluster.clone()), now_ms);
+            }
+        };
+        let all = || api.all(kind).map(|object| &**object);
+        let ours = || all().filter(|object| is_ours(object));
+        let feeds = &mut self.feeds;
+        match kind {
+            Kind::EtcdCluster => feeds.clusters.deliver(all(), |object| {
+                let meta = kube::Resource::meta(object);
+                if let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) {
+                    queue.trigger((namespace.clone(), name.clone()), now_ms);
+                }
+            }),
+            Kind::StatefulSet => feeds.sets.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::Pod => feeds.pods.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::PersistentVolumeClaim => feeds.claims.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::Service => feeds.services.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::Secret => feeds.secrets.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::PodDisruptionBudget => feeds.budgets.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::Node => feeds.nodes.deliver(all(), |_| {}),
+            Kind::PersistentVolume => feeds.volumes.deliver(all(), |_| {}),
+            Kind::StorageClass => feeds.classes.deliver(all(), |_| {}),
+            _ => {}
+        }
+    }
+}
+
+fn is_ours(object: &Value) -> bool {
+    object::label(object, LABEL_CLUSTER_UID).is_some()
+}
+
+fn caches() -> (Feeds, Caches) {
+    let (clusters, of_clusters) = Feed::new();
+    let (sets, of_sets) = Feed::new();
+    let (pods, of_pods) = Feed::new();
+    let (claims, of_claims) = Feed::new();
+    let (services, of_services) = Feed::new();
+    let (secrets, of_secrets) = Feed::new();
+    let (budgets, of_budgets) = Feed::new();
+    let (nodes, of_nodes) = Feed::new();
+    let (volumes, of_volumes) = Feed::new();
+    let (classes, of_classes) = Feed::new();
+    let feeds = Feeds {
+        clusters,
+        sets,
+        pods,
+        claims,
+        services,
+        secrets,
+        budgets,
+        nodes,
+        volumes,
+        classes,
+    };
+    let caches = Caches {
+        clusters: of_clusters,
+        sets: of_sets,
+        pods: of_pods,
+        claims: of_claims,
+        services: of_services,
+        secrets: of_secrets,
+        budgets: of_budgets,
+        nodes: of_nodes,
+        volumes: of_volumes,
+        classes: of_classes,
+    };
+    (feeds, caches)
+}
+
+/// A client whose requests go through the gate.
+fn gated(connection: api::Connection, gate: Gate) -> Client {
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (connection, gate) = (connection.clone(), gate.clone());
+        async move {
+            let words = Request::of_api(request.method(), request.uri().path());
+            let failed = || Err(api::Broken);
+            gate.pass(words, connection.oneshot(request), failed).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Reaches simulated servers through the gate.
+fn dial(gate: Gate, servers: Arc<Mutex<Servers>>) -> Dial {
+    Arc::new(move |address, key| {
+        let (gate, to) = (gate.clone(), address.to_owned());
+        let way = way(&servers, address);
+        let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
+            let (gate, way) = (gate.clone(), way.clone());
+            let words = Request::of_member(request.uri().path(), &to);
+            async move {
+                let failed = || Err(WayError::new("the answer was lost"));
+                gate.pass(words, way.oneshot(request), failed).await
+            }
+        });
+        let service = tower::util::BoxCloneService::new(service);
+        Ok(MemberClient::over(service, key.clone()))
+    })
+}

@@ -1,0 +1,165 @@
+//! What is really so, past every cache and every description: the facts that oracles judge by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, claim_name, pod_name};
+use crate::opsim::api::{ApiServer, Kind, object};
+use crate::opsim::servers::Servers;
+
+/// One moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth {
+    pub(crate) now_ms: u64,
+    /// By UID of the resource; also of resources that are gone and whose servers were seen.
+    pub(crate) clusters: BTreeMap<String, ClusterTruth>,
+    /// Operators that act now.
+    pub(crate) operators: usize,
+}
+
+/// One resource and its servers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterTruth {
+    pub(crate) name: String,
+    /// The resource is there and not on its way out.
+    pub(crate) exists: bool,
+    pub(crate) generation: i64,
+    pub(crate) target: usize,
+    pub(crate) replace: BTreeSet<String>,
+    pub(crate) unhealthy_ms: u64,
+    pub(crate) status: Value,
+    /// Cluster IDs that were founded for it.
+    pub(crate) founded: usize,
+    pub(crate) configuration_index: u64,
+    pub(crate) quorate: bool,
+    pub(crate) acknowledged: u64,
+    pub(crate) voters: BTreeMap<u64, Member>,
+    pub(crate) learners: BTreeMap<u64, Member>,
+}
+
+/// One member of the committed configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// Its server speaks, and its leader, if there is one, hears it.
+    pub(crate) reached: bool,
+    /// Its pod is on its way out.
+    pub(crate) leaving: bool,
+    /// Entries that its disk holds; `None`: there is no such disk.
+    pub(crate) held: Option<u64>,
+    /// The same of a disk that a fault took away.
+    pub(crate) taken: Option<u64>,
+    /// Its claim is there and not on its way out.
+    pub(crate) claimed: bool,
+}
+
+impl Truth {
+    /// What is so now.
+    pub(crate) fn of(api: &ApiServer, servers: &Servers, operators: usize) -> Self {
+        let mut clusters: BTreeMap<String, ClusterTruth> = BTreeMap::new();
+        for resource in api.all(Kind::EtcdCluster) {
+            let uid = object::uid(resource).to_owned();
+            clusters.insert(uid, of_resource(resource));
+        }
+        let pods = Pods::of(api);
+        for group in servers.groups.values() {
+            let uid = group.membership.cluster_uid.clone();
+            let cluster = clusters.entry(uid.clone()).or_default();
+            let reached = servers.reached_voters(group);
+            let member = |id: u64, name: &str, learner: bool| {
+                let lives = servers.lives(group.id, id);
+                let heard = learner || group.leader.is_none() || reached.contains(&id);
+                let lost = servers.lost.values();
+                let taken = lost
+                    .filter(|disk| disk.cluster_id == group.id && disk.member_id == id)
+                    .map(|disk| disk.matched)
+                    .max();
+                Member {
+                    name: name.to_owned(),
+                    reached: lives && heard,
+                    leaving: pods.leaving.contains(&(uid.clone(), name.to_owned())),
+                    held: servers.held(group.id, id),
+                    taken,
+                    claimed: pods.claims.contains(&claim_name(name, &uid)),
+                }
+            };
+            cluster.founded = servers.founded.get(&uid).map_or(0, Vec::len);
+            cluster.configuration_index = group.membership.configuration_index;
+            cluster.acknowledged = group.acknowledged;
+            cluster.quorate = group.is_quorate(servers.now_ms);
+            cluster.voters = group
+                .membership
+                .voters()
+                .map(|m| (m.id, member(m.id, &m.name, false)))
+                .collect();
+            cluster.learners = group
+                .membership
+                .learners()
+                .map(|m| (m.id, member(m.id, &m.name, true)))
+                .collect();
+        }
+        Self {
+            now_ms: servers.now_ms,
+            clusters,
+            operators,
+        }
+    }
+}
+
+impl ClusterTruth {
+    pub(crate) fn quorum(&self) -> usize {
+        self.voters.len() / 2 + 1
+    }
+
+    /// Voters that serve and are not on their way out.
+    pub(crate) fn serving(&self) -> usize {
+        let serving = |member: &&Member| member.reached && !member.leaving;
+        self.voters.values().filter(serving).count()
+    }
+}
+
+fn of_resource(resource: &Value) -> ClusterTruth {
+    let number = |path: &[&str]| object::number(resource, path);
+    let replace = object::items(resource, &["spec", "replaceMembers"]);
+    let seconds = number(&["spec", "healing", "unhealthySeconds"]).unwrap_or(600);
+    ClusterTruth {
+        name: object::name(resource).to_owned(),
+        exists: !object::is_deleting(resource),
+        generation: number(&["metadata", "generation"]).unwrap_or(0),
+        target: usize::try_from(number(&["spec", "replicas"]).unwrap_or(3)).unwrap_or(0),
+        replace: replace
+            .iter()
+            .filter_map(|name| Some(name.as_str()?.to_owned()))
+            .collect(),
+        unhealthy_ms: u64::try_from(seconds).unwrap_or(0) * 1000,
+        status: resource.get("status").cloned().unwrap_or_default(),
+        ..ClusterTruth::default()
+    }
+}
+
+struct Pods {
+    /// Members whose pod is on its way out, by UID of the resource and name.
+    leaving: BTreeSet<(String, String)>,
+    /// Claims that are there and not on their way out.
+    claims: BTreeSet<String>,
+}
+
+impl Pods {
+    fn of(api: &ApiServer) -> Self {
+        let leaving = api.all(Kind::Pod).filter_map(|pod| {
+            let uid = object::label(pod, LABEL_CLUSTER_UID)?;
+            let member = object::label(pod, LABEL_MEMBER)?;
+            let goes = object::is_deleting(pod) && object::name(pod) == pod_name(member);
+            goes.then(|| (uid.to_owned(), member.to_owned()))
+        });
+        let claims = api.all(Kind::PersistentVolumeClaim);
+        Self {
+            leaving: leaving.collect(),
+            claims: claims
+                .filter(|claim| !object::is_deleting(claim))
+                .map(|claim| object::name(claim).to_owned())
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! A world on one thread: an API server, its controllers and nodes, servers, operators, and time.
+//! What happens next follows from a seed; between any two requests of an operator everything else
+//! has its turn.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde_json::Value;
+
+use crate::operator::clock::Clock;
+use crate::operator::pass::Rules;
+use crate::opsim::api::{self, ApiServer, Kind};
+use crate::opsim::oracles::{Oracles, Violation, unsettled};
+use crate::opsim::servers::Servers;
+
+use super::end;
+use super::eyes::Eyes;
+use super::gate::{Crash, Gate, Ledger, lock};
+use super::ground::Ground;
+use super::operator::{CACHED, Operator, Right, Setup};
+use super::truth::Truth;
+
+/// When every world begins: 2026-01-01, in Unix milliseconds.
+pub(crate) const START_MS: u64 = 1_767_225_600_000;
+/// The longest step of time while nothing happens.
+const QUIET_MS: u64 = 1_000;
+/// Between an operator's death and the next process.
+const RESTART_MS: u64 = 400;
+/// So long nothing is written before a world counts as at rest: longer than an operator at rest
+/// waits between two looks.
+const REST_MS: u64 = 45_000;
+
+/// What a run is made of, beside its scenario.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Chooses everything that is left to chance.
+    pub seed: u64,
+    /// A write to disturb, counted from 1, and how.
+    pub crash: Option<(u64, Crash)>,
+    /// How late caches may be, in milliseconds; each kind draws its own bound below it.
+    pub lag_ms: u64,
+    /// One request in so many fails by itself; 0: none.
+    pub flaky: u32,
+    /// The operator's rules.
+    pub rules: Rules,
+}
+
+impl Options {
+    /// Without any fault.
+    #[must_use]
+    pub fn calm(seed: u64) -> Self {
+        Self {
+            seed,
+            crash: None,
+            lag_ms: 20,
+            flaky: 0,
+            rules: Rules::SHIPPED,
+        }
+    }
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Failure {
+    /// An invariant was broken.
+    #[error("{0}")]
+    Broken(Violation),
+    /// What a scenario expects did not come about.
+    #[error("at {at_ms} ms: {what}")]
+    Unexpected {
+        /// Milliseconds since the start of the run.
+        at_ms: u64,
+        /// What.
+        what: String,
+    },
+}
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) api: api::Shared,
+    pub(crate) servers: Arc<Mutex<Servers>>,
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
+    pub(crate) eyes: Eyes,
+    pub(crate) ground: Ground,
+    pub(crate) operators: Vec<Operator>,
+    /// Operators that come back, by when: name, and whether by the Lease.
+    reborn: Vec<(u64, String)>,
+    pub(crate) options: Options,
+    time: Arc<AtomicU64>,
+    pub(crate) random: Xoshiro256PlusPlus,
+    epoch: u64,
+    by_lease: bool,
+    entropy: u64,
+    lags: BTreeMap<Kind, u64>,
+    pub(crate) passes: u64,
+    /// Changes that users made to specifications.
+    pub(crate) edits: u64,
+    idle: u32,
+}
+
+impl World {
+    pub(crate) fn new(options: Options) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(options.seed);
+        let api = api::Shared::new(ApiServer::new(options.seed, START_MS));
+        let fork =
+            |random: &mut Xoshiro256PlusPlus| Xoshiro256PlusPlus::seed_from_u64(random.random());
+        let servers = Servers::new(fork(&mut random), START_MS);
+        let servers = Arc::new(Mutex::new(servers));
+        let mut ledger = Ledger::new(fork(&mut random));
+        ledger.plan = options.crash;
+        ledger.flaky = options.flaky;
+        let eyes = Eyes {
+            api: api.clone(),
+            servers: servers.clone(),
+            oracles: Arc::new(Mutex::new(Oracles::new(START_MS))),
+            acting: Arc::new(AtomicUsize::new(0)),
+        };
+        let lags = CACHED.map(|kind| (kind, random.random_range(0..=options.lag_ms)));
+        Self {
+            ground: Ground::new(&api, options.seed),
+            api,
+            servers,
+            ledger: Arc::new(Mutex::new(ledger)),
+            eyes,
+            operators: Vec::new(),
+            reborn: Vec::new(),
+            options,
+            time: Arc::new(AtomicU64::new(START_MS)),
+            random,
+            epoch: 0,
+            by_lease: false,
+            entropy: 0,
+            lags: lags.into(),
+            passes: 0,
+            edits: 0,
+            idle: 0,
+        }
+    }
+
+    /// Virtual time since the start, in seconds.
+    pub(crate) fn ran_seconds(&self) -> u64 {
+        (self.now_ms() - START_MS) / 1000
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.time.load(Ordering::SeqCst)
+    }
+
+    /// Writes of operators so far, the status and events aside.
+    pub(crate) fn writes(&self) -> u64 {
+        lock(&self.ledger).writes
+    }
+
+    /// Entries of all clusters that clients were told are kept.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        let servers = lock(&self.servers);
+        servers
+            .groups
+            .values()
+            .map(|group| group.acknowledged)
+            .sum()
+    }
+
+    /// The operator that acts and is in the middle of a pass.
+    pub(crate) fn busy_leader(&self) -> Option<&str> {
+        let busy = |operator: &&Operator| operator.leads && operator.is_busy();
+        let found = self.operators.iter().find(busy);
+        found.map(|operator| operator.name.as_str())
+    }
+
+    /// The operator that acts stops where it is. Gives its name.
+    pub(crate) fn freeze_leader(&mut self) -> String {
+        let mut acting = self.operators.iter_mut().filter(|operator| operator.leads);
+        let Some(operator) = acting.next() else {
+            return String::new();
+        };
+        operator.frozen = true;
+        operator.name.clone()
+    }
+
+    /// A stopped operator goes on, as if no time had passed for it.
+    pub(crate) fn thaw(&mut self, name: &str) {
+        for operator in &mut self.operators {
+            operator.frozen &= operator.name != name;
+        }
+    }
+
+    /// Starts an operator that acts by itself, or as the Lease says.
+    pub(crate) fn start_operator(&mut self, name: &str) {
+        self.epoch += 1;
+        self.entropy += 1 << 32;
+        let setup = Setup {
+            name: name.to_owned(),
+            api: self.api.clone(),
+            gate: Gate::new(name, self.ledger.clone(), self.eyes.clone()),
+            clock: Clock::simulated(self.time.clone()),
+            servers: self.servers.clone(),
+            rules: self.options.rules,
+            right: if self.by_lease {
+                Right::Lease
+            } else {
+                Right::Given(self.epoch)
+            },
+            entropy: self.entropy,
+        };
+        let mut operator = Operator::new(setup);
+        operator.lags.clone_from(&self.lags);
+        self.operators.push(operator);
+    }
+
+    /// Operators act by the Lease from now on.
+    pub(crate) fn by_lease(&mut self) {
+        self.by_lease = true;
+    }
+
+    /// Ends every operator; none comes back by itself.
+    pub(crate) fn stop_operators(&mut self) {
+        self.operators.clear();
+        self.reborn.clear();
+    }
+
+    /// One turn of everything.
+    pub(crate) async fn round(&mut self) -> Result<Truth, Failure> {
+        let busy = self.operators.iter().any(Operator::is_busy);
+        let step_ms = if busy {
+            self.random.random_range(1..=12)
+        } else {
+            self.pause_ms()
+        };
+        let now_ms = self.now_ms() + step_ms;
+        self.time.store(now_ms, Ordering::SeqCst);
+        lock(&self.ledger).now_ms = now_ms - START_MS;
+        self.api.lock().set_now_ms(now_ms);
+        lock(&self.servers).advance(now_ms);
+        let moved = self.ground.step(&mut lock(&self.servers));
+        self.idle = if moved {
+            0
+        } else {
+            self.idle.saturating_add(1)
+        };
+        self.turn_operators(now_ms).await;
+        // Tasks of clients have their turn.
+        tokio::task::yield_now().await;
+        let acting = self
+            .operators
+            .iter()
+            .filter(|o| o.leads && !o.frozen)
+            .count();
+        self.eyes.acting.store(acting, Ordering::SeqCst);
+        let truth = self.eyes.moment();
+        match &lock(&self.eyes.oracles).broken {
+            Some(violation) => Err(Failure::Broken(violation.clone())),
+            None => Ok(truth),
+        }
+    }
+
+    /// How long nothing needs to be looked at: not beyond what an operator waits for.
+    fn pause_ms(&mut self) -> u64 {
+        let most = match self.idle {
+            0..20 => 60,
+            20..60 => 250,
+            _ => QUIET_MS,
+        };
+        let now_ms = self.now_ms();
+        let operators = self.operators.iter().filter(|o| !o.frozen);
+        let due = operators.filter_map(Operator::next_ms).min();
+        let reborn = self.reborn.iter().map(|(at, _)| *at).min();
+        let next = [due, reborn].into_iter().flatten().min();
+        next.map_or(most, |at| at.saturating_sub(now_ms).clamp(1, most))
+    }
+
+    async fn turn_operators(&mut self, now_ms: u64) {
+        let back: Vec<String> = self
+            .reborn
+            .extract_if(.., |(at, _)| *at <= now_ms)
+            .map(|(_, name)| name)
+            .collect();
+        for name in back {
+            self.start_operator(&name);
+        }
+        let mut died = Vec::new();
+        for (at, operator) in self.operators.iter_mut().enumerate() {
+            let random = &mut self.random;
+            let mut draw = |most: u64| random.random_range(0..=most);
+            let before = operator.passes;
+            if !operator.turn(&self.api, now_ms, &mut draw).await {
+                died.push(at);
+            }
+            self.passes += operator.passes - before;
+        }
+        for at in died.into_iter().rev() {
+            let dead = self.operators.remove(at);
+            self.reborn.push((now_ms + RESTART_MS, dead.name));
+        }
+    }
+
+    /// Lets so many milliseconds pass.
+    pub(crate) async fn pass_ms(&mut self, ms: u64) -> Result<(), Failure> {
+        let end = self.now_ms() + ms;
+        while self.now_ms() < end {
+            self.round().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until this holds, at most so many milliseconds.
+    pub(crate) async fn until(
+        &mut self,
+        what: &str,
+        most_ms: u64,
+        mut holds: impl FnMut(&Self, &Truth) -> bool,
+    ) -> Result<(), Failure> {
+        let end = self.now_ms() + most_ms;
+        loop {
+            let truth = self.round().await?;
+            if holds(self, &truth) {
+                return Ok(());
+            }
+            if self.now_ms() >= end {
+                return Err(self.unexpected(format!("{what} within {} s", most_ms / 1000)));
+            }
+        }
+    }
+
+    /// I10: the desired state is reached within this time, and then nothing is written any more.
+    pub(crate) async fn settle(&mut self, most_ms: u64) -> Result<(), Failure> {
+        let end = self.now_ms() + most_ms;
+        let mut missing = String::new();
+        let (mut since, mut writes) = (None, 0);
+        while self.now_ms() < end {
+            let truth = self.round().await?;
+            let now = {
+                let ledger = lock(&self.ledger);
+                ledger.writes + ledger.status_writes
+            };
+            match self.unsettled(&truth) {
+                Some(why) => {
+                    missing = why;
+                    since = None;
+                }
+                None if now != writes => since = Some(self.now_ms()),
+                None => {
+                    let since = *since.get_or_insert(self.now_ms());
+                    if self.now_ms() >= since + REST_MS {
+                        return Ok(());
+                    }
+                }
+            }
+            writes = now;
+        }
+        if missing.is_empty() {
+            missing = "something is still written".into();
+        }
+        let last = lock(&self.ledger).log.last().cloned();
+        let operators: Vec<String> = self.operators.iter().map(Operator::in_words).collect();
+        Err(Failure::Broken(Violation {
+            invariant: "I10",
+            at_ms: self.now_ms() - START_MS,
+            what: format!(
+                "not in its desired state after {} s: {missing}; the last write was {last:?}; {}; {}",
+                most_ms / 1000,
+                end::summary(&self.api.lock()),
+                operators.join(", ")
+            ),
+        }))
+    }
+
+    /// What is missing from the desired state of any resource.
+    fn unsettled(&self, truth: &Truth) -> Option<String> {
+        let api = self.api.lock();
+        let (there, gone): (Vec<_>, Vec<_>) = truth
+            .clusters
+            .iter()
+            .partition(|(_, cluster)| cluster.exists);
+        let gone = gone
+            .into_iter()
+            .find_map(|(uid, _)| end::remains(&api, uid));
+        gone.or_else(|| {
+            there
+                .into_iter()
+                .find_map(|(uid, cluster)| unsettled(&api, uid, cluster))
+        })
+    }
+
+    pub(crate) fn unexpected(&self, what: impl Into<String>) -> Failure {
+        Failure::Unexpected {
+            at_ms: self.now_ms() - START_MS,
+            what: what.into(),
+        }
+    }
+
+    /// The end state without what is random by design.
+    pub(crate) fn end_state(&self) -> Value {
+        end::state(&self.api.lock(), &lock(&self.servers))
+    }
+}

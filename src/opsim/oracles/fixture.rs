@@ -1,0 +1,66 @@
+//! Truths for the oracles' own tests.
+
+use super::{History, Of, Step};
+use crate::opsim::harness::truth::{ClusterTruth, Member, Truth};
+
+/// A member that serves and holds everything.
+pub(super) fn member(id: u64) -> (u64, Member) {
+    let member = Member {
+        name: format!("demo-{id}"),
+        reached: true,
+        leaving: false,
+        held: Some(100),
+        taken: None,
+        claimed: true,
+    };
+    (id, member)
+}
+
+/// A sound cluster of so many voters, as wanted.
+pub(super) fn cluster(voters: u64) -> ClusterTruth {
+    ClusterTruth {
+        name: "demo".into(),
+        exists: true,
+        generation: 1,
+        target: usize::try_from(voters).unwrap_or(0),
+        unhealthy_ms: 600_000,
+        founded: 1,
+        configuration_index: 5,
+        quorate: true,
+        acknowledged: 100,
+        voters: (1..=voters).map(member).collect(),
+        ..ClusterTruth::default()
+    }
+}
+
+/// A history in which this was so at time 0.
+pub(super) fn history(cluster: &ClusterTruth) -> History {
+    let mut history = History::default();
+    history.note(&truth(cluster, 0));
+    history
+}
+
+pub(super) fn truth(cluster: &ClusterTruth, now_ms: u64) -> Truth {
+    Truth {
+        now_ms,
+        clusters: [("uid".to_owned(), cluster.clone())].into(),
+        operators: 1,
+    }
+}
+
+pub(super) fn of(cluster: &ClusterTruth, now_ms: u64) -> Of<'_> {
+    Of {
+        uid: "uid",
+        cluster,
+        now_ms,
+    }
+}
+
+pub(super) fn step<'a>(before: &'a ClusterTruth, after: &'a ClusterTruth, now_ms: u64) -> Step<'a> {
+    Step {
+        uid: "uid",
+        before,
+        after,
+        now_ms,
+    }
+}

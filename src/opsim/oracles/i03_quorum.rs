@@ -1,0 +1,66 @@
+//! I3: no step of the operator lowers the voters that serve below the quorum of the configuration
+//! as it is, or as it is after the step. A voter that fell silent so lately that nobody could know
+//! counts as serving.
+
+use crate::opsim::harness::truth::{ClusterTruth, Member};
+
+use super::{History, Step};
+
+pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
+    let (before, after) = (step.before, step.after);
+    if !after.exists || before.voters.is_empty() {
+        return None;
+    }
+    let serves = |(id, member): &(&u64, &Member)| {
+        let known = member.reached || history.lately_lost(step.uid, **id, step.now_ms);
+        known && !member.leaving
+    };
+    let count = |cluster: &ClusterTruth| cluster.voters.iter().filter(|m| serves(m)).count();
+    let (served, serving) = (count(before), count(after));
+    let lowered = serving < served || before.voters.len() != after.voters.len();
+    (lowered && serving < after.quorum()).then(|| {
+        format!(
+            "{serving} of {} voters serve after it, {served} of {} did before",
+            after.voters.len(),
+            before.voters.len()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{cluster, history, step};
+    use super::*;
+
+    /// The time by which a silent voter is known to be silent.
+    const LATER: u64 = 60_000;
+
+    #[test]
+    fn a_second_restart_is_one_too_many() {
+        let mut before = cluster(3);
+        before.voters.entry(1).and_modify(|m| m.reached = false);
+        let past = history(&cluster(3));
+        let mut after = before.clone();
+        after.voters.entry(2).and_modify(|m| m.leaving = true);
+        assert!(deed(&step(&before, &after, LATER), &past).is_some());
+        let lately = deed(&step(&before, &after, 5_000), &past);
+        assert_eq!(lately, None, "nobody could know that the first was gone");
+        let whole = cluster(3);
+        let mut one_less = whole.clone();
+        one_less.voters.entry(2).and_modify(|m| m.leaving = true);
+        assert_eq!(deed(&step(&whole, &one_less, LATER), &past), None);
+    }
+
+    #[test]
+    fn a_removal_that_leaves_too_few_is_seen() {
+        let mut before = cluster(3);
+        before.voters.entry(1).and_modify(|m| m.reached = false);
+        let mut after = before.clone();
+        after.voters.remove(&2);
+        let past = history(&cluster(3));
+        assert!(deed(&step(&before, &after, LATER), &past).is_some());
+        let mut dead_removed = before.clone();
+        dead_removed.voters.remove(&1);
+        assert_eq!(deed(&step(&before, &dead_removed, LATER), &past), None);
+    }
+}

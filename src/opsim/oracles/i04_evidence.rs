@@ -1,0 +1,65 @@
+//! I4: a voter is removed only if it is dead by evidence (its disk is gone or was exchanged, its
+//! claim is gone, it was out of reach for as long as the specification says), or surplus, or asked
+//! for.
+
+use super::{BELIEVED_MS, History, Step};
+
+pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
+    let (before, after) = (step.before, step.after);
+    let gone = before
+        .voters
+        .iter()
+        .filter(|(id, _)| !after.voters.contains_key(id));
+    for (id, member) in gone {
+        let targets = history.targets(step.uid, step.now_ms, BELIEVED_MS);
+        let surplus = targets.iter().any(|target| before.voters.len() > *target);
+        let asked = before.replace.contains(&member.name) && surplus;
+        let disk_gone = member.held.is_none() || member.taken.is_some() || !member.claimed;
+        let away = history
+            .unreached_for(step.uid, *id, step.now_ms)
+            .unwrap_or(u64::MAX);
+        // The leader's count may have begun a moment earlier.
+        let long_away = before.unhealthy_ms > 0 && away + 5_000 >= before.unhealthy_ms;
+        if !surplus && !asked && !disk_gone && !(long_away && !member.reached) {
+            return Some(format!(
+                "{} was removed, which was out of reach for {} s and is not surplus: {} voters, {:?} wanted",
+                member.name,
+                away / 1000,
+                before.voters.len(),
+                targets
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{cluster, history, step};
+    use super::*;
+
+    #[test]
+    fn a_voter_that_lives_or_may_come_back_is_not_removed() {
+        let before = cluster(3);
+        let past = history(&before);
+        let mut after = before.clone();
+        after.voters.remove(&2);
+        assert!(deed(&step(&before, &after, 10_000), &past).is_some());
+        let mut silent = before.clone();
+        silent.voters.entry(2).and_modify(|m| m.reached = false);
+        assert!(deed(&step(&silent, &after, 300_000), &past).is_some());
+        assert_eq!(deed(&step(&silent, &after, 600_000), &past), None);
+        let mut lost = before.clone();
+        lost.voters.entry(2).and_modify(|m| m.held = None);
+        assert_eq!(deed(&step(&lost, &after, 10_000), &past), None);
+    }
+
+    #[test]
+    fn a_surplus_voter_may_go() {
+        let mut before = cluster(3);
+        before.target = 1;
+        let mut after = before.clone();
+        after.voters.remove(&2);
+        assert_eq!(deed(&step(&before, &after, 10), &history(&before)), None);
+    }
+}

@@ -1,0 +1,28 @@
+//! I6: no member with an empty disk ever forms a cluster once one was formed: not after its status
+//! says so, and not after a claim of it was joined.
+
+use super::Step;
+
+pub(super) fn deed(step: &Step<'_>) -> Option<String> {
+    let (before, after) = (step.before, step.after);
+    let formed = after.founded > before.founded;
+    let latched = before.status["clusterID"].is_string() || before.founded > 0;
+    (formed && latched).then(|| "a cluster was formed although there was one before".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{cluster, step};
+    use super::*;
+
+    #[test]
+    fn a_second_forming_is_seen() {
+        let mut before = cluster(1);
+        before.founded = 0;
+        let mut after = before.clone();
+        after.founded = 1;
+        assert_eq!(deed(&step(&before, &after, 0)), None);
+        before.status = serde_json::json!({"clusterID": "abc"});
+        assert!(deed(&step(&before, &after, 0)).is_some());
+    }
+}

@@ -1,0 +1,22 @@
+//! I7: one cluster ID for one UID of a resource.
+
+use super::Of;
+
+pub(super) fn moment(of: &Of<'_>) -> Option<String> {
+    let founded = of.cluster.founded;
+    (founded > 1).then(|| format!("{founded} clusters were formed for one resource"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{cluster, of};
+    use super::*;
+
+    #[test]
+    fn two_clusters_are_one_too_many() {
+        let mut one = cluster(3);
+        assert_eq!(moment(&of(&one, 0)), None);
+        one.founded = 2;
+        assert!(moment(&of(&one, 0)).is_some());
+    }
+}

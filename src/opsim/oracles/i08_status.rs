@@ -1,0 +1,94 @@
+//! I8: the status never claims health that was not seen within its freshness bound. Judged when the
+//! status changes; and, while an operator acts, a loss of the quorum is told before long.
+
+use serde_json::Value;
+
+use super::{BELIEVED_MS, History, Of};
+
+/// A claim that has become false is taken back within this, while an operator acts: its longest
+/// pause between two passes, and then some.
+const TAKEN_BACK_MS: u64 = 120_000;
+
+pub(super) fn moment(of: &Of<'_>, history: &mut History) -> Option<String> {
+    if !of.cluster.exists {
+        return None;
+    }
+    let status = &of.cluster.status;
+    let news = history.judged.get(of.uid) != Some(status);
+    history.judged.insert(of.uid.to_owned(), status.clone());
+    let quorate = claims(status, "Quorate");
+    if news {
+        let seen = history.quorate_ms.get(of.uid);
+        if quorate && seen.is_none_or(|at| at + BELIEVED_MS < of.now_ms) {
+            return Some("the status says Quorate, and there was no quorum lately".into());
+        }
+        if let Some(name) = healthy_by_word(of, history) {
+            return Some(format!(
+                "the status says that {name} is Healthy, and it is not"
+            ));
+        }
+    }
+    let since = history.not_quorate_ms.get(of.uid)?;
+    let late = of.now_ms > since + TAKEN_BACK_MS;
+    (late && quorate).then(|| "the status still says Quorate without a quorum".into())
+}
+
+fn claims(status: &Value, type_: &str) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions
+        .into_iter()
+        .any(|condition| condition["type"] == type_ && condition["status"] == "True")
+}
+
+/// A member that the status calls healthy and that did not serve lately.
+fn healthy_by_word(of: &Of<'_>, history: &History) -> Option<String> {
+    let told = of.cluster.status["members"].as_array()?;
+    let healthy = told.iter().filter(|member| member["health"] == "Healthy");
+    let mut names = healthy.filter_map(|member| member["name"].as_str());
+    let members = || of.cluster.voters.iter().chain(&of.cluster.learners);
+    let lies = |name: &&str| {
+        let found = members().find(|(_, member)| member.name == *name);
+        found.is_some_and(|(id, member)| {
+            !member.reached && !history.lately_lost(of.uid, *id, of.now_ms)
+        })
+    };
+    names.find(lies).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{cluster, history, of, truth};
+    use super::*;
+
+    fn told(health: &str, quorate: &str) -> Value {
+        serde_json::json!({
+            "members": [{"name": "demo-1", "health": health}],
+            "conditions": [{"type": "Quorate", "status": quorate}],
+        })
+    }
+
+    #[test]
+    fn health_that_nobody_saw_is_not_claimed() {
+        let mut three = cluster(3);
+        let mut past = history(&three);
+        three.voters.entry(1).and_modify(|m| m.reached = false);
+        three.status = told("Healthy", "True");
+        assert_eq!(moment(&of(&three, 5_000), &mut past), None, "seen lately");
+        three.status = told("Healthy", "False");
+        assert!(moment(&of(&three, 60_000), &mut past).is_some());
+        three.status = told("Unknown", "True");
+        assert!(moment(&of(&three, 61_000), &mut past).is_some());
+    }
+
+    #[test]
+    fn a_lost_quorum_is_told_before_long() {
+        let mut three = cluster(3);
+        three.status = told("Healthy", "True");
+        let mut past = history(&three);
+        assert_eq!(moment(&of(&three, 0), &mut past), None);
+        three.quorate = false;
+        past.note(&truth(&three, 1_000));
+        assert_eq!(moment(&of(&three, 60_000), &mut past), None);
+        assert!(moment(&of(&three, 200_000), &mut past).is_some());
+    }
+}

@@ -1,0 +1,157 @@
+//! I10: once faults stop, the desired state is reached within a stated time, and then nothing is
+//! written any more. Here: what is still missing from the desired state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::crd::{
+    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, claim_name, client_service_name,
+    latch_name, operator_secret_name, pdb_name, peers_service_name, pod_name, slot_service_name,
+};
+use crate::opsim::api::{ApiServer, Kind, object};
+use crate::opsim::harness::truth::ClusterTruth;
+
+/// Why this cluster is not in its desired state, if it is not.
+pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
+    let names: BTreeSet<&str> = cluster.voters.values().map(|m| m.name.as_str()).collect();
+    members(cluster)
+        .or_else(|| objects(api, uid, &names))
+        .or_else(|| claims(api, uid, &names))
+        .or_else(|| services(api, cluster, &names))
+        .or_else(|| status(cluster))
+}
+
+fn members(cluster: &ClusterTruth) -> Option<String> {
+    let voters = cluster.voters.len();
+    if voters != cluster.target {
+        return Some(format!("{voters} voters of {}", cluster.target));
+    }
+    if !cluster.learners.is_empty() {
+        return Some(format!("{} learners", cluster.learners.len()));
+    }
+    let serving = cluster.serving();
+    if serving != voters || !cluster.quorate {
+        return Some(format!("{serving} of {voters} voters serve"));
+    }
+    let named = |member: &str| cluster.replace.contains(member);
+    let to_replace = cluster.voters.values().find(|m| named(&m.name));
+    to_replace.map(|member| format!("{} is to be replaced", member.name))
+}
+
+/// Objects of a kind that carry this life's label, by name.
+fn ours<'a>(api: &'a ApiServer, kind: Kind, uid: &str) -> BTreeMap<&'a str, &'a Value> {
+    let all = api.all(kind);
+    let ours = all.filter(|object| object::label(object, LABEL_CLUSTER_UID) == Some(uid));
+    ours.map(|object| (object::name(object), &**object))
+        .collect()
+}
+
+fn objects(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
+    let sets = ours(api, Kind::StatefulSet, uid);
+    let found: BTreeSet<&str> = sets.keys().copied().collect();
+    if found != *names {
+        return Some(format!("sets {found:?} for voters {names:?}"));
+    }
+    let pods = ours(api, Kind::Pod, uid);
+    let wanted: BTreeSet<String> = names.iter().map(|name| pod_name(name)).collect();
+    let found: BTreeSet<String> = pods.keys().map(|name| (*name).to_owned()).collect();
+    if found != wanted {
+        return Some(format!("pods {found:?} for voters {names:?}"));
+    }
+    let unready = pods
+        .values()
+        .find(|pod| object::is_deleting(pod) || !object::holds(pod, "Ready"));
+    unready.map(|pod| format!("pod {} is not ready", object::name(pod)))
+}
+
+fn claims(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
+    let claims = ours(api, Kind::PersistentVolumeClaim, uid);
+    for name in names {
+        let claim = claims.get(claim_name(name, uid).as_str());
+        let joined = claim.is_some_and(|claim| {
+            object::label(claim, LABEL_CLAIM_STATE) == Some("joined") && !object::is_deleting(claim)
+        });
+        if !joined {
+            return Some(format!("the claim of {name} is not there and joined"));
+        }
+    }
+    let others = claims.values().find(|claim| {
+        let member = object::label(claim, LABEL_MEMBER).unwrap_or_default();
+        !names.contains(member) && object::label(claim, LABEL_CLAIM_STATE) != Some("retired")
+    });
+    others.map(|claim| format!("claim {} of no member is there", object::name(claim)))
+}
+
+fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> Option<String> {
+    let name = cluster.name.as_str();
+    let secrets = [latch_name(name), operator_secret_name(name)];
+    let services = [peers_service_name(name), client_service_name(name)];
+    let budgets = [pdb_name(name)];
+    let wanted = [
+        (Kind::Secret, &secrets[..]),
+        (Kind::Service, &services[..]),
+        (Kind::PodDisruptionBudget, &budgets[..]),
+    ];
+    let there = |kind, name: &str| api.all(kind).any(|found| object::name(found) == name);
+    for (kind, wanted) in wanted {
+        if let Some(missing) = wanted.iter().find(|name| !there(kind, name)) {
+            return Some(format!("{} {missing} is missing", kind.name()));
+        }
+    }
+    let mut held = BTreeSet::new();
+    for slot in 0..u32::try_from(cluster.target).unwrap_or(0) {
+        let service = slot_service_name(name, slot);
+        let found = api
+            .all(Kind::Service)
+            .find(|found| object::name(found) == service);
+        let member = found.map(|found| object::text(found, &["spec", "selector", LABEL_MEMBER]));
+        match member {
+            Some(member) if names.contains(member) && held.insert(member.to_owned()) => {}
+            other => return Some(format!("slot {slot} leads to {other:?}")),
+        }
+    }
+    let surplus = slot_service_name(name, u32::try_from(cluster.target).unwrap_or(0));
+    there(Kind::Service, &surplus).then(|| format!("{surplus} is one slot too many"))
+}
+
+fn status(cluster: &ClusterTruth) -> Option<String> {
+    let status = &cluster.status;
+    if status["observedGeneration"].as_i64() != Some(cluster.generation) {
+        return Some("the status is of an older specification".into());
+    }
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let ready = conditions
+        .into_iter()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    if !ready {
+        return Some(format!(
+            "the status does not say Ready: {}",
+            status["summary"]
+        ));
+    }
+    let told = status["replicas"].as_u64().unwrap_or(0);
+    (told != cluster.target as u64).then(|| format!("the status tells of {told} voters"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::cluster;
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let api = ApiServer::new(1, 0);
+        let three = cluster(3);
+        let missing = unsettled(&api, "uid", &three).expect("no objects");
+        assert!(missing.starts_with("sets"), "{missing}");
+        let mut fewer = cluster(2);
+        fewer.target = 3;
+        let missing = unsettled(&api, "uid", &fewer).expect("too few");
+        assert_eq!(missing, "2 voters of 3");
+        let mut silent = cluster(3);
+        silent.voters.entry(1).and_modify(|m| m.reached = false);
+        let missing = unsettled(&api, "uid", &silent).expect("one is silent");
+        assert_eq!(missing, "2 of 3 voters serve");
+    }
+}

@@ -1,0 +1,232 @@
+//! The ten invariants that an operator promises, judged by what is really so: some at every
+//! moment, some right before and right after each write of an operator. Each is one file, and each
+//! has a test that it can fail.
+
+mod i01_writes_survive;
+mod i02_one_change;
+mod i03_quorum;
+mod i04_evidence;
+mod i05_remove_first;
+mod i06_no_second_bootstrap;
+mod i07_one_cluster;
+mod i08_status;
+mod i09_absence;
+mod i10_liveness;
+
+#[cfg(test)]
+mod fixture;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use super::harness::truth::{ClusterTruth, Truth};
+
+pub(crate) use i10_liveness::unsettled;
+
+/// Descriptions are believed for ten seconds, contact for three; and a pass takes its time.
+pub(crate) const BELIEVED_MS: u64 = 15_000;
+
+/// An invariant that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one, such as `I3`.
+    pub invariant: &'static str,
+    /// When, in milliseconds since the start of the run.
+    pub at_ms: u64,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            invariant,
+            at_ms,
+            what,
+        } = self;
+        write!(f, "{invariant} at {at_ms} ms: {what}")
+    }
+}
+
+/// What has been so, as far as judging needs it.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// When a member was last reached, by UID of the resource and member ID.
+    reached_ms: BTreeMap<(String, u64), u64>,
+    /// Since when it has been out of reach.
+    unreached_ms: BTreeMap<(String, u64), u64>,
+    /// When the cluster was last quorate.
+    quorate_ms: BTreeMap<String, u64>,
+    /// Since when it has not been quorate while an operator acted.
+    not_quorate_ms: BTreeMap<String, u64>,
+    /// Generations by the time at which they were first seen.
+    generations: BTreeMap<String, VecDeque<(u64, i64, usize)>>,
+    /// The configuration index after the last deed or as first seen.
+    configuration: BTreeMap<String, u64>,
+    /// Status as last judged.
+    judged: BTreeMap<String, serde_json::Value>,
+}
+
+impl History {
+    /// Milliseconds since a member was last reached; `None`: it never was.
+    pub(crate) fn unreached_for(&self, uid: &str, id: u64, now_ms: u64) -> Option<u64> {
+        let at = self.reached_ms.get(&(uid.to_owned(), id))?;
+        Some(now_ms.saturating_sub(*at))
+    }
+
+    /// Whether a voter fell silent so lately that nobody could know of it.
+    pub(crate) fn lately_lost(&self, uid: &str, id: u64, now_ms: u64) -> bool {
+        self.unreached_for(uid, id, now_ms)
+            .is_some_and(|age| age <= BELIEVED_MS)
+    }
+
+    /// The sizes that were asked for within the last milliseconds.
+    pub(crate) fn targets(&self, uid: &str, now_ms: u64, within_ms: u64) -> Vec<usize> {
+        let all = self.generations.get(uid).into_iter().flatten();
+        let all: Vec<_> = all.collect();
+        // The one in force at the beginning of that time counts as well.
+        let from = now_ms.saturating_sub(within_ms);
+        let first = all.iter().rposition(|(at, _, _)| *at <= from).unwrap_or(0);
+        all.iter()
+            .skip(first)
+            .map(|(_, _, target)| *target)
+            .collect()
+    }
+
+    fn note(&mut self, truth: &Truth) {
+        let now_ms = truth.now_ms;
+        for (uid, cluster) in &truth.clusters {
+            for (id, member) in cluster.voters.iter().chain(&cluster.learners) {
+                let key = (uid.clone(), *id);
+                if member.reached {
+                    self.reached_ms.insert(key.clone(), now_ms);
+                    self.unreached_ms.remove(&key);
+                } else {
+                    self.unreached_ms.entry(key).or_insert(now_ms);
+                }
+            }
+            if cluster.quorate {
+                self.quorate_ms.insert(uid.clone(), now_ms);
+            }
+            if cluster.quorate || truth.operators == 0 {
+                self.not_quorate_ms.remove(uid);
+            } else {
+                self.not_quorate_ms.entry(uid.clone()).or_insert(now_ms);
+            }
+            let generations = self.generations.entry(uid.clone()).or_default();
+            let last = generations.back().map(|(_, generation, _)| *generation);
+            if last != Some(cluster.generation) && cluster.exists {
+                generations.push_back((now_ms, cluster.generation, cluster.target));
+            }
+        }
+    }
+}
+
+/// All oracles of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Oracles {
+    history: History,
+    start_ms: u64,
+    before: Truth,
+    /// The first that was broken.
+    pub(crate) broken: Option<Violation>,
+    /// Judgements made.
+    pub(crate) checks: u64,
+}
+
+type Broken = Option<(&'static str, String)>;
+
+impl Oracles {
+    pub(crate) fn new(start_ms: u64) -> Self {
+        Self {
+            start_ms,
+            ..Self::default()
+        }
+    }
+
+    /// Judges a moment.
+    pub(crate) fn moment(&mut self, truth: &Truth) {
+        self.history.note(truth);
+        let history = &mut self.history;
+        let mut found: Broken = None;
+        for (uid, cluster) in &truth.clusters {
+            let of = Of {
+                uid,
+                cluster,
+                now_ms: truth.now_ms,
+            };
+            self.checks += 4;
+            found = found
+                .or_else(|| i01_writes_survive::moment(&of).map(|what| ("I1", what)))
+                .or_else(|| i07_one_cluster::moment(&of).map(|what| ("I7", what)))
+                .or_else(|| i08_status::moment(&of, history).map(|what| ("I8", what)))
+                .or_else(|| i09_absence::moment(&of, history).map(|what| ("I9", what)));
+        }
+        self.note(truth.now_ms, found, "");
+    }
+
+    /// A write is about to be carried out.
+    pub(crate) fn before(&mut self, truth: Truth) {
+        self.history.note(&truth);
+        self.before = truth;
+    }
+
+    /// Judges the write that was carried out since.
+    pub(crate) fn after(&mut self, words: &str, truth: &Truth) {
+        let before = std::mem::take(&mut self.before);
+        let mut found: Broken = None;
+        for (uid, after) in &truth.clusters {
+            let none = ClusterTruth::default();
+            let earlier = before.clusters.get(uid).unwrap_or(&none);
+            let step = Step {
+                uid,
+                before: earlier,
+                after,
+                now_ms: truth.now_ms,
+            };
+            let history = &self.history;
+            self.checks += 5;
+            found = found
+                .or_else(|| i02_one_change::deed(&step, history).map(|what| ("I2", what)))
+                .or_else(|| i03_quorum::deed(&step, history).map(|what| ("I3", what)))
+                .or_else(|| i04_evidence::deed(&step, history).map(|what| ("I4", what)))
+                .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)))
+                .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)));
+            self.history
+                .configuration
+                .insert(uid.clone(), after.configuration_index);
+        }
+        self.note(truth.now_ms, found, words);
+    }
+
+    fn note(&mut self, now_ms: u64, found: Broken, words: &str) {
+        let Some((invariant, what)) = found else {
+            return;
+        };
+        let what = if words.is_empty() {
+            what
+        } else {
+            format!("{what} (by {words})")
+        };
+        self.broken.get_or_insert(Violation {
+            invariant,
+            at_ms: now_ms.saturating_sub(self.start_ms),
+            what,
+        });
+    }
+}
+
+/// One cluster at one moment.
+pub(crate) struct Of<'a> {
+    pub(crate) uid: &'a str,
+    pub(crate) cluster: &'a ClusterTruth,
+    pub(crate) now_ms: u64,
+}
+
+/// One cluster before and after a write.
+pub(crate) struct Step<'a> {
+    pub(crate) uid: &'a str,
+    pub(crate) before: &'a ClusterTruth,
+    pub(crate) after: &'a ClusterTruth,
+    pub(crate) now_ms: u64,
+}

@@ -1,0 +1,225 @@
+//! Runs a scenario: once, or with each write of its calm run disturbed in each way.
+
+use std::pin::Pin;
+
+use serde_json::Value;
+
+use super::harness::gate::{Crash, lock};
+use super::harness::world::{Failure, Options, World};
+
+/// What a scenario does to a world.
+pub(crate) type Script =
+    for<'a> fn(&'a mut World) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
+
+/// A story that an operator has to live through.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name, for the command line.
+    pub name: &'static str,
+    /// What happens, and what has to come of it.
+    pub story: &'static str,
+    pub(crate) script: Script,
+}
+
+impl std::fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scenario")
+            .field("name", &self.name)
+            .finish()
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Runs.
+    pub runs: u64,
+    /// Writes that were disturbed.
+    pub crash_points: u64,
+    /// Passes of operators.
+    pub passes: u64,
+    /// Requests to the API server.
+    pub requests: u64,
+    /// Requests to members.
+    pub calls: u64,
+    /// Writes, the status and events aside.
+    pub writes: u64,
+    /// Changes of specifications by users.
+    pub edits: u64,
+    /// Judgements of oracles.
+    pub checks: u64,
+    /// Virtual time, in seconds.
+    pub seconds: u64,
+}
+
+impl Counts {
+    /// Adds what another run counted.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.crash_points += other.crash_points;
+        self.passes += other.passes;
+        self.requests += other.requests;
+        self.calls += other.calls;
+        self.writes += other.writes;
+        self.edits += other.edits;
+        self.checks += other.checks;
+        self.seconds += other.seconds;
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was counted.
+    pub counts: Counts,
+    /// The end state, without what is random by design.
+    pub end: Value,
+    /// Each write with its time in milliseconds since the start.
+    pub log: Vec<(u64, String)>,
+}
+
+/// Runs a scenario once.
+///
+/// # Errors
+/// The first invariant that was broken, or what did not come about, with the log so far.
+pub fn run(scenario: &Scenario, options: Options) -> Result<Outcome, Box<(Failure, Outcome)>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let Ok(runtime) = runtime else {
+        unreachable!("a runtime without threads and sockets needs nothing of the system");
+    };
+    runtime.block_on(async {
+        let mut world = World::new(options);
+        let result = (scenario.script)(&mut world).await;
+        let outcome = outcome(&world);
+        match result {
+            Ok(()) => Ok(outcome),
+            Err(failure) => Err(Box::new((failure, outcome))),
+        }
+    })
+}
+
+fn outcome(world: &World) -> Outcome {
+    let ledger = lock(&world.ledger);
+    Outcome {
+        counts: Counts {
+            runs: 1,
+            crash_points: u64::from(ledger.disturbed),
+            passes: world.passes,
+            requests: ledger.requests,
+            calls: ledger.calls,
+            writes: ledger.writes,
+            edits: world.edits,
+            checks: lock(&world.eyes.oracles).checks,
+            seconds: world.ran_seconds(),
+        },
+        end: world.end_state(),
+        log: ledger.log.clone(),
+    }
+}
+
+/// What is wrong with a scenario, in words.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// Which one, and how it is replayed.
+    pub replay: String,
+    /// What.
+    pub what: String,
+}
+
+/// Runs a scenario calmly, and then with every write that `chosen` takes disturbed in every way.
+/// The end has to be that of the calm run.
+pub fn crash_points(
+    scenario: &Scenario,
+    seed: u64,
+    mut chosen: impl FnMut(u64, Crash) -> bool,
+) -> (Counts, Vec<Wrong>) {
+    let mut counts = Counts::default();
+    let mut wrong = Vec::new();
+    let calm = match run(scenario, Options::calm(seed)) {
+        Ok(calm) => calm,
+        Err(failed) => {
+            let (failure, outcome) = *failed;
+            counts.add(&outcome.counts);
+            wrong.push(told(scenario, seed, None, &failure, &outcome));
+            return (counts, wrong);
+        }
+    };
+    counts.add(&calm.counts);
+    for at in 1..=calm.counts.writes {
+        for crash in Crash::ALL {
+            if !chosen(at, crash) {
+                continue;
+            }
+            let mut options = Options::calm(seed);
+            options.crash = Some((at, crash));
+            match run(scenario, options) {
+                Ok(outcome) => {
+                    counts.add(&outcome.counts);
+                    if outcome.end != calm.end {
+                        let what = difference(&calm.end, &outcome.end);
+                        let replay = replay(scenario, seed, Some((at, crash)));
+                        let what = format!("it ends otherwise than without a fault: {what}");
+                        wrong.push(Wrong { replay, what });
+                    }
+                }
+                Err(failed) => {
+                    let (failure, outcome) = *failed;
+                    counts.add(&outcome.counts);
+                    wrong.push(told(scenario, seed, Some((at, crash)), &failure, &outcome));
+                }
+            }
+        }
+    }
+    (counts, wrong)
+}
+
+fn replay(scenario: &Scenario, seed: u64, crash: Option<(u64, Crash)>) -> String {
+    let crash = crash.map_or(String::new(), |(at, crash)| {
+        format!(" CRASH={at}:{crash:?}")
+    });
+    format!("SCENARIO={} SEED={seed}{crash}", scenario.name)
+}
+
+/// A failure in words, with the last writes before it.
+pub fn told(
+    scenario: &Scenario,
+    seed: u64,
+    crash: Option<(u64, Crash)>,
+    failure: &Failure,
+    outcome: &Outcome,
+) -> Wrong {
+    let last = outcome.log.iter().rev().take(8).rev();
+    let last: Vec<String> = last.map(|(at, words)| format!("{at} ms {words}")).collect();
+    Wrong {
+        replay: replay(scenario, seed, crash),
+        what: format!("{failure}\n  last writes: {}", last.join("; ")),
+    }
+}
+
+/// Where two end states differ first, in words.
+pub fn difference(one: &Value, other: &Value) -> String {
+    fn walk(path: &str, one: &Value, other: &Value) -> Option<String> {
+        if one == other {
+            return None;
+        }
+        match (one, other) {
+            (Value::Object(a), Value::Object(b)) => {
+                let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+                keys.into_iter().find_map(|key| {
+                    let none = &Value::Null;
+                    let (one, other) = (a.get(key).unwrap_or(none), b.get(key).unwrap_or(none));
+                    walk(&format!("{path}.{key}"), one, other)
+                })
+            }
+            (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+                let both = a.iter().zip(b).enumerate();
+                both.into_iter()
+                    .find_map(|(at, (one, other))| walk(&format!("{path}[{at}]"), one, other))
+            }
+            _ => Some(format!("{path}: {one} is {other}")),
+        }
+    }
+    walk("", one, other).unwrap_or_default()
+}

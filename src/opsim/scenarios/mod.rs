@@ -1,0 +1,12 @@
+//! The stories. Each says what happens to a cluster; that the invariants hold at every step and
+//! that the desired state is reached is asked of all of them.
+
+mod hard;
+mod life;
+
+use super::run::Scenario;
+
+/// Every scenario.
+pub fn all() -> Vec<Scenario> {
+    [&life::SCENARIOS[..], &hard::SCENARIOS[..]].concat()
+}

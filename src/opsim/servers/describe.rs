@@ -1,0 +1,137 @@
+//! What a simulated server says of itself.
+
+use tonic::Status;
+
+use crate::node::MemberRecord;
+use crate::wire::member as proto;
+
+use super::{Group, Phase, Process, Servers};
+
+impl Servers {
+    pub(super) fn describe(
+        &self,
+        pod: &str,
+        linearizable: bool,
+    ) -> Result<proto::DescribeResponse, Status> {
+        if linearizable {
+            self.settled(pod)?;
+        }
+        let process = &self.processes[pod];
+        let container = &process.container;
+        let disk = &self.disks[&container.volume];
+        let group = self.groups.get(&disk.cluster_id);
+        let consensus = group.filter(|_| disk.phase == Phase::Member);
+        let leads = consensus.is_some_and(|group| group.leader == Some(disk.member_id));
+        let learner = disk
+            .membership
+            .member(disk.member_id)
+            .is_some_and(|member| member.learner);
+        let members = disk.membership.members.values();
+        let members = members.map(|member| self.view(member, consensus.filter(|_| leads)));
+        let ready = self.is_ready(process);
+        Ok(proto::DescribeResponse {
+            version: container.version.clone(),
+            name: container.name.clone(),
+            pod_uid: container.pod_uid.clone(),
+            disk_uuid: disk.uuid.clone(),
+            phase: phase(disk.phase).into(),
+            disk_empty: disk.phase == Phase::Standby,
+            awaiting: true,
+            nonce: disk.nonce.clone(),
+            cluster_uid: match disk.cluster_uid.is_empty() {
+                true => container.cluster_uid.clone(),
+                false => disk.cluster_uid.clone(),
+            },
+            incarnation: disk.incarnation,
+            cluster_id: disk.cluster_id,
+            member_id: disk.member_id,
+            role: role(leads, learner, consensus).into(),
+            term: consensus.map_or(0, |group| group.term),
+            leader_id: self.known_leader(process),
+            leader_with_quorum: leads
+                && consensus.is_some_and(|group| group.is_quorate(self.now_ms)),
+            commit: disk.matched,
+            applied: disk.matched,
+            configuration_index: disk.membership.configuration_index,
+            epoch: disk.membership.epoch,
+            members: members.collect(),
+            tombstones: (disk.membership.tombstones.iter())
+                .map(|stone| proto::Tombstone {
+                    id: stone.id,
+                    name: stone.name.clone(),
+                })
+                .collect(),
+            changes: Vec::new(),
+            ready,
+            unready_reason: if ready { "" } else { "not ready" }.to_owned(),
+            alarms: Vec::new(),
+            claim_uid: disk.claim_uid.clone(),
+            activity: String::new(),
+            last_index: disk.matched,
+            revision: 1,
+            db_size: 1,
+            peer_urls: vec![container.peer_url.clone()],
+        })
+    }
+
+    /// The leader that this server follows; 0 without one.
+    fn known_leader(&self, process: &Process) -> u64 {
+        let leader = self
+            .disks
+            .get(&process.container.volume)
+            .and_then(|disk| Some((disk, self.groups.get(&disk.cluster_id)?)))
+            .filter(|(disk, _)| disk.phase == Phase::Member)
+            .and_then(|(disk, group)| {
+                let leader = group.leader?;
+                self.reaches(group.id, leader, disk.member_id)
+                    .then_some(leader)
+            });
+        leader.unwrap_or(0)
+    }
+
+    fn view(&self, member: &MemberRecord, leading: Option<&Group>) -> proto::MemberView {
+        let itself = leading.is_some_and(|group| group.leader == Some(member.id));
+        let behind = match leading {
+            Some(_) if itself => None,
+            Some(group) => self.behind(group, member.id),
+            None => Some("this server does not lead".to_owned()),
+        };
+        let age = match leading {
+            Some(_) if itself => Some(0),
+            Some(group) => group.age_ms(member.id, self.now_ms),
+            None => None,
+        };
+        let held = leading.and_then(|group| self.held(group.id, member.id));
+        proto::MemberView {
+            id: member.id,
+            name: member.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+            client_urls: member.client_urls.clone(),
+            learner: member.learner,
+            disk_uuid: member.disk_uuid.clone(),
+            match_index: held.unwrap_or(0),
+            last_contact_age_ms: age.map_or(-1, |age| i64::try_from(age).unwrap_or(i64::MAX)),
+            in_sync: behind.is_none(),
+            not_in_sync_reason: behind.unwrap_or_default(),
+            snapshot_pending: false,
+        }
+    }
+}
+
+fn phase(phase: Phase) -> proto::Phase {
+    match phase {
+        Phase::Standby => proto::Phase::Standby,
+        Phase::Joining => proto::Phase::Joining,
+        Phase::Member => proto::Phase::Member,
+        Phase::Removed => proto::Phase::Removed,
+    }
+}
+
+fn role(leads: bool, learner: bool, consensus: Option<&Group>) -> proto::Role {
+    match consensus {
+        None => proto::Role::Unspecified,
+        Some(_) if leads => proto::Role::Leader,
+        Some(_) if learner => proto::Role::Learner,
+        Some(_) => proto::Role::Follower,
+    }
+}

@@ -1,0 +1,152 @@
+//! What users do: resources, specifications, and now and then a pod or a claim deleted by hand.
+
+use serde_json::{Value, json};
+
+use super::api::{Delete, Kind, Patch, object};
+use super::harness::ground::NAMESPACE;
+use super::harness::world::World;
+
+/// The time within which a cluster is made or changed without any fault, in milliseconds.
+pub(crate) const SOON_MS: u64 = 900_000;
+const ACTOR: &str = "user";
+
+/// A specification with short patience, so that stories are short.
+pub(crate) fn spec(replicas: u32) -> Value {
+    json!({
+        "replicas": replicas,
+        "version": "0.1.0",
+        "storage": {"size": "1Gi"},
+        "healing": {"unhealthySeconds": 120, "learnerDeadlineSeconds": 180, "maxRestarts": 1},
+    })
+}
+
+/// Makes a resource.
+pub(crate) fn create(world: &mut World, name: &str, spec: &Value) {
+    let resource = json!({
+        "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+        "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+    });
+    let made = world.api.lock().create(ACTOR, Kind::EtcdCluster, resource);
+    debug_assert!(made.is_ok(), "{made:?}");
+}
+
+/// Changes a part of a specification. Returns whether the API server took it.
+pub(crate) fn edit(world: &mut World, name: &str, spec: &Value) -> bool {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    let id = (NAMESPACE, name);
+    let changed = world.api.lock().patch(ACTOR, Kind::EtcdCluster, id, patch);
+    world.edits += u64::from(changed.is_ok());
+    changed.is_ok()
+}
+
+/// Deletes an object of any kind.
+pub(crate) fn delete(world: &mut World, kind: Kind, name: &str) {
+    let namespace = if kind.is_namespaced() { NAMESPACE } else { "" };
+    let _ = world
+        .api
+        .lock()
+        .delete(ACTOR, kind, (namespace, name), &Delete::default());
+}
+
+/// Names of the voters, in order.
+pub(crate) fn voters(world: &World) -> Vec<String> {
+    let truth = world.eyes.look();
+    let clusters = truth.clusters.values().filter(|cluster| cluster.exists);
+    let voters = clusters.flat_map(|cluster| cluster.voters.values());
+    let mut names: Vec<String> = voters.map(|member| member.name.clone()).collect();
+    names.sort();
+    names
+}
+
+/// The node of a member's pod.
+pub(crate) fn node_of(world: &World, member: &str) -> String {
+    let pod = crate::crd::pod_name(member);
+    let found = world.api.lock().get(Kind::Pod, NAMESPACE, &pod);
+    found.map_or(String::new(), |pod| {
+        object::text(&pod, &["spec", "nodeName"]).to_owned()
+    })
+}
+
+/// The name of the member that leads, if one does.
+pub(crate) fn leader(world: &World) -> Option<String> {
+    let servers = super::harness::gate::lock(&world.servers);
+    let mut groups = servers.groups.values();
+    let name = groups.find_map(|group| {
+        let leader = group.membership.member(group.leader?)?;
+        Some(leader.name.clone())
+    });
+    name
+}
+
+/// The members that do not lead, in order.
+pub(crate) fn followers(world: &World) -> Vec<String> {
+    let leader = leader(world);
+    let mut names = voters(world);
+    names.retain(|name| Some(name) != leader.as_ref());
+    names
+}
+
+/// The first member that does not lead.
+pub(crate) fn follower(world: &World) -> String {
+    followers(world).into_iter().next().unwrap_or_default()
+}
+
+/// Index of the last change of the only cluster's configuration.
+pub(crate) fn configuration(world: &World) -> u64 {
+    let truth = world.eyes.look();
+    let mut indexes = truth.clusters.values().map(|c| c.configuration_index);
+    indexes.next_back().unwrap_or(0)
+}
+
+/// The status of a resource.
+pub(crate) fn status(world: &World, name: &str) -> Value {
+    let found = world.api.lock().get(Kind::EtcdCluster, NAMESPACE, name);
+    found.map_or(Value::Null, |found| found["status"].clone())
+}
+
+/// The reason of a condition that is true.
+pub(crate) fn reason(world: &World, name: &str, type_: &str) -> Option<String> {
+    let status = status(world, name);
+    let conditions = status["conditions"].as_array()?;
+    let mut fitting = conditions
+        .iter()
+        .filter(|condition| condition["type"] == type_ && condition["status"] == "True");
+    Some(fitting.next()?["reason"].as_str()?.to_owned())
+}
+
+/// Deletes pods of an older specification one at a time, each when the one before is whole again.
+pub(crate) async fn roll(
+    world: &mut World,
+    name: &str,
+) -> Result<(), super::harness::world::Failure> {
+    for _ in 0..40 {
+        world.settle(SOON_MS).await?;
+        let Some(pod) = outdated(world, name) else {
+            return Ok(());
+        };
+        delete(world, Kind::Pod, &pod);
+        // The settling above begins with the pod still there, on its way out.
+        world.pass_ms(2_000).await?;
+    }
+    Err(world.unexpected("the roll does not end"))
+}
+
+/// The pod to delete next: its set is of the current specification and it is not.
+pub(crate) fn outdated(world: &World, name: &str) -> Option<String> {
+    let api = world.api.lock();
+    let inputs = |object: &Value| {
+        let path = ["metadata", "annotations", crate::crd::ANNOTATION_INPUTS];
+        object::text(object, &path).to_owned()
+    };
+    let resource = api.get(Kind::EtcdCluster, NAMESPACE, name)?;
+    let ours = |found: &&std::sync::Arc<Value>| {
+        object::label(found, crate::crd::LABEL_CLUSTER_UID) == Some(object::uid(&resource))
+    };
+    let sets = api.all(Kind::StatefulSet).filter(ours);
+    let mut behind = sets.filter_map(|set| {
+        let pod = crate::crd::pod_name(object::name(set));
+        let found = api.get(Kind::Pod, NAMESPACE, &pod)?;
+        (inputs(&found) != inputs(set)).then_some(pod)
+    });
+    behind.next()
+}
