@@ -237,6 +237,9 @@ faults! {
     /// A put shows the value before it, and takes a lease, without the right to.
     PutRightsUnchecked "put-rights-unchecked" in "store/auth/permit.rs",
         Test("store::tests::auth::previous_values_need_the_right_to_read"), like "CVE-2026-44283";
+    /// A span without an end is allowed by a permission that has one.
+    OpenEndedSpan "open-ended-span" in "store/auth/ranges.rs",
+        Test("store::tests::auth::an_open_ended_span_needs_an_open_ended_permission"), like "GHSA-xg4h-6gfc-h4m8";
     /// A watcher that needs what was compacted goes on as if it were there.
     WatchLostByCompaction "watch-lost-by-compaction" in "store/watch.rs",
         Test("store::tests::watching::a_watcher_of_the_compacted_revision_sees_its_events");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::sim::{Options, run};
 
-use super::{ALL, Fault, Killer, with};
+use super::{ALL, Fault, Killer, Mutant, with};
 
 /// The page that holds the table, and the lines around it.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/mutants.md");
@@ -94,6 +94,29 @@ fn each_fault_has_a_name_of_its_own_and_stands_where_the_table_says() {
         assert!(text.contains(&question), "{place} does not ask {question}");
         let cell = format!("| `{}` |", fault.name);
         assert!(page.contains(&cell), "docs/mutants.md lacks {cell}");
+    }
+}
+
+/// Where an oracle notices a fault, the same one made blind does not: it is that oracle that sees,
+/// and not another of the same name.
+#[test]
+fn a_blind_oracle_misses_what_it_noticed() {
+    for (fault, blind) in [
+        (Mutant::AckBeforeFsync, Mutant::BlindAcknowledged),
+        (Mutant::VoteBeforeFsync, Mutant::BlindVoteDurable),
+        (Mutant::WrongPrevKv, Mutant::BlindPrevKv),
+        (Mutant::LeaseEarly, Mutant::BlindLeases),
+        (Mutant::SkipReadRound, Mutant::BlindStaleRead),
+        (Mutant::PromoteEarly, Mutant::BlindPromotion),
+    ] {
+        let noticed = |seed, mutants: &[Mutant]| {
+            let failure = with(mutants, || run(seed, Options::default())).err();
+            failure.map(|failure| failure.violation)
+        };
+        let seen = (1..=30).find_map(|seed| Some((seed, noticed(seed, &[fault])?)));
+        let (seed, seen) = seen.expect("some seed shows it");
+        let still = noticed(seed, &[fault, blind]);
+        assert_ne!(still.as_ref(), Some(&seen), "{fault:?} at seed {seed}");
     }
 }
 
