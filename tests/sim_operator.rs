@@ -26,7 +26,7 @@ fn given(name: &str) -> Option<String> {
 fn number(name: &str) -> Option<u64> {
     given(name).map(|value| {
         let number = value.parse();
-        number.unwrap_or_else(|_| panic!("{name}={value} is not a number"))
+        number.expect("SEED, SEEDS, SEED_BASE and LAG are numbers")
     })
 }
 

@@ -214,9 +214,8 @@ pub fn difference(one: &Value, other: &Value) -> String {
                 })
             }
             (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-                let both = a.iter().zip(b).enumerate();
-                both.into_iter()
-                    .find_map(|(at, (one, other))| walk(&format!("{path}[{at}]"), one, other))
+                let mut both = a.iter().zip(b).enumerate();
+                both.find_map(|(at, (one, other))| walk(&format!("{path}[{at}]"), one, other))
             }
             _ => Some(format!("{path}: {one} is {other}")),
         }

@@ -129,7 +129,8 @@ pub(super) fn remains(api: &ApiServer, uid: &str) -> Option<String> {
         let kept = |found: &&std::sync::Arc<Value>| {
             kind == Kind::PersistentVolumeClaim && object::owners(found).is_empty()
         };
-        if let Some(left) = ours.filter(|found| !kept(found)).next() {
+        let mut ours = ours;
+        if let Some(left) = ours.find(|found| !kept(found)) {
             return Some(format!("{} {} is left", kind.name(), object::name(left)));
         }
     }

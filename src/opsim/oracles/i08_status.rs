@@ -34,10 +34,8 @@ pub(super) fn moment(of: &Of<'_>, history: &mut History) -> Option<String> {
 }
 
 fn claims(status: &Value, type_: &str) -> bool {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    conditions
-        .into_iter()
-        .any(|condition| condition["type"] == type_ && condition["status"] == "True")
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == type_ && condition["status"] == "True")
 }
 
 /// A member that the status calls healthy and that did not serve lately.

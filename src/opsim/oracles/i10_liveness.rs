@@ -120,10 +120,9 @@ fn status(cluster: &ClusterTruth) -> Option<String> {
     if status["observedGeneration"].as_i64() != Some(cluster.generation) {
         return Some("the status is of an older specification".into());
     }
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    let ready = conditions
-        .into_iter()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let ready =
+        conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
     if !ready {
         return Some(format!(
             "the status does not say Ready: {}",

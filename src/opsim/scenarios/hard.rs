@@ -278,11 +278,11 @@ async fn power_loss(world: &mut World) -> Result<(), Failure> {
     let before = user::configuration(world);
     let nodes = ["node-a", "node-b", "node-c"];
     for node in nodes {
-        world.ground.kube.node_down(&node);
+        world.ground.kube.node_down(node);
     }
     world.pass_ms(90_000).await?;
     for node in nodes {
-        world.ground.kube.node_up(&node);
+        world.ground.kube.node_up(node);
         world.pass_ms(700).await?;
     }
     world.settle(SOON_MS).await?;

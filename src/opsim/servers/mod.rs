@@ -200,7 +200,8 @@ impl Servers {
                 process.container = container;
                 continue;
             }
-            if !self.disks.contains_key(&container.volume) {
+            let known = self.disks.contains_key(&container.volume);
+            if !known {
                 let uuid = self.uuid();
                 let disk = Disk {
                     uuid,
