@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use quorate::wire::etcd::kv_client::KvClient;
 use quorate::wire::etcd::lease_client::LeaseClient;
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
-use quorate::wire::etcd::{HashKvRequest, LeaseLeasesRequest, RangeRequest};
+use quorate::wire::etcd::{AlarmRequest, HashKvRequest, LeaseLeasesRequest, RangeRequest};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -289,6 +289,7 @@ async fn rest(
         }
         sleep(Duration::from_millis(200)).await;
     }
+    no_alarms(&cluster.servers[0]).await?;
     let mut looks = Vec::new();
     for server in &cluster.servers {
         looks.push(look(server).await?);
@@ -318,6 +319,18 @@ async fn leases(server: &Server) -> Option<Vec<i64>> {
     let answer = client.lease_leases(LeaseLeasesRequest {}).await.ok()?;
     let leases = answer.into_inner().leases.into_iter();
     Some(leases.map(|lease| lease.id).collect())
+}
+
+/// Members that differ, or are full, would have said so.
+async fn no_alarms(server: &Server) -> Result<(), Broken> {
+    let mut client = MaintenanceClient::new(server.channel());
+    let answer = client.alarm(AlarmRequest::default()).await;
+    let alarms = answer.map_err(|error| format!("alarms at rest: {error}"))?;
+    let alarms = alarms.into_inner().alarms;
+    match alarms.is_empty() {
+        true => Ok(()),
+        false => Err(format!("alarms at rest: {alarms:?}")),
+    }
 }
 
 async fn look(server: &Server) -> Result<AtRest, Broken> {

@@ -182,6 +182,9 @@ impl Server {
                 "--election-timeout=1000",
                 "--snapshot-count=100",
                 "--watch-progress-notify-interval=500ms",
+                // The members look for themselves, too, whether they hold the same.
+                "--feature-gates=CompactHashCheck=true",
+                "--compact-hash-check-time=5s",
             ])
             .args(&self.membership)
             .env("LD_PRELOAD", self.home.join("faults.so"))
