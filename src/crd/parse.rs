@@ -50,7 +50,7 @@ pub fn parse(yaml: &str) -> Result<EtcdCluster, ParseError> {
     let value = kube::core::cel::apply_defaults(&schema, &value);
     let cluster: EtcdCluster = serde_json::from_value(value)
         .map_err(|error| ParseError::Invalid(vec![error.to_string()]))?;
-    match cluster.validate_cel() {
+    match super::validate::obeys_rules(&cluster) {
         Ok(()) => Ok(cluster),
         Err(errors) => Err(ParseError::Invalid(
             errors
@@ -71,7 +71,7 @@ pub fn crd_yaml() -> Result<String, ParseError> {
 }
 
 /// The schema of the served version, as JSON.
-fn schema() -> Value {
+pub(super) fn schema() -> Value {
     EtcdCluster::crd()
         .spec
         .versions
