@@ -5,11 +5,13 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{DeserializeGuard, Status};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
-use crate::crd::MANAGER as FIELD_MANAGER;
+use crate::crd::{EtcdCluster, EtcdClusterStatus, MANAGER as FIELD_MANAGER};
 use crate::operator::platform::Failure;
 
 /// Whose an object must be before it is written.
@@ -125,6 +127,42 @@ pub async fn delete<K: Object>(
     }
 }
 
+/// Writes the status of the resource with this name and UID. Tells whether it was still there.
+///
+/// For a status the API server looks at no UID in the body, so that what was seen of an earlier
+/// life would land on the next one: it is looked at here, and the version keeps it so.
+pub async fn apply_status(
+    client: &Client,
+    (namespace, name): (&str, &str),
+    uid: &str,
+    status: &EtcdClusterStatus,
+) -> Result<bool, Failure> {
+    let api: Api<DeserializeGuard<EtcdCluster>> = Api::namespaced(client.clone(), namespace);
+    let found = api
+        .get_opt(name)
+        .await
+        .map_err(|error| failure("read", name, &error))?;
+    let Some(found) = found.filter(|found| found.meta().uid.as_deref() == Some(uid)) else {
+        return Ok(false);
+    };
+    let body = json!({
+        "apiVersion": EtcdCluster::api_version(&()),
+        "kind": EtcdCluster::kind(&()),
+        "metadata": {"name": name, "resourceVersion": found.meta().resource_version},
+        "status": status,
+    });
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    match api
+        .patch_status(name, &parameters, &Patch::Apply(&body))
+        .await
+    {
+        Ok(_) => Ok(true),
+        // It went in the meantime.
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(false),
+        Err(error) => Err(failure("write the status of", name, &error)),
+    }
+}
+
 fn check<K: Object>(found: &K, owned: Owned<'_>) -> Result<(), Failure> {
     let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
     if !belongs(found.meta(), owned) {
@@ -170,6 +208,7 @@ pub fn failure(act: &str, name: &str, error: &kube::Error) -> Failure {
             let text = format!("cannot {act} {name}: {}", status.message);
             match status.code {
                 409 => Failure::Changed(text),
+                422 if is_another(status) => Failure::Changed(text),
                 400 | 403 | 405 | 413 | 422 => Failure::Refused(text),
                 _ => Failure::Retry(text),
             }
@@ -178,14 +217,23 @@ pub fn failure(act: &str, name: &str, error: &kube::Error) -> Failure {
     }
 }
 
+/// Whether the object of this name is not the one that was meant any more: the API server tells
+/// so as a change of its UID, which it does not allow.
+fn is_another(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes
+        .into_iter()
+        .any(|cause| cause.field == "metadata.uid")
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Service;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
     use kube::api::ObjectMeta;
-    use kube::core::Status;
 
     use super::*;
+    use crate::opsim::api::{ApiServer, Delete, Kind, Shared};
 
     fn service(controller: Option<&str>, label: Option<&str>) -> Service {
         let owner_references = controller.map(|uid| {
@@ -256,5 +304,62 @@ mod tests {
         assert!(matches!(api(409), Failure::Changed(_)));
         assert!(matches!(api(500), Failure::Retry(_)));
         assert!(matches!(api(429), Failure::Retry(_)));
+    }
+
+    /// A resource that was deleted and made anew between a look and the report got the status of
+    /// its earlier life, with that life's cluster ID.
+    #[tokio::test]
+    async fn a_status_never_lands_on_another_life() {
+        let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+        let client = shared.client("operator-1", "prod");
+        let made = || {
+            let resource = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+                "metadata": {"name": "demo", "namespace": "prod"}, "spec": {}});
+            let made = shared.lock().create("user", Kind::EtcdCluster, resource);
+            made.expect("valid")["metadata"]["uid"]
+                .as_str()
+                .expect("a UID")
+                .to_owned()
+        };
+        let stored = || {
+            let found = shared.lock().get(Kind::EtcdCluster, "prod", "demo");
+            found.expect("there")["status"]["clusterID"].clone()
+        };
+        let status = EtcdClusterStatus {
+            cluster_id: Some("abc".into()),
+            ..EtcdClusterStatus::default()
+        };
+        let (id, none) = (("prod", "demo"), Delete::default());
+        let first = made();
+        assert_eq!(apply_status(&client, id, &first, &status).await, Ok(true));
+        assert_eq!(stored(), "abc");
+        let gone = shared.lock().delete("user", Kind::EtcdCluster, id, &none);
+        gone.expect("deleted");
+        assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
+        made();
+        assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
+        assert!(stored().is_null(), "{}", stored());
+    }
+
+    /// That another object has taken a name by now was told as a refusal, which only somebody's
+    /// change of the specification would end.
+    #[tokio::test]
+    async fn another_object_of_the_name_is_a_change_and_no_refusal() {
+        let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+        let service = json!({"metadata": {"name": "demo-client", "namespace": "prod"},
+            "spec": {"ports": [{"port": 1}]}});
+        let made = shared.lock().create("user", Kind::Service, service);
+        made.expect("valid");
+        let api: Api<Service> = Api::namespaced(shared.client("operator-1", "prod"), "prod");
+        let body = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "demo-client", "uid": "another"}});
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(&body);
+        let error = api
+            .patch("demo-client", &parameters, &patch)
+            .await
+            .expect_err("another");
+        let told = failure("apply", "demo-client", &error);
+        assert!(matches!(told, Failure::Changed(_)), "{told:?}");
     }
 }

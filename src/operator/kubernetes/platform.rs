@@ -11,21 +11,20 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::{Event as KubeEvent, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
-use serde_json::json;
 
 use super::beside;
 use super::cache::Cache;
 use super::facts;
 use super::lease::Leadership;
-use super::objects::failure;
+use super::objects::{apply_status, failure};
 use super::passes::Key;
 use crate::build::{self, Settings};
 use crate::crd::{
-    EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER, MANAGER,
+    EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER,
     ValidatedCluster, latch_name, operator_secret_name,
 };
 use crate::operator::clock::{Clock, Moment};
@@ -381,22 +380,10 @@ impl OneCluster {
             return Ok(());
         };
         let (name, over) = (&self.key.1, view.resource.resource_version());
-        let body = json!({
-            "apiVersion": EtcdCluster::api_version(&()),
-            "kind": EtcdCluster::kind(&()),
-            "metadata": {"name": name, "uid": view.resource.uid()},
-            "status": status,
-        });
-        let parameters = PatchParams::apply(MANAGER).force();
-        let api = self.api::<Resourceful>();
-        let written = api
-            .patch_status(name, &parameters, &Patch::Apply(&body))
-            .await;
-        match written {
-            Ok(_) => {}
-            // It went in the meantime.
-            Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(()),
-            Err(error) => return Err(failure("write the status of", name, &error)),
+        let uid = view.resource.uid().unwrap_or_default();
+        let client = &self.shared.client;
+        if !apply_status(client, (&self.key.0, name), &uid, status).await? {
+            return Ok(());
         }
         self.shared.metrics.status_write();
         self.memory.written = Some(Written {
