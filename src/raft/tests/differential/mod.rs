@@ -260,7 +260,8 @@ fn both_cores_do_the_same() {
 /// which no quorum has, one with another vote, and one that lacks an entry.
 #[test]
 fn a_difference_is_found() {
-    let faults: [(&str, fn(&mut Ours)); 3] = [
+    type Fault = (&'static str, fn(&mut Ours));
+    let faults: [Fault; 3] = [
         ("commit=3", |ours| {
             let raft = ours.cluster.raft(1);
             let last = raft.last_index();
