@@ -138,6 +138,13 @@ pub(crate) fn read_head(
         return Err(damaged("the head does not match its checksum"));
     }
     let head = parse_fields(cursor).ok_or_else(|| damaged("the head is short"))?;
+    // Found by the fuzzer (tests/fuzz/corpus/log/found-floor-at-its-end): a log that begins behind
+    // the last possible entry has no first index.
+    if head.before.index == u64::MAX {
+        return Err(damaged(
+            "the entry that it continues is the last possible one",
+        ));
+    }
     if head.disk_uuid != *disk_uuid {
         return Err(Error::Foreign {
             file: path(),
