@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim sim-operator raft mutants robustness differential soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim sim-operator raft mutants robustness differential fuzz soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -23,6 +23,7 @@ test: ## everything that needs only the Rust toolchain; says by name what it cou
 check: ## formatting, lints, layering, generated files, supply chain: writes nothing
 	cargo fmt --check
 	cargo fmt --check --manifest-path tests/peers/rust/Cargo.toml
+	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo test --locked --test layering --test conformance
 	tests/generated.sh
@@ -31,6 +32,7 @@ check: ## formatting, lints, layering, generated files, supply chain: writes not
 fix: ## formats and applies the lints' suggestions
 	cargo fmt
 	cargo fmt --manifest-path tests/peers/rust/Cargo.toml
+	cargo fmt --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
 generate: ## CRD, rights, flag reference and the one-file install, from the code and the chart
@@ -57,6 +59,9 @@ mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=
 
 sim-operator: ## the operator over a simulated Kubernetes: every scenario with every crash point; SEEDS=n, SCENARIO=name; SEED=x CRASH=12:After replays
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) cargo test --locked --profile $(SIM_PROFILE) --test sim_operator -- --nocapture
+
+fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in all (600), TARGET=name one; needs a C++ compiler
+	$(if $(TARGET),TARGET=$(TARGET)) $(if $(KEEP),KEEP=$(KEEP)) tests/fuzz.sh $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh

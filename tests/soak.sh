@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What is too long for every change: the seeded tests with many times their seeds, at release speed
-# with every assertion on. Ends with a dated table for docs/soak.md; the first failure ends it, and
+# with every assertion on, and the fuzzer. Ends with a dated table for docs/soak.md; the first failure ends it, and
 # its seed is in the output.
 #
 #   tests/soak.sh              about an hour on two cores
 #   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
-#   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator properties differential
+#   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator properties differential fuzz
 #                              robustness
 #   BASE=n                     the first seed where a part takes one (default: days since 1970
 #                              times a million, so each day looks elsewhere)
@@ -71,6 +71,8 @@ for members in 3 5; do
     env MINUTES=$(((n + 1) / 2)) MEMBERS=$members SEED="$base" QUORATE_REQUIRE_PEERS=1 \
     cargo test --locked --test robustness -- --nocapture
 done
+n=$(seeds 1500)
+part fuzz "every decoder under libFuzzer, $n s in all" tests/fuzz.sh "$n"
 
 echo
 echo "## $(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(nproc) cores"

@@ -17,6 +17,10 @@ fi
 # the crates of every platform are looked at, also those that were not built here
 cargo fetch --locked --quiet
 cargo deny --locked --offline check --hide-inclusion-graph licenses bans sources
+# the fuzzer's own package: the same versions, and libFuzzer
+cp Cargo.lock tests/fuzz/Cargo.lock
+cargo fetch --quiet --manifest-path tests/fuzz/Cargo.toml
+cargo deny --manifest-path tests/fuzz/Cargo.toml --config deny.toml --locked --offline check --hide-inclusion-graph licenses bans sources
 if output=$(timeout 120 cargo deny --locked check advisories 2>&1); then
   echo "advisories: none"
 elif grep -qiE 'failed to fetch|failed to open advisory database|unable to (fetch|clone)|network|IO error|could not connect' <<<"$output"; then
