@@ -71,11 +71,10 @@ pub(crate) fn node_of(world: &World, member: &str) -> String {
 pub(crate) fn leader(world: &World) -> Option<String> {
     let servers = super::harness::gate::lock(&world.servers);
     let mut groups = servers.groups.values();
-    let name = groups.find_map(|group| {
+    groups.find_map(|group| {
         let leader = group.membership.member(group.leader?)?;
         Some(leader.name.clone())
-    });
-    name
+    })
 }
 
 /// The members that do not lead, in order.

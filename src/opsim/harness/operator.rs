@@ -98,6 +98,9 @@ struct Holding {
     renewed_ms: u64,
 }
 
+/// A pass that is polled by hand.
+type Underway = Pin<Box<dyn Future<Output = Ended>>>;
+
 /// One process.
 pub(crate) struct Operator {
     pub(crate) name: String,
@@ -106,7 +109,7 @@ pub(crate) struct Operator {
     rules: Rules,
     feeds: Feeds,
     queue: Queue<Key>,
-    pass: Option<(Key, Pin<Box<dyn Future<Output = Ended>>>)>,
+    pass: Option<(Key, Underway)>,
     lease: Option<Holding>,
     /// It acts.
     pub(crate) leads: bool,

@@ -20,7 +20,8 @@ pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
             .unwrap_or(u64::MAX);
         // The leader's count may have begun a moment earlier.
         let long_away = before.unhealthy_ms > 0 && away + 5_000 >= before.unhealthy_ms;
-        if !surplus && !asked && !disk_gone && !(long_away && !member.reached) {
+        let lost = long_away && !member.reached;
+        if !(surplus || asked || disk_gone || lost) {
             return Some(format!(
                 "{} was removed, which was out of reach for {} s and is not surplus: {} voters, {:?} wanted",
                 member.name,
