@@ -214,7 +214,7 @@ impl World {
     /// A new leader was elected: whoever led before and does not know it yet is cut off, and goes
     /// on for as long as it believes that it leads. What it answers meanwhile must not be stale.
     pub(super) fn keep_in_the_dark(&mut self, new: HostId) {
-        if !self.stormy || self.random.random_bool(0.7) {
+        if !self.stormy || self.random.random_bool(0.1) {
             return;
         }
         let leads = |host: &&Host| {
