@@ -24,7 +24,8 @@ pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};
 pub use spec::{
     EtcdCluster, EtcdClusterSpec, Healing, Resources, Retention, RetentionPolicy, Scheduling,
-    ServiceOptions, ServiceType, Spread, Storage, StorageType, VolumeMobility,
+    ServiceOptions, ServiceType, Spread, Storage, StorageType, UpdateStrategy, UpdateType,
+    VolumeMobility,
 };
 pub use status::{
     Endpoints, EtcdClusterStatus, JoinFailures, Leftover, MemberHealth, MemberRole, MemberStatus,

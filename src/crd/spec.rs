@@ -70,10 +70,10 @@ pub struct EtcdClusterSpec {
     /// The members' volumes.
     #[serde(default)]
     pub storage: Storage,
-    /// Compute resources of each member. New values reach a member when its pod is next made.
+    /// Compute resources of each member. New values reach the members one at a time.
     #[serde(default)]
     pub resources: Resources,
-    /// Additions to the member pods. New values reach a member when its pod is next made.
+    /// Additions to the member pods. New values reach the members one at a time.
     #[serde(default)]
     pub pod_template: PodTemplate,
     /// The Service that clients use.
@@ -82,6 +82,9 @@ pub struct EtcdClusterSpec {
     /// Where members may run.
     #[serde(default)]
     pub scheduling: Scheduling,
+    /// How a changed version, image, resource or pod template reaches the members.
+    #[serde(default)]
+    pub update_strategy: UpdateStrategy,
     /// When sick or slow members are replaced.
     #[serde(default)]
     pub healing: Healing,
@@ -112,6 +115,7 @@ impl Default for EtcdClusterSpec {
             pod_template: PodTemplate::default(),
             service: ServiceOptions::default(),
             scheduling: Scheduling::default(),
+            update_strategy: UpdateStrategy::default(),
             healing: Healing::default(),
             replace_members: Vec::new(),
         }
@@ -270,6 +274,44 @@ impl VolumeMobility {
     fn is_auto(&self) -> bool {
         *self == VolumeMobility::Auto
     }
+}
+
+/// How a changed version, image, resource or pod template reaches the members: one at a time, the
+/// leader last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpdateStrategy {
+    /// What is done with an outdated member.
+    #[serde(rename = "type")]
+    pub type_: UpdateType,
+    /// Seconds that every member must have been ready before the next one is restarted.
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 0 && self <= 86400", "updateStrategy.minReadySeconds must be 0 to 86400 (a day)")])))]
+    pub min_ready_seconds: i32,
+    /// Seconds after which a member that does not come back from its restart is called failed: the
+    /// condition Stalled says which one and why, and the others stay as they are.
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 604800", "updateStrategy.progressDeadlineSeconds must be 1 to 604800 (a week)")])))]
+    pub progress_deadline_seconds: i32,
+}
+
+impl Default for UpdateStrategy {
+    fn default() -> Self {
+        UpdateStrategy {
+            type_: UpdateType::Restart,
+            min_ready_seconds: 10,
+            progress_deadline_seconds: 600,
+        }
+    }
+}
+
+/// What is done with a member that runs an older spec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateType {
+    /// Its pod is made anew on the same volume. A cluster of one or two tolerates no restart: its
+    /// members are replaced.
+    #[default]
+    Restart,
+    /// A new member is added and promoted first, then the outdated one leaves.
+    Replace,
 }
 
 /// When sick or slow members are replaced.

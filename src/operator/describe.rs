@@ -29,6 +29,7 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
         commit: said.commit,
         applied: said.applied,
         ready: said.ready,
+        retiring_ms: (said.retiring_ms > 0).then_some(said.retiring_ms),
         alarms: said.alarms.clone(),
         configuration_index: said.configuration_index,
         members: said.members.iter().map(member).collect(),

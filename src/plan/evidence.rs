@@ -131,6 +131,15 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         None => "no contact, and it has no pod".to_owned(),
         Some(pod) => format!("no contact; {}", pod_in_words(pod)),
     };
+    // What it is made from is on trial with it: no voter serves from the same.
+    let deadline = &s.cluster.spec.update_strategy.progress_deadline_seconds;
+    let deadline = u64::try_from(*deadline).unwrap_or(0) * 1000;
+    if lost_ms >= deadline && on_trial(s, name) {
+        return Verdict::Stuck(format!(
+            "it did not come back with the current spec in {} s ({why}); nobody else is restarted: correct the spec, or set it back",
+            deadline / 1000
+        ));
+    }
     let restarts = s.o.hints.restarts.get(name).copied().unwrap_or(0);
     let most = u32::try_from(healing.max_restarts).unwrap_or(0);
     let ran = pod.filter(|pod| pod.node.is_some() || s.o.nodes.is_empty());
@@ -167,6 +176,12 @@ fn hinted_age(s: &Situation<'_>, name: &str) -> u64 {
         Some((_, Some(member), since)) if member == name => s.o.now_ms.saturating_sub(*since),
         _ => 0,
     }
+}
+
+/// Whether this member is the first that was restarted with the current spec.
+fn on_trial(s: &Situation<'_>, name: &str) -> bool {
+    let current = s.o.sets.get(name).and_then(|set| set.inputs.as_ref());
+    current == Some(&s.o.wanted_inputs) && !twin_serves(s, name)
 }
 
 /// Whether another voter serves from the same template: then the template is not to blame.

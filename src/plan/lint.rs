@@ -245,11 +245,13 @@ impl Facts<'_> {
             return Ok(());
         };
         let (healthy, voters) = self.count()?;
+        let said = self.o.descriptions.get(member);
         refuse(
-            self.healthy(view),
-            "I3: this version restarts no healthy voter",
+            self.healthy(view) && said.is_some_and(|d| d.ready && d.retiring_ms.is_none()),
+            "it serves clients: it retires first",
         )?;
-        refuse(healthy < voters / 2 + 1, "I3: the rest has no quorum")
+        let rest = healthy - usize::from(self.healthy(view));
+        refuse(rest < voters / 2 + 1, "I3: the rest has no quorum")
     }
 
     /// Healthy voters and all voters.

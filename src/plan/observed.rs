@@ -204,6 +204,8 @@ pub struct PodFacts {
     pub phase: PodPhase,
     /// Kubernetes' view of its readiness.
     pub ready: bool,
+    /// Since when it has been ready; `None` while it is not.
+    pub ready_since_ms: Option<u64>,
     /// It is being deleted.
     pub terminating: bool,
     /// The node that it is bound to.
@@ -333,6 +335,9 @@ pub struct Description {
     pub applied: u64,
     /// It answers linearizable reads as a voter.
     pub ready: bool,
+    /// Milliseconds since it was told to retire: it is unready since then, and has no way back but
+    /// a restart. `None` while it was not.
+    pub retiring_ms: Option<u64>,
     /// Raised alarms, such as `NOSPACE`.
     pub alarms: Vec<String>,
     /// Index of the last configuration change that it applied.

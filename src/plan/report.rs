@@ -161,7 +161,11 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Promote" if s.voters.len() + 1 < target => {
             format!("on to {target} members, {} are there", s.voters.len() + 1)
         }
+        "Transfer" | "Retire" if rule == 16 => format!("{member} is restarted"),
         "Transfer" | "Retire" => format!("{member} is removed"),
+        "DeletePod" if rule == 16 => format!("{member} comes back with the current spec"),
+        "Remove" if rule == 0 => format!("{member} is removed"),
+        "Restart" => format!("{member} is restarted"),
         "Remove" if rule == 10 => "a new member takes its place".to_owned(),
         "Heal" => format!("{member} is replaced if it does not come back"),
         _ => return None,
@@ -210,11 +214,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         s.o.hints.voters.len()
     };
     let ready = ready_voters(s);
-    let updated = s
-        .voters
-        .keys()
-        .filter(|name| super::victims::updated(s, name))
-        .count();
+    let updated = s.voters.keys().filter(|name| s.updated(name)).count();
     EtcdClusterStatus {
         observed_generation: Some(s.cluster.generation),
         replicas: Some(small(voters)),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{Spread, ValidatedCluster, VolumeMobility, claim_name, member_number};
+use crate::crd::{Spread, UpdateType, ValidatedCluster, VolumeMobility, claim_name, member_number};
 
 use super::evidence::{Verdict, verdict};
 use super::observed::{ClaimFacts, ClaimState, Description, MemberView, Observed, Phase};
@@ -170,10 +170,10 @@ impl<'a> Situation<'a> {
             .is_some_and(|(_, d)| d.tombstones.iter().any(|(_, name)| name == member))
     }
 
-    /// The voters to grow to: one more than wanted while a voter named in `replaceMembers` is
-    /// there, so that its successor serves before it leaves.
+    /// The voters to grow to: one more than wanted while a voter is there that is replaced, so that
+    /// its successor serves before it leaves.
     pub(super) fn goal(&self) -> usize {
-        let replaced = self.voters.keys().any(|name| self.to_replace(name));
+        let replaced = self.voters.keys().any(|name| self.is_replaced(name));
         self.cluster.target() + usize::from(replaced)
     }
 
@@ -181,6 +181,36 @@ impl<'a> Situation<'a> {
     pub(super) fn to_replace(&self, member: &str) -> bool {
         let named = &self.cluster.spec.replace_members;
         named.iter().any(|name| name == member)
+    }
+
+    /// Whether another member takes the place of this voter: `replaceMembers` names it, or it cannot
+    /// stay as it is and is not restarted.
+    pub(super) fn is_replaced(&self, member: &str) -> bool {
+        let ours = self.voters.get(member).is_some_and(|seat| seat.ours);
+        let changes = ours && (!self.updated(member) || self.retires(member));
+        self.to_replace(member) || self.updates_by_replacement() && changes
+    }
+
+    /// Whether outdated members are replaced rather than restarted: as the spec says, and where
+    /// the quorum has nobody to spare for a restart.
+    pub(super) fn updates_by_replacement(&self) -> bool {
+        self.cluster.spec.update_strategy.type_ == UpdateType::Replace || self.cluster.target() <= 2
+    }
+
+    /// Whether a member's pod was made from the current inputs, as far as it says.
+    pub(super) fn updated(&self, member: &str) -> bool {
+        let inputs = self
+            .o
+            .pods
+            .get(member)
+            .and_then(|pod| pod.inputs.as_deref());
+        inputs.is_none_or(|inputs| inputs == self.o.wanted_inputs)
+    }
+
+    /// Whether a member sends its clients away. Only a restart ends that.
+    pub(super) fn retires(&self, member: &str) -> bool {
+        self.description(member)
+            .is_some_and(|d| d.retiring_ms.is_some())
     }
 
     /// H: voters seen healthy within the freshness bound.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::situation::Situation;
 
-/// Voters of ours in the order in which they would be removed: sick, on a node going away, named
+/// Voters of ours in the order in which they would be removed: sick, already sending their clients away, on a node going away, named
 /// in `replaceMembers`, in the most crowded node, outdated, not leading, highest number. (Learners go before any voter.)
 pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
@@ -30,10 +30,11 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
         let number = crate::crd::member_number(&s.cluster.name, name);
         (
             healthy,
+            !s.retires(name),
             !going,
             !s.to_replace(name),
             Reverse(crowded),
-            updated(s, name),
+            s.updated(name),
             leads,
             Reverse(number),
         )
@@ -52,12 +53,6 @@ pub(super) fn successor<'s>(s: &'s Situation<'_>, leader: &str) -> Option<(&'s s
     heirs
         .max_by_key(|(name, seat)| (place(name), seat.view.match_index))
         .map(|(name, seat)| (name.as_str(), seat.view.id))
-}
-
-/// Whether a member's pod was made from the current inputs.
-pub(super) fn updated(s: &Situation<'_>, name: &str) -> bool {
-    let inputs = s.o.pods.get(name).and_then(|pod| pod.inputs.as_deref());
-    inputs.is_none_or(|inputs| inputs == s.o.wanted_inputs)
 }
 
 fn node_of<'s>(s: &'s Situation<'_>, name: &str) -> Option<&'s str> {

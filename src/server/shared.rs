@@ -205,7 +205,7 @@ pub(crate) struct Shared {
     /// What the server does or waits for, in words.
     pub activity: Mutex<String>,
     /// Set once the server is about to go: it is unready from then on.
-    pub retired: AtomicBool,
+    pub retired: OnceLock<Instant>,
     /// How often clients were asked to connect elsewhere.
     pub hang_ups: watch::Sender<u64>,
     /// The alarm NOSPACE is being raised.
@@ -255,7 +255,7 @@ impl Shared {
             leader_changes: AtomicU64::new(0),
             proposals_failed: AtomicU64::new(0),
             activity: Mutex::default(),
-            retired: AtomicBool::new(false),
+            retired: OnceLock::new(),
             hang_ups: watch::channel(0).0,
             raising: AtomicBool::new(false),
             held: AtomicBool::new(config.upkeep.initial_check),
@@ -410,6 +410,19 @@ impl Shared {
         status
     }
 
+    /// The server is about to go: unready from now on, which has no way back but a restart.
+    pub(crate) fn begin_to_retire(&self) {
+        self.retired.get_or_init(Instant::now);
+    }
+
+    /// Milliseconds since it began to retire, at least 1; 0 while it does not.
+    pub(crate) fn retiring_ms(&self) -> u64 {
+        let since = self.retired.get().map(Instant::elapsed);
+        since.map_or(0, |age| {
+            u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1)
+        })
+    }
+
     /// Liveness.
     pub(crate) fn live(&self) -> Health {
         let now = self.now_ms();
@@ -434,7 +447,7 @@ impl Shared {
             (Phase::Member, _) if self.is_removed(status.member_id) => {
                 Health::Not("removed from the cluster".to_owned())
             }
-            (Phase::Member, _) if self.retired.load(Ordering::Relaxed) => {
+            (Phase::Member, _) if self.retired.get().is_some() => {
                 Health::Not("about to stop".to_owned())
             }
             (Phase::Member, _) if self.held.load(Ordering::Acquire) => {

@@ -90,6 +90,7 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         uid: meta.uid.clone().unwrap_or_default(),
         phase,
         ready: condition(pod, "Ready").is_some_and(|(holds, _)| holds),
+        ready_since_ms: ready_since(pod),
         terminating: meta.deletion_timestamp.is_some(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         inputs: annotation(meta, ANNOTATION_INPUTS),
@@ -124,6 +125,13 @@ fn condition(pod: &Pod, type_: &str) -> Option<(bool, Option<String>)> {
         .iter()
         .find(|condition| condition.type_ == type_)?;
     Some((condition.status == "True", condition.message.clone()))
+}
+
+/// Since when a ready pod has been ready.
+fn ready_since(pod: &Pod) -> Option<u64> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let ready = conditions.find(|c| c.type_ == "Ready" && c.status == "True")?;
+    Some(milliseconds(ready.last_transition_time.as_ref()))
 }
 
 fn last_exit(container: &ContainerStatus) -> Option<Exit> {

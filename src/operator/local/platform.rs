@@ -530,6 +530,9 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
             PodPhase::Pending
         },
         ready: said.is_some_and(|said| said.description.ready),
+        ready_since_ms: said
+            .is_some_and(|said| said.description.ready)
+            .then_some(pod.created_ms),
         terminating: pod.deleting,
         node: None,
         inputs: Some(pod.input_hash.clone()),

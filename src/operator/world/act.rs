@@ -68,7 +68,11 @@ impl World {
             Action::Bootstrap {
                 member, disk_uuid, ..
             } => self.bootstrap(member, disk_uuid)?,
-            Action::Retire { .. } => {}
+            Action::Retire { member, .. } => {
+                let now = self.now_ms;
+                let pod = self.pods.get_mut(member).ok_or_else(changed)?;
+                pod.retires_since.get_or_insert(now);
+            }
             Action::Transfer { to_id, fence, .. } => {
                 self.fenced(*fence)?.leader = *to_id;
             }

@@ -28,6 +28,8 @@ pub(crate) struct Pod {
     created_ms: u64,
     inputs: String,
     deleting: bool,
+    /// When its server was told to retire.
+    retires_since: Option<u64>,
 }
 
 /// A claim, and what the server wrote on its volume.
@@ -188,6 +190,7 @@ impl World {
                     created_ms: self.now_ms,
                     inputs,
                     deleting: false,
+                    retires_since: None,
                 };
                 self.pods.insert(member, pod);
             }
@@ -327,6 +330,7 @@ impl World {
                 PodPhase::Pending
             },
             ready: self.runs(name),
+            ready_since_ms: self.runs(name).then_some(pod.created_ms),
             terminating: pod.deleting,
             node: None,
             inputs: Some(pod.inputs.clone()),
@@ -375,7 +379,9 @@ impl World {
         said.term = 1;
         said.leader_id = raft.leader;
         said.leads = raft.leader == claim.id;
-        said.ready = raft.leader != 0 && !own.learner;
+        let retires = self.pods[name].retires_since;
+        said.retiring_ms = retires.map(|since| (self.now_ms - since).max(1));
+        said.ready = raft.leader != 0 && !own.learner && retires.is_none();
         said.commit = 100;
         said.applied = 100;
         said.configuration_index = raft.configuration_index;

@@ -95,6 +95,16 @@ const LIVES: &[(&str, i32, &[Part])] = &[
         ],
     ),
     (
+        "every member is restarted with a changed spec",
+        3,
+        &[|_| {}, |world| world.wanted_inputs = "new".into()],
+    ),
+    (
+        "the only two are replaced for a changed spec",
+        2,
+        &[|_| {}, |world| world.wanted_inputs = "new".into()],
+    ),
+    (
         "volumes grow and are kept no more",
         3,
         &[

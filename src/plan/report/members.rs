@@ -6,7 +6,6 @@ use crate::plan::evidence::{Verdict, pod_in_words};
 use crate::plan::observed::Phase;
 use crate::plan::rules::lag;
 use crate::plan::situation::{Seat, Situation};
-use crate::plan::victims::updated;
 
 /// The rows, by name.
 pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
@@ -94,7 +93,7 @@ fn blank(s: &Situation<'_>, name: &str, role: MemberRole) -> MemberStatus {
         pod_name: pod.map(|_| pod_name(name)),
         node_name: pod.and_then(|pod| pod.node.clone()),
         volume_claim_name: s.claim(name).map(|_| s.claim_name(name)),
-        updated: pod.is_some() && updated(s, name),
+        updated: pod.is_some() && s.updated(name),
         restarts: None,
     }
 }

@@ -3,16 +3,17 @@
 
 mod bootstrap;
 mod conflict;
+mod farewell;
 mod grow;
 mod learner;
 mod leftovers;
 mod missing_set;
 mod objects;
+mod roll;
 mod shrink;
 mod sick;
 mod slots;
 mod standby;
-mod template;
 
 pub(super) use learner::lag;
 
@@ -66,8 +67,8 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     grow::rule(s, draft);
     // 15: too many.
     shrink::rule(s, draft);
-    // 16, as far as this version goes: a changed template reaches the sets, restarting nothing.
-    template::rule(s, draft);
+    // 16: a changed spec reaches the members, one at a time.
+    roll::rule(s, draft);
     // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
     objects::volumes(s, draft);
 }

@@ -4,16 +4,10 @@
 use crate::plan::draft::{Draft, fence};
 use crate::plan::guards;
 use crate::plan::situation::Situation;
-use crate::plan::step::{Action, Class};
+use crate::plan::step::Action;
 use crate::plan::victims;
 
-use super::slots;
-
-/// A hand-over that takes longer than this is not waited for: the removal elects anew.
-const HAND_OVER_MS: u64 = 30_000;
-/// After this long no Service sends clients to a member that became unready, and it has asked
-/// those that were connected to go elsewhere, which it does after five seconds.
-const ENDPOINTS_MS: u64 = 7_000;
+use super::farewell::{self, Leaver};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     // What is on its way in may be one more: the successor of a member that is replaced.
@@ -78,53 +72,16 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
     );
     if s.to_replace(victim) {
         reason += ", and replaceMembers names it";
+    } else if s.is_replaced(victim) && !s.updated(victim) {
+        reason += ", and it runs an older spec";
     }
-    let leads = s.view.is_some_and(|(leader, _)| leader == victim);
-    if leads && !asked_long_ago(s, "Transfer", victim) {
-        if let Some((to, to_id)) = victims::successor(s, victim) {
-            let action = Action::Transfer {
-                from: victim.to_owned(),
-                to: to.to_owned(),
-                to_id,
-                fence: fence(s),
-            };
-            draft.step(15, action, format!("{reason}, and it leads"));
-        } else {
-            draft.hold(
-                Class::Membership,
-                format!("{victim} leads and no voter can take over"),
-            );
-        }
-        return;
-    }
-    if let Some(action) = slots::hand_over(s, victim) {
-        draft.step(3, action, format!("{victim} leaves"));
-        return;
-    }
-    let serves = s.description(victim).is_some_and(|d| d.ready);
-    if serves
-        && !asked_long_ago(s, "Retire", victim)
-        && let Some(pod) = s.o.pods.get(victim)
-    {
-        let action = Action::Retire {
-            member: victim.to_owned(),
-            pod_uid: pod.uid.clone(),
-        };
-        draft.step(
-            15,
-            action,
-            format!("{reason}; its clients go elsewhere first"),
-        );
-        return;
-    }
-    // Until its Services have forgotten it, the retired member serves whoever still comes.
-    if !s.o.wanted_objects.is_empty() && asked(s, "Retire", victim, |ago| ago < ENDPOINTS_MS) {
-        draft.wait(
-            "Retire",
-            victim,
-            "HandOver",
-            format!("clients to leave {victim}"),
-        );
+    let leaver = Leaver {
+        member: victim,
+        rule: 15,
+        reason: &reason,
+        for_good: true,
+    };
+    if !farewell::said(s, draft, &leaver) {
         return;
     }
     let action = Action::Remove {
@@ -133,25 +90,4 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
         fence: fence(s),
     };
     draft.step(15, action, reason);
-}
-
-/// Whether clients are being sent away from a member that retires. Any other step would take the
-/// place of this one on record, and with it the wait.
-pub(super) fn hands_over(s: &Situation<'_>) -> bool {
-    let last = s.o.hints.step.as_ref();
-    last.is_some_and(|(action, _, since)| {
-        action == "Retire" && s.o.now_ms.saturating_sub(*since) < ENDPOINTS_MS
-    })
-}
-
-fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
-    asked(s, word, member, |ago| ago > HAND_OVER_MS)
-}
-
-/// Whether this was asked of the member last, so many milliseconds ago; not without a record.
-fn asked(s: &Situation<'_>, word: &str, member: &str, when: impl Fn(u64) -> bool) -> bool {
-    let last = s.o.hints.step.as_ref();
-    last.is_some_and(|(action, whom, since)| {
-        action == word && whom.as_deref() == Some(member) && when(s.o.now_ms.saturating_sub(*since))
-    })
 }

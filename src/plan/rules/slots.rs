@@ -11,14 +11,13 @@ use crate::plan::observed::{Owner, SlotFacts};
 use crate::plan::situation::Situation;
 use crate::plan::step::Action;
 
-use super::shrink;
-
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    if s.view.is_none() || wanted(s) == 0 || shrink::hands_over(s) {
+    if s.view.is_none() || wanted(s) == 0 {
         return;
     }
     let mut spare = spare(s);
     spare.reverse();
+    let mut held = BTreeSet::new();
     for slot in 0..wanted(s) {
         let reason = match s.o.slots.get(&slot) {
             Some(facts) if facts.terminating => {
@@ -26,6 +25,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 let text = format!("Service {service} to be gone");
                 draft.wait("MapSlot", "", "Terminating", text);
                 continue;
+            }
+            // A slot that was not wanted for a while keeps a member that got another one meanwhile.
+            Some(facts) if holder(s, facts).is_some_and(|member| !held.insert(member)) => {
+                "its member has another slot"
             }
             Some(facts) => match holder(s, facts) {
                 Some(_) if facts.inputs.as_ref() == Some(&s.o.wanted_slot_inputs) => continue,
@@ -81,7 +84,7 @@ fn spare<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     spare.sort_by_key(|name| {
         let healthy = s.voters.get(*name).is_some_and(|seat| seat.healthy());
         let number = member_number(&s.cluster.name, name);
-        (s.to_replace(name), !healthy, number)
+        (s.retires(name), s.is_replaced(name), !healthy, number)
     });
     spare
 }

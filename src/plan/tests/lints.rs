@@ -182,7 +182,7 @@ fn an_identity_is_made_once_and_a_cluster_is_formed_once() {
 }
 
 #[test]
-fn nothing_of_a_member_is_deleted_and_no_healthy_voter_is_restarted() {
+fn nothing_of_a_member_is_deleted_and_no_serving_voter_is_restarted() {
     let world = rested(3);
     let uid = String::new();
     let claim = claim_name("demo-2", CLUSTER_UID);
@@ -200,7 +200,16 @@ fn nothing_of_a_member_is_deleted_and_no_healthy_voter_is_restarted() {
         member: "demo-2".into(),
         uid,
     };
-    assert_refused(&world, pod, "I3: this version restarts no healthy voter");
+    assert_refused(&world, pod.clone(), "it serves clients: it retires first");
+    let mut world = world;
+    world.execute(&Action::Retire {
+        member: "demo-2".into(),
+        pod_uid: world.pods["demo-2"].uid.clone(),
+    });
+    assert_eq!(refused(&world, std::slice::from_ref(&pod)), "");
+    world.unseen.insert("demo-3".into());
+    assert_refused(&world, pod, "I3: the rest has no quorum");
+    world.unseen.clear();
     let claim = Action::CreateClaim {
         member: "demo-2".into(),
         claim: "c".into(),

@@ -51,7 +51,8 @@ pub(super) struct World {
     /// Entries that a learner receives in a second.
     pub(super) catch_up: u64,
     last_contact: BTreeMap<u64, u64>,
-    retired: BTreeSet<String>,
+    /// Members that retire, and since when.
+    retired: BTreeMap<String, u64>,
     formed: u32,
     next: u64,
 }
@@ -120,7 +121,7 @@ impl World {
             side: BTreeMap::new(),
             catch_up: 1_000_000,
             last_contact: BTreeMap::new(),
-            retired: BTreeSet::new(),
+            retired: BTreeMap::new(),
             formed: 0,
             next: 0,
         }
@@ -255,7 +256,8 @@ impl World {
             leader_id: 0,
             commit: self.commit,
             applied: self.commit,
-            ready: voter && served && !self.retired.contains(name),
+            ready: voter && served && !self.retired.contains_key(name),
+            retiring_ms: self.retired.get(name).map(|at| (self.now - at).max(1)),
             alarms: self.alarms.clone(),
             configuration_index: self.configuration_index,
             members,
@@ -293,6 +295,20 @@ impl World {
         self.now += SECOND;
         self.kubernetes();
         self.raft();
+        self.probe();
+    }
+
+    /// The kubelets ask each server whether it is ready.
+    fn probe(&mut self) {
+        let names: Vec<String> = self.pods.keys().cloned().collect();
+        for name in names {
+            let ready = self.describe(&name).is_some_and(|d| d.ready);
+            let now = self.now;
+            if let Some(pod) = self.pods.get_mut(&name) {
+                pod.ready = ready;
+                pod.ready_since_ms = ready.then(|| pod.ready_since_ms.unwrap_or(now));
+            }
+        }
     }
 
     fn kubernetes(&mut self) {
@@ -326,6 +342,7 @@ impl World {
                     uid,
                     phase: PodPhase::Pending,
                     ready: false,
+                    ready_since_ms: None,
                     terminating: false,
                     node: None,
                     inputs: self.sets[&member].inputs.clone(),

@@ -289,6 +289,7 @@ fn describe(site: &Site) -> proto::DescribeResponse {
         revision: published.view.revision(),
         db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
         peer_urls: site.config.advertise_peer_urls.clone(),
+        retiring_ms: site.shared.retiring_ms(),
     }
 }
 

@@ -133,7 +133,7 @@ impl crate::server::Core for Guard {
 
 impl Guard {
     fn end(&mut self) {
-        self.site.shared.retired.store(true, Ordering::Relaxed);
+        self.site.shared.begin_to_retire();
         self.site.running.store(false, Ordering::Relaxed);
         let core = lock(&self.site.core).take();
         if let Some(core) = core {
@@ -153,7 +153,7 @@ impl Drop for Guard {
 
 /// Makes the member unready and moves its leadership away. Gives the leader afterwards.
 pub(super) async fn retire(site: &Site) -> u64 {
-    site.shared.retired.store(true, Ordering::Relaxed);
+    site.shared.begin_to_retire();
     let status = site.shared.status();
     if status.role != Role::Leader {
         return status.leader;

@@ -1,6 +1,6 @@
 //! Situations of a cluster that is made, grows, shrinks and changes as its spec does.
 
-use crate::crd::RetentionPolicy;
+use crate::crd::{RetentionPolicy, UpdateType};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
 use crate::plan::{MemberView, Phase};
@@ -156,16 +156,67 @@ fn edits_in_the_middle() {
 #[test]
 fn a_changed_template() {
     let mut script = Script::new(
-        "template",
-        "A changed pod template reaches one set at a time and restarts nothing by itself.",
+        "roll",
+        "A changed spec reaches the members one at a time: followers first, the leader last after a hand-over, each after the others were ready for a while.",
     );
     let mut world = rested(3);
     world.inputs = "spec-2".into();
     script.settle("The spec changes", &mut world);
-    script.look("The next one waits for the first", &world);
-    world.pods.remove("demo-3");
-    wait(&mut world, 2);
-    script.settle("Somebody deletes the pod of demo-3", &mut world);
+    world.inputs = "spec-3".into();
+    world.bad_inputs.insert("spec-3".into());
+    (0..30).for_each(|_| drop(world.pass()));
+    script.look("The next one cannot start", &world);
+    wait(&mut world, 600);
+    script.look(
+        "It does not come back in time: nobody else is touched",
+        &world,
+    );
+    world.inputs = "spec-2".into();
+    script.settle("The spec is set back", &mut world);
+    script.compare();
+}
+
+#[test]
+fn a_changed_template_of_few() {
+    let mut script = Script::new(
+        "roll-few",
+        "One or two voters tolerate no restart: an outdated member is replaced, its successor first. So it is everywhere by updateStrategy.type: Replace.",
+    );
+    let mut world = rested(1);
+    world.inputs = "spec-2".into();
+    script.settle("The only one", &mut world);
+    world.inputs = "spec-3".into();
+    world.bad_inputs.insert("spec-3".into());
+    (0..10).for_each(|_| drop(world.pass()));
+    script.look("Its successor cannot start: the old one serves", &world);
+    world.inputs = "spec-4".into();
+    script.settle("The spec is corrected", &mut world);
+    let mut world = rested(3);
+    world.cluster.spec.update_strategy.type_ = UpdateType::Replace;
+    world.inputs = "spec-2".into();
+    script.settle("Three, by replacement", &mut world);
+    script.compare();
+}
+
+#[test]
+fn retired_and_staying() {
+    let mut script = Script::new(
+        "retired",
+        "A voter is told to retire, and then the size goes up again: it is restarted, for nothing else makes it serve again.",
+    );
+    let mut world = rested(4);
+    world.cluster.spec.replicas = 3;
+    while !world
+        .observe()
+        .descriptions
+        .values()
+        .any(|d| d.retiring_ms.is_some())
+    {
+        world.pass();
+    }
+    world.cluster.spec.replicas = 4;
+    script.look("It retires and is not one too many any more", &world);
+    script.settle("Until rest", &mut world);
     script.compare();
 }
 

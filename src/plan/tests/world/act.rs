@@ -149,7 +149,7 @@ impl World {
                 assert_eq!(gone.map(|facts| facts.uid).as_ref(), Some(uid));
             }
             Action::Retire { member, .. } => {
-                self.retired.insert(member.clone());
+                self.retired.insert(member.clone(), self.now);
             }
             _ => self.membership(action),
         }

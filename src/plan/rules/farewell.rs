@@ -1,0 +1,91 @@
+//! How a voter that serves leaves, for good or for a restart: its leadership is moved first, its
+//! clients are sent away, and only then it goes. Rules 15 and 16 share it; it decides nothing about
+//! whether somebody goes.
+
+use crate::plan::draft::{Draft, fence};
+use crate::plan::situation::Situation;
+use crate::plan::step::{Action, Class};
+use crate::plan::victims;
+
+use super::slots;
+
+/// A hand-over that takes longer than this is not waited for: the removal elects anew.
+const HAND_OVER_MS: u64 = 30_000;
+/// After this long no Service sends clients to a member that became unready, and it has asked
+/// those that were connected to go elsewhere, which it does after five seconds.
+const ENDPOINTS_MS: u64 = 7_000;
+
+/// Who leaves, and what for.
+pub(super) struct Leaver<'a> {
+    pub(super) member: &'a str,
+    /// Number of the rule that wants it.
+    pub(super) rule: u8,
+    pub(super) reason: &'a str,
+    /// Somebody else takes its slot: it does not come back.
+    pub(super) for_good: bool,
+}
+
+/// Adds what has to happen before the voter may go. Returns whether nothing is left of that.
+pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) -> bool {
+    let Leaver {
+        member,
+        rule,
+        reason,
+        for_good,
+    } = *leaver;
+    let leads = s.view.is_some_and(|(leader, _)| leader == member);
+    if leads && !asked_long_ago(s, "Transfer", member) {
+        if let Some((to, to_id)) = victims::successor(s, member) {
+            let action = Action::Transfer {
+                from: member.to_owned(),
+                to: to.to_owned(),
+                to_id,
+                fence: fence(s),
+            };
+            draft.step(rule, action, format!("{reason}, and it leads"));
+        } else {
+            draft.hold(
+                Class::Membership,
+                format!("{member} leads and no voter can take over"),
+            );
+        }
+        return false;
+    }
+    if for_good && let Some(action) = slots::hand_over(s, member) {
+        draft.step(3, action, format!("{member} leaves"));
+        return false;
+    }
+    let description = s.description(member);
+    let retiring = description.and_then(|d| d.retiring_ms);
+    if retiring.is_none()
+        && description.is_some_and(|d| d.ready)
+        && let Some(pod) = s.o.pods.get(member)
+    {
+        let action = Action::Retire {
+            member: member.to_owned(),
+            pod_uid: pod.uid.clone(),
+        };
+        let why = format!("{reason}; its clients go elsewhere first");
+        draft.step(rule, action, why);
+        return false;
+    }
+    // Until its Services have forgotten it, the retired member serves whoever still comes. Where
+    // there are no Services, nobody comes by one.
+    let lingers = retiring.is_some_and(|age| age < ENDPOINTS_MS);
+    if !s.o.wanted_objects.is_empty() && lingers {
+        let action = if for_good { "Remove" } else { "Restart" };
+        let what = format!("clients to leave {member}");
+        draft.wait(action, member, "HandOver", what);
+        return false;
+    }
+    true
+}
+
+/// Whether this was asked of the member last, and longer ago than a hand-over takes.
+fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
+    let last = s.o.hints.step.as_ref();
+    last.is_some_and(|(action, whom, since)| {
+        let ago = s.o.now_ms.saturating_sub(*since);
+        action == word && whom.as_deref() == Some(member) && ago > HAND_OVER_MS
+    })
+}

@@ -1,0 +1,125 @@
+//! Rule 16: what members are made from reaches them one at a time, by a restart on the same disk:
+//! followers first, the leader last after it handed over. The next one waits until everybody has
+//! been ready for a while, so that a bad spec costs one member. Members that are replaced instead
+//! are the business of rules 13 and 15.
+
+use std::cmp::Reverse;
+
+use crate::crd::member_number;
+use crate::plan::draft::Draft;
+use crate::plan::guards;
+use crate::plan::situation::Situation;
+use crate::plan::step::Action;
+
+use super::farewell::{self, Leaver};
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    let voters = s.voters.len();
+    let whole = voters == s.cluster.target() && s.healthy() == voters;
+    let rests = whole && s.learners.is_empty() && s.standbys.is_empty();
+    // Inputs from which a new member could not be made are given to nobody else.
+    if !rests || draft.remembered.is_some() {
+        return;
+    }
+    let Some(member) = next(s) else {
+        return;
+    };
+    let by_replacement = s.is_replaced(member);
+    let outdated = !s.updated(member) || s.retires(member);
+    if by_replacement && (outdated || set_is_current(s, member)) {
+        return;
+    }
+    let restarts = !by_replacement && outdated;
+    if restarts && !settled(s, draft, member) {
+        return;
+    }
+    if !set_is_current(s, member) {
+        let going = s.o.sets.get(member).is_none_or(|set| set.terminating);
+        if !going && s.claim(member).is_some() {
+            let reason = "the spec has changed; this alone restarts nothing";
+            draft.step(16, s.apply_set(member), reason);
+        }
+        return;
+    }
+    if restarts {
+        restart(s, draft, member);
+    }
+}
+
+/// The member whose turn it is: one that is half-way first, then followers, the leader last, of
+/// the highest number first.
+fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
+    let ours = s.voters.iter().filter(|(_, seat)| seat.ours);
+    let names = ours.map(|(name, _)| name.as_str());
+    let unfinished =
+        names.filter(|name| !s.updated(name) || !set_is_current(s, name) || s.retires(name));
+    unfinished.min_by_key(|name| {
+        let half_way = s.retires(name) || set_is_current(s, name);
+        let leads = s.view.is_some_and(|(leader, _)| leader == *name);
+        let number = member_number(&s.cluster.name, name);
+        (!half_way, leads, Reverse(number))
+    })
+}
+
+fn set_is_current(s: &Situation<'_>, member: &str) -> bool {
+    let set = s.o.sets.get(member);
+    set.is_some_and(|set| set.inputs.as_ref() == Some(&s.o.wanted_inputs))
+}
+
+/// Whether every other voter has been ready for long enough; if not, says whom it waits for.
+fn settled(s: &Situation<'_>, draft: &mut Draft, member: &str) -> bool {
+    let least = u64::try_from(s.cluster.spec.update_strategy.min_ready_seconds).unwrap_or(0) * 1000;
+    for (name, seat) in s.voters.iter().filter(|(name, _)| *name != member) {
+        if !seat.ours || s.retires(name) {
+            // Healthy, which is all that is known of a foreign one; one that retires follows the log
+            // and waits for its own turn.
+            continue;
+        }
+        let ready = s.description(name).is_some_and(|d| d.ready);
+        let since = s.o.pods.get(name).and_then(|pod| pod.ready_since_ms);
+        let Some(since) = since.filter(|_| ready) else {
+            let what = format!("{name} to be ready before {member} is restarted");
+            draft.wait("Restart", member, "Settling", what);
+            return false;
+        };
+        if since + least > s.o.now_ms {
+            let seconds = least / 1000;
+            let what =
+                format!("{name} to have been ready for {seconds} s before {member} is restarted");
+            let wait = draft.wait("Restart", member, "Settling", what);
+            wait.since_ms = Some(since);
+            wait.deadline_ms = Some(since + least);
+            return false;
+        }
+    }
+    true
+}
+
+fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
+    let Some(pod) = s.o.pods.get(member).filter(|pod| !pod.terminating) else {
+        return;
+    };
+    if let Err(held) = guards::restart_voter(s, member) {
+        draft.guarded("Restart", member, &held);
+        return;
+    }
+    let reason = if s.updated(member) {
+        "it was told to retire, and stays"
+    } else {
+        "it runs an older spec"
+    };
+    let leaver = Leaver {
+        member,
+        rule: 16,
+        reason,
+        for_good: false,
+    };
+    if !farewell::said(s, draft, &leaver) {
+        return;
+    }
+    let action = Action::DeletePod {
+        member: member.to_owned(),
+        uid: pod.uid.clone(),
+    };
+    draft.step(16, action, reason);
+}
