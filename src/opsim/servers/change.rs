@@ -226,8 +226,9 @@ impl Servers {
 
     /// Makes a server unready and hands its leadership over.
     pub(super) fn retire(&mut self, pod: &str) -> u64 {
+        let now = self.now_ms;
         if let Some(process) = self.processes.get_mut(pod) {
-            process.retired = true;
+            process.retired_ms.get_or_insert(now);
         }
         let disk = &self.disks[&self.processes[pod].container.volume];
         let (own, id) = (disk.member_id, disk.cluster_id);

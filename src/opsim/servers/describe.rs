@@ -71,6 +71,8 @@ impl Servers {
             revision: 1,
             db_size: 1,
             peer_urls: vec![container.peer_url.clone()],
+            retiring_ms: (process.retired_ms)
+                .map_or(0, |since| self.now_ms.saturating_sub(since).max(1)),
         })
     }
 

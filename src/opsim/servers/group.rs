@@ -194,7 +194,7 @@ impl Servers {
             let process = self.process_of(group.id, *id);
             *id != leader
                 && self.held(group.id, *id) == Some(group.commit)
-                && process.is_some_and(|p| !p.container.stopping && !p.retired)
+                && process.is_some_and(|p| !p.container.stopping && p.retired_ms.is_none())
         };
         reached.into_iter().find(fit)
     }

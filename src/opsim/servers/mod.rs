@@ -101,7 +101,7 @@ struct Process {
     container: Container,
     serves_from_ms: u64,
     asks_ms: u64,
-    retired: bool,
+    retired_ms: Option<u64>,
     /// The last time that it could answer a linearizable read as a voter.
     ready_ms: Option<u64>,
     exit: Option<(i32, &'static str)>,
@@ -212,7 +212,7 @@ impl Servers {
             let process = Process {
                 serves_from_ms: self.now_ms + START_MS,
                 asks_ms: 0,
-                retired: false,
+                retired_ms: None,
                 ready_ms: None,
                 exit: self.refuses(&container),
                 container,
@@ -244,7 +244,10 @@ impl Servers {
         let recent = process
             .ready_ms
             .is_some_and(|at| at + READY_MS >= self.now_ms);
-        recent && !process.retired && !process.container.stopping && self.answers(process)
+        recent
+            && process.retired_ms.is_none()
+            && !process.container.stopping
+            && self.answers(process)
     }
 
     /// Whether its process answers at all.
