@@ -341,8 +341,12 @@ impl World {
                     missing = why;
                     since = None;
                 }
-                None if now != writes => since = Some(self.now_ms()),
+                None if now != writes => {
+                    missing.clear();
+                    since = Some(self.now_ms());
+                }
                 None => {
+                    missing.clear();
                     let since = *since.get_or_insert(self.now_ms());
                     if self.now_ms() >= since + REST_MS {
                         return Ok(());
