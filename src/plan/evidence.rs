@@ -143,14 +143,14 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     let restarts = s.o.hints.restarts.get(name).copied().unwrap_or(0);
     let most = u32::try_from(healing.max_restarts).unwrap_or(0);
     let ran = pod.filter(|pod| pod.node.is_some() || s.o.nodes.is_empty());
+    let grace = if patience == 0 {
+        60_000
+    } else {
+        (patience / u64::from(most + 1)).min(60_000)
+    };
     if let Some(pod) = ran
         && restarts < most
     {
-        let grace = if patience == 0 {
-            60_000
-        } else {
-            (patience / u64::from(most + 1)).min(60_000)
-        };
         let due = (pod.created_ms + grace).max((now + grace).saturating_sub(lost_ms));
         return if pod.terminating || due > now {
             wait(why, "its pod to recover", Some(due.max(now)))
@@ -160,6 +160,12 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     }
     match ends {
         Some(end) if end > now => wait(why, "it to recover", ends),
+        // However long it was away: the pod that a corrected spec gave it has had no time yet.
+        Some(_) if ran.is_some_and(|pod| pod.created_ms + grace > now) => wait(
+            why,
+            "its new pod to start",
+            ran.map(|pod| pod.created_ms + grace),
+        ),
         Some(_) if twin_serves(s, name) => {
             Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000))
         }

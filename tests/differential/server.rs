@@ -100,11 +100,23 @@ impl Server {
             peer: format!("http://{}", member.peer),
             peers: peers.to_owned(),
         };
-        let status = server.maintenance.status(StatusRequest {}).await;
-        let header = status.expect("a status").into_inner().header;
-        server.id = header.map_or(0, |header| header.member_id);
+        server.id = server.settled().await;
         assert_ne!(server.id, 0);
         server
+    }
+
+    /// Waits until the member says that its data is of this version, which etcd does some seconds
+    /// after it began (seen on a busy machine: 3.5.0 in its first answers), and gives its ID.
+    async fn settled(&mut self) -> u64 {
+        for _ in 0..600 {
+            let status = self.maintenance.status(StatusRequest {}).await;
+            let status = status.expect("a status").into_inner();
+            if status.storage_version == "3.7.0" {
+                return status.header.map_or(0, |header| header.member_id);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("the storage version stays what it was");
     }
 
     /// Waits until the member has applied what was answered by any, leases too, and gives its

@@ -176,6 +176,29 @@ fn a_changed_template() {
     script.compare();
 }
 
+/// Found end to end: a bad image kept a member away for longer than `unhealthySeconds`. Set back, its
+/// new pod was given no moment to start: the member was removed while it started, and replaced.
+#[test]
+fn a_corrected_spec_gives_its_pod_time_to_start() {
+    let mut world = rested(3);
+    world.inputs = "spec-2".into();
+    world.bad_inputs.insert("spec-2".into());
+    (0..30).for_each(|_| drop(world.pass()));
+    (0..1200).for_each(|_| drop(world.pass()));
+    let before = world.configuration_index;
+    world.inputs = "spec-1".into();
+    // The set, and the pod; it starts, and nobody has heard from it yet.
+    (0..2).for_each(|_| drop(world.pass()));
+    let sick = world.pods.values().find(|pod| pod.started_ms.is_none());
+    assert!(sick.is_none(), "{sick:?}");
+    world.side.insert("demo-3".into(), 1);
+    (0..10).for_each(|_| drop(world.pass()));
+    assert_eq!(world.configuration_index, before, "it was removed");
+    world.side.clear();
+    world.settle(1000);
+    assert_eq!(world.configuration_index, before);
+}
+
 #[test]
 fn a_changed_template_of_few() {
     let mut script = Script::new(
