@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::address::address;
 use quorate::server::member_client::MemberClient;
 use quorate::server::operator_auth::Key;
 use quorate::wire::etcd::cluster_client::ClusterClient;
@@ -28,19 +28,6 @@ pub(crate) struct Server {
     pub(crate) environment: Vec<(String, String)>,
     log: PathBuf,
     child: Option<Child>,
-}
-
-/// An address of the loopback network that nobody else uses: ports need no luck then.
-pub(crate) fn address() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let low = process % 50_000;
-    format!(
-        "127.{}.{}.{}",
-        20 + low / 250,
-        1 + low % 250,
-        1 + next % 250
-    )
 }
 
 impl Server {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod address;
 mod corruption;
 mod faults;
 mod fixture;

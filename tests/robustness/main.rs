@@ -16,6 +16,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
+#[path = "../members/address.rs"]
+mod address;
 mod checks;
 mod history;
 mod members;

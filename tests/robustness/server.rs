@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::address::address;
 use quorate::wire::etcd::cluster_client::ClusterClient;
 use quorate::wire::etcd::kv_client::KvClient;
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
@@ -23,19 +23,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const CLIENT_PORT: u16 = 12_379;
 const PEER_PORT: u16 = 12_380;
 const PROXY_PORT: u16 = 12_381;
-
-/// An address of the loopback network that nobody else uses: ports need no luck then.
-fn address() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let low = process % 50_000;
-    format!(
-        "127.{}.{}.{}",
-        20 + low / 250,
-        1 + low % 250,
-        1 + next % 250
-    )
-}
 
 /// What is wrong with one member's disk and clock: the page of `faults.c`.
 #[derive(Clone, Debug)]
