@@ -35,6 +35,16 @@ pub(super) struct Writer<'a> {
     pub(super) manager: &'a str,
 }
 
+impl<'a> Writer<'a> {
+    /// Who writes under its own name.
+    fn of(actor: &'a str) -> Self {
+        Self {
+            actor,
+            manager: actor,
+        }
+    }
+}
+
 /// Which part of an object a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -53,11 +63,7 @@ impl ApiServer {
         kind: Kind,
         object: Value,
     ) -> Result<Arc<Value>, Refusal> {
-        let writer = Writer {
-            actor,
-            manager: actor,
-        };
-        let created = self.create_as(writer, kind, object, Operation::Update);
+        let created = self.create_as(Writer::of(actor), kind, object, Operation::Update);
         created.map_err(|refusal| self.note(refusal))
     }
 
@@ -72,11 +78,7 @@ impl ApiServer {
         kind: Kind,
         object: Value,
     ) -> Result<Arc<Value>, Refusal> {
-        let writer = Writer {
-            actor,
-            manager: actor,
-        };
-        let replaced = self.replace_as(writer, kind, Part::Main, object);
+        let replaced = self.replace_as(Writer::of(actor), kind, Part::Main, object);
         replaced.map_err(|refusal| self.note(refusal))
     }
 
@@ -91,11 +93,13 @@ impl ApiServer {
         (namespace, name): (&str, &str),
         patch: Patch,
     ) -> Result<Arc<Value>, Refusal> {
-        let writer = Writer {
-            actor,
-            manager: actor,
-        };
-        let patched = self.patch_as(writer, kind, Part::Main, (namespace, name), patch);
+        let patched = self.patch_as(
+            Writer::of(actor),
+            kind,
+            Part::Main,
+            (namespace, name),
+            patch,
+        );
         patched.map_err(|refusal| self.note(refusal))
     }
 
