@@ -3,7 +3,7 @@
 
 use super::observed::Phase;
 use super::observed::{Exit, MemberView, PodFacts, PodPhase};
-use super::situation::{CONTACT_MS, Situation};
+use super::situation::{CONTACT_MS, Situation, in_ms};
 
 /// What the evidence says about one member, and what may follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     let lost_ms = member
         .last_contact_ms
         .unwrap_or_else(|| hinted_age(s, name));
-    let patience = u64::try_from(healing.unhealthy_seconds).unwrap_or(0) * 1000;
+    let patience = in_ms(healing.unhealthy_seconds);
     let ends = (patience > 0).then(|| (now + patience).saturating_sub(lost_ms));
     let pod = s.o.pods.get(name);
     let wait = |why: String, for_what: &str, until_ms| Verdict::Wait {
@@ -132,12 +132,10 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         Some(pod) => format!("no contact; {}", pod_in_words(pod)),
     };
     // What it is made from is on trial with it: no voter serves from the same.
-    let deadline = &s.cluster.spec.update_strategy.progress_deadline_seconds;
-    let deadline = u64::try_from(*deadline).unwrap_or(0) * 1000;
-    if lost_ms >= deadline && on_trial(s, name) {
+    let deadline = s.cluster.spec.update_strategy.progress_deadline_seconds;
+    if lost_ms >= in_ms(deadline) && on_trial(s, name) {
         return Verdict::Stuck(format!(
-            "it did not come back with the current spec in {} s ({why}); nobody else is restarted: correct the spec, or set it back",
-            deadline / 1000
+            "it did not come back with the current spec in {deadline} s ({why}); nobody else is restarted: correct the spec, or set it back"
         ));
     }
     let restarts = s.o.hints.restarts.get(name).copied().unwrap_or(0);
@@ -158,14 +156,11 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
             Verdict::Restart(format!("{why} (for {} s)", lost_ms / 1000))
         };
     }
+    let tried = ran.map(|pod| pod.created_ms + grace);
     match ends {
         Some(end) if end > now => wait(why, "it to recover", ends),
         // However long it was away: the pod that a corrected spec gave it has had no time yet.
-        Some(_) if ran.is_some_and(|pod| pod.created_ms + grace > now) => wait(
-            why,
-            "its new pod to start",
-            ran.map(|pod| pod.created_ms + grace),
-        ),
+        Some(_) if tried.is_some_and(|end| end > now) => wait(why, "its new pod to start", tried),
         Some(_) if twin_serves(s, name) => {
             Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000))
         }

@@ -202,9 +202,7 @@ pub struct PodFacts {
     pub uid: String,
     /// Where it is in its life.
     pub phase: PodPhase,
-    /// Kubernetes' view of its readiness.
-    pub ready: bool,
-    /// Since when it has been ready; `None` while it is not.
+    /// Since when Kubernetes calls it ready; `None` while it does not.
     pub ready_since_ms: Option<u64>,
     /// It is being deleted.
     pub terminating: bool,

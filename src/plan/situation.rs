@@ -44,6 +44,11 @@ impl Seat<'_> {
     }
 }
 
+/// Seconds of the resource in milliseconds; it was checked that they are not negative.
+pub(super) fn in_ms(seconds: i32) -> u64 {
+    u64::try_from(seconds).unwrap_or(0) * 1000
+}
+
 /// Votes that a configuration of `voters` needs.
 pub(super) fn quorum(voters: usize) -> usize {
     voters / 2 + 1

@@ -89,7 +89,6 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
     PodFacts {
         uid: meta.uid.clone().unwrap_or_default(),
         phase,
-        ready: condition(pod, "Ready").is_some_and(|(holds, _)| holds),
         ready_since_ms: ready_since(pod),
         terminating: meta.deletion_timestamp.is_some(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),

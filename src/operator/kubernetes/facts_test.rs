@@ -44,7 +44,11 @@ fn a_pod_that_cannot_be_placed_says_why() {
         Some("Unschedulable: 0/2 nodes are available")
     );
     assert_eq!(
-        (facts.created_ms, facts.started_ms, facts.ready),
+        (
+            facts.created_ms,
+            facts.started_ms,
+            facts.ready_since_ms.is_some()
+        ),
         (5000, None, false)
     );
 }
@@ -76,7 +80,11 @@ fn a_running_pod_waits_for_nothing() {
             "restartCount": 0, "state": {"running": {"startedAt": "1970-01-01T00:00:09Z"}}}]}
     })));
     assert_eq!(
-        (facts.started_ms, facts.waiting, facts.ready),
+        (
+            facts.started_ms,
+            facts.waiting,
+            facts.ready_since_ms.is_some()
+        ),
         (Some(9000), None, true)
     );
     assert_eq!(facts.inputs.as_deref(), Some("h"));

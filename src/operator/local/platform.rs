@@ -529,7 +529,6 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
         } else {
             PodPhase::Pending
         },
-        ready: said.is_some_and(|said| said.description.ready),
         ready_since_ms: said
             .is_some_and(|said| said.description.ready)
             .then_some(pod.created_ms),

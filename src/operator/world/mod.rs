@@ -329,7 +329,6 @@ impl World {
             } else {
                 PodPhase::Pending
             },
-            ready: self.runs(name),
             ready_since_ms: self.runs(name).then_some(pod.created_ms),
             terminating: pod.deleting,
             node: None,

@@ -2,7 +2,7 @@
 //! next one waits, longer each time; a changed spec is tried at once.
 
 use crate::plan::draft::Draft;
-use crate::plan::situation::Situation;
+use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::{Action, Class};
 
 /// The longest pause between two attempts, milliseconds.
@@ -51,8 +51,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     if let Some(failure) = &draft.remembered {
-        let patience =
-            u64::try_from(s.cluster.spec.healing.learner_deadline_seconds).unwrap_or(0) * 1000;
+        let patience = in_ms(s.cluster.spec.healing.learner_deadline_seconds);
         let first = FIRST_PAUSE_MS.min(patience.max(1000));
         let doubled = first.saturating_mul(1 << failure.count.saturating_sub(1).min(16));
         let due = failure.last_ms + doubled.min(LONGEST_PAUSE_MS);

@@ -4,7 +4,7 @@
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::{Verdict, pod_in_words};
 use crate::plan::guards;
-use crate::plan::situation::{CONTACT_MS, Seat, Situation};
+use crate::plan::situation::{CONTACT_MS, Seat, Situation, in_ms};
 use crate::plan::step::{Action, Class};
 
 /// A learner in contact is catching up: it gets this many times its deadline.
@@ -47,8 +47,7 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
         return promote(s, draft, name, seat);
     }
     let since = s.o.sets.get(name).map_or(s.o.now_ms, |set| set.created_ms);
-    let patience =
-        u64::try_from(s.cluster.spec.healing.learner_deadline_seconds).unwrap_or(0) * 1000;
+    let patience = in_ms(s.cluster.spec.healing.learner_deadline_seconds);
     let contact = seat
         .view
         .last_contact_ms

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use crate::crd::member_number;
 use crate::plan::draft::Draft;
 use crate::plan::guards;
-use crate::plan::situation::Situation;
+use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::Action;
 
 use super::farewell::{self, Leaver};
@@ -68,7 +68,7 @@ fn set_is_current(s: &Situation<'_>, member: &str) -> bool {
 
 /// Whether every other voter has been ready for long enough; if not, says whom it waits for.
 fn settled(s: &Situation<'_>, draft: &mut Draft, member: &str) -> bool {
-    let least = u64::try_from(s.cluster.spec.update_strategy.min_ready_seconds).unwrap_or(0) * 1000;
+    let least = in_ms(s.cluster.spec.update_strategy.min_ready_seconds);
     for (name, seat) in s.voters.iter().filter(|(name, _)| *name != member) {
         if !seat.ours || s.retires(name) {
             // Healthy, which is all that is known of a foreign one; one that retires follows the log

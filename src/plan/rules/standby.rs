@@ -5,7 +5,7 @@ use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::pod_in_words;
 use crate::plan::guards;
 use crate::plan::observed::{Phase, PodFacts};
-use crate::plan::situation::Situation;
+use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
@@ -52,8 +52,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             (None, Some(pod)) => format!("{}{}", pod_in_words(pod), remedy(s, pod)),
             (None, None) => "it has no pod".to_owned(),
         };
-        let patience =
-            u64::try_from(s.cluster.spec.healing.learner_deadline_seconds).unwrap_or(0) * 1000;
+        let patience = in_ms(s.cluster.spec.healing.learner_deadline_seconds);
         let deadline = set.created_ms + patience;
         if s.o.now_ms < deadline {
             let wait = draft.wait(

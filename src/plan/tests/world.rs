@@ -305,7 +305,6 @@ impl World {
             let ready = self.describe(&name).is_some_and(|d| d.ready);
             let now = self.now;
             if let Some(pod) = self.pods.get_mut(&name) {
-                pod.ready = ready;
                 pod.ready_since_ms = ready.then(|| pod.ready_since_ms.unwrap_or(now));
             }
         }
@@ -341,7 +340,6 @@ impl World {
                 let pod = PodFacts {
                     uid,
                     phase: PodPhase::Pending,
-                    ready: false,
                     ready_since_ms: None,
                     terminating: false,
                     node: None,
