@@ -1,13 +1,17 @@
-//! The simulation of the operator: scenarios, crash points and stale caches. A few scenarios run
+//! The simulation of the operator: scenarios, undisturbed and disturbed. A few runs of each kind go
 //! with the other tests; `make sim-operator` runs all of it: `SEEDS` seeds from `SEED_BASE`,
-//! `SCENARIO` chooses one. `SEED`, with `CRASH` (such as `12:After`) or `LAG` (milliseconds),
-//! replays one run and tells its writes.
+//! `SCENARIO` chooses one. `SEED`, with `CRASH` (such as `12:After`), `LAG` (milliseconds), `LATE`
+//! (a kind) or `RIVAL` (a number of a write), replays one run and tells its writes.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use quorate::opsim::{self, Counts, Crash, Options, Scenario, Wrong};
+use quorate::opsim::{self, CACHED, Counts, Crash, Kind, Options, Outcome, Scenario, Wrong};
+
+/// How late caches are that are late, in milliseconds at most.
+const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
 const BOUNDED: [&str; 6] = [
@@ -26,7 +30,7 @@ fn given(name: &str) -> Option<String> {
 fn number(name: &str) -> Option<u64> {
     given(name).map(|value| {
         let number = value.parse();
-        number.expect("SEED, SEEDS, SEED_BASE and LAG are numbers")
+        number.expect("SEED, SEEDS, SEED_BASE, LAG and RIVAL are numbers")
     })
 }
 
@@ -39,15 +43,24 @@ fn crash(text: &str) -> (u64, Crash) {
     (at, found.expect("Before, After or ReplyLost"))
 }
 
+fn kind(name: &str) -> Kind {
+    let found = CACHED.into_iter().find(|kind| format!("{kind:?}") == name);
+    found.expect("LATE is a kind that operators have a cache of")
+}
+
+/// Whether only what goes with the other tests is to run.
+fn is_bounded() -> bool {
+    given("SCENARIO").is_none() && number("SEEDS").is_none()
+}
+
 /// `SCENARIO`, or all where `SEEDS` asks for them; with the other tests those of these names.
 fn chosen(with_the_others: &[&str]) -> Vec<Scenario> {
     let wanted = given("SCENARIO");
     let all = opsim::scenarios().into_iter();
-    let bounded = wanted.is_none() && number("SEEDS").is_none();
     let chosen: Vec<Scenario> = all
         .filter(|scenario| match &wanted {
             Some(wanted) => scenario.name == wanted,
-            None => !bounded || with_the_others.contains(&scenario.name),
+            None => !is_bounded() || with_the_others.contains(&scenario.name),
         })
         .collect();
     assert!(!chosen.is_empty(), "there is no such scenario");
@@ -65,37 +78,51 @@ fn seeds() -> std::ops::Range<u64> {
     base..base + number("SEEDS").unwrap_or(1)
 }
 
-/// Does all the jobs on two threads, and tells what they counted.
-fn all_of<J: Sync>(what: &str, jobs: &[J], run: impl Fn(&J) -> (Counts, Vec<Wrong>) + Sync) {
-    let begun = Instant::now();
+/// Does all the jobs on two threads, and gives what came of each, in order.
+fn all_of<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let found = Mutex::new((Counts::default(), Vec::new()));
+    let done = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let (counts, wrong) = run(job);
-                    let mut found = found.lock().expect("no thread panics");
-                    found.0.add(&counts);
-                    found.1.extend(wrong);
+                loop {
+                    let at = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(job) = jobs.get(at) else { break };
+                    let result = run(job);
+                    done.lock().expect("no thread panics").insert(at, result);
                 }
             });
         }
     });
-    let (counts, wrong) = found.into_inner().expect("no thread panics");
+    let done = done.into_inner().expect("no thread panics");
+    done.into_values().collect()
+}
+
+/// Tells what runs counted and what is wrong with them, and fails where something is. Gives the
+/// counts.
+fn judged(what: &str, begun: Instant, done: Vec<(Counts, Option<Wrong>)>) -> Counts {
+    let mut counts = Counts::default();
+    for (one, _) in &done {
+        counts.add(one);
+    }
     println!(
-        "{what}: {} runs, {} crash points, {} passes, {} API requests, {} calls of members, {} writes, {} spec edits, {} judgements, {} s of virtual time in {:?}",
+        "{what}: {} runs, {} crash points, {} passes ({} on stale caches), {} versions coalesced, {} API requests, {} calls of members, {} writes ({} while two operators acted, {} fenced off), {} spec edits, {} judgements, {} s of virtual time in {:?}",
         counts.runs,
         counts.crash_points,
         counts.passes,
+        counts.stale,
+        counts.coalesced,
         counts.requests,
         counts.calls,
         counts.writes,
+        counts.contested,
+        counts.fenced,
         counts.edits,
         counts.checks,
         counts.seconds,
         begun.elapsed()
     );
+    let wrong: Vec<Wrong> = done.into_iter().filter_map(|(_, wrong)| wrong).collect();
     for wrong in &wrong {
         println!("FAILED {}: {}", wrong.replay, wrong.what);
     }
@@ -105,21 +132,14 @@ fn all_of<J: Sync>(what: &str, jobs: &[J], run: impl Fn(&J) -> (Counts, Vec<Wron
         wrong.len(),
         counts.runs
     );
-    let some = [
-        counts.runs,
-        counts.passes,
-        counts.requests,
-        counts.calls,
-        counts.writes,
-    ];
+    let some = [counts.passes, counts.requests, counts.calls, counts.writes];
     assert!(some.iter().all(|count| *count > 0), "nothing was tested");
+    counts
 }
 
 /// Runs once; with `SEED` given, tells every write.
-fn once(scenario: &Scenario, options: Options) -> (Counts, Vec<Wrong>) {
-    let (seed, crash) = (options.seed, options.crash);
-    let lag = options.lag_ms;
-    match opsim::run(scenario, options) {
+fn once(scenario: &Scenario, options: &Options) -> (Counts, Result<Outcome, Wrong>) {
+    match opsim::run(scenario, options.clone()) {
         Ok(outcome) => {
             if number("SEED").is_some() {
                 println!("{}: {:?}", scenario.name, outcome.counts);
@@ -127,45 +147,101 @@ fn once(scenario: &Scenario, options: Options) -> (Counts, Vec<Wrong>) {
                     println!("{at:>9} {words}");
                 }
             }
-            (outcome.counts, Vec::new())
+            (outcome.counts, Ok(outcome))
         }
         Err(failed) => {
             let (failure, outcome) = *failed;
-            let mut wrong = opsim::told(scenario, seed, crash, &failure, &outcome);
-            if lag > 100 {
-                wrong.replay += &format!(" LAG={lag}");
-            }
-            (outcome.counts, vec![wrong])
+            let wrong = opsim::told(scenario, options, &failure, &outcome);
+            (outcome.counts, Err(wrong))
         }
     }
+}
+
+/// One run as `SEED` and its companions say.
+fn replayed(seed: u64) {
+    let begun = Instant::now();
+    let mut options = Options::calm(seed);
+    options.crash = given("CRASH").map(|text| crash(&text));
+    options.lag_ms = number("LAG").unwrap_or(options.lag_ms);
+    options.late = given("LATE").map(|name| kind(&name));
+    options.rival = number("RIVAL");
+    let done = all_of(&chosen(&BOUNDED), |scenario| {
+        let calm = opsim::run(scenario, Options::calm(seed));
+        let (counts, run) = once(scenario, &options);
+        match (calm, run) {
+            (_, Err(wrong)) => (counts, Some(wrong)),
+            (Ok(calm), Ok(outcome)) if outcome.end != calm.end => {
+                let what = opsim::difference(&calm.end, &outcome.end);
+                let replay = scenario.name.to_owned();
+                (counts, Some(Wrong { replay, what }))
+            }
+            _ => (counts, None),
+        }
+    });
+    judged("replay", begun, done);
+}
+
+/// Runs without a fault, and what they came to. What fails without a fault is the first test's
+/// business.
+fn calm(jobs: Vec<(Scenario, u64)>) -> Vec<(Scenario, u64, Outcome)> {
+    let done = all_of(&jobs, |(scenario, seed)| {
+        opsim::run(scenario, Options::calm(*seed))
+    });
+    let calm = jobs.into_iter().zip(done);
+    calm.filter_map(|((scenario, seed), outcome)| Some((scenario, seed, outcome.ok()?)))
+        .collect()
+}
+
+/// Runs scenarios disturbed as `ways` says, each of which has to end as its calm run does.
+fn disturbed(
+    what: &str,
+    with_the_others: &[&str],
+    ways: impl Fn(u64, &Outcome) -> Vec<Options>,
+) -> Counts {
+    let begun = Instant::now();
+    let calm = calm(jobs(with_the_others));
+    let mut runs = Vec::new();
+    for (scenario, seed, outcome) in &calm {
+        let ways = ways(*seed, outcome).into_iter();
+        runs.extend(ways.map(|options| (scenario, options, &outcome.end)));
+    }
+    let done = all_of(&runs, |(scenario, options, end)| {
+        opsim::compare(scenario, options, end)
+    });
+    judged(what, begun, done)
 }
 
 #[test]
 fn scenarios_end_as_they_should() {
     if let Some(seed) = number("SEED") {
-        let mut options = Options::calm(seed);
-        options.crash = given("CRASH").map(|text| crash(&text));
-        options.lag_ms = number("LAG").unwrap_or(options.lag_ms);
-        return all_of("replay", &chosen(&BOUNDED), |scenario| {
-            once(scenario, options.clone())
-        });
+        return replayed(seed);
     }
-    all_of("scenarios", &jobs(&BOUNDED), |(scenario, seed)| {
-        once(scenario, Options::calm(*seed))
+    let begun = Instant::now();
+    let done = all_of(&jobs(&BOUNDED), |(scenario, seed)| {
+        let (counts, run) = once(scenario, &Options::calm(*seed));
+        (counts, run.err())
     });
+    judged("scenarios", begun, done);
 }
 
-/// Caches that are seconds behind, each kind by its own time.
+/// Caches that are seconds behind: each kind by its own time, and each kind alone.
 #[test]
-fn stale_caches_break_nothing() {
+fn stale_caches_change_nothing_about_the_end() {
     if number("SEED").is_some() {
         return; // one run is replayed, by the test above
     }
-    all_of("stale caches", &jobs(&["create-3"]), |(scenario, seed)| {
-        let mut options = Options::calm(*seed);
-        options.lag_ms = 4_000;
-        once(scenario, options)
+    let counts = disturbed("stale caches", &["create-3"], |seed, _| {
+        let late = |kind: Option<Kind>| Options {
+            lag_ms: LATE_MS,
+            late: kind,
+            ..Options::calm(seed)
+        };
+        let kinds = CACHED.map(|kind| late(Some(kind))).into_iter();
+        let kinds = kinds.filter(|_| !is_bounded());
+        std::iter::once(late(None)).chain(kinds).collect()
     });
+    let some = [counts.stale, counts.coalesced];
+    assert!(some.iter().all(|count| *count > 0), "nothing was stale");
 }
 
 /// Every write is disturbed in every way.
@@ -174,7 +250,29 @@ fn a_crash_at_any_write_changes_nothing_about_the_end() {
     if number("SEED").is_some() {
         return; // one run is replayed, by the first test
     }
-    all_of("crash points", &jobs(&["create-1"]), |(scenario, seed)| {
-        opsim::crash_points(scenario, *seed, |_, _| true)
+    let counts = disturbed("crash points", &["create-1"], |seed, calm| {
+        opsim::crash_points(seed, calm.counts.writes).collect()
     });
+    assert!(
+        counts.crash_points > 0 && counts.crash_points == counts.runs,
+        "a run without its crash"
+    );
+}
+
+/// Two operators act at once for a while, from every write on.
+#[test]
+fn a_second_operator_changes_nothing_about_the_end() {
+    if number("SEED").is_some() {
+        return; // one run is replayed, by the first test
+    }
+    let counts = disturbed("two operators", &["create-1"], |seed, calm| {
+        let ways = (1..=calm.counts.writes).map(|at| Options {
+            rival: Some(at),
+            ..Options::calm(seed)
+        });
+        ways.collect()
+    });
+    assert!(counts.contested > 0, "two operators never acted at once");
+    let fenced = is_bounded() || counts.fenced > 0;
+    assert!(fenced, "nobody was ever fenced off");
 }

@@ -5,8 +5,8 @@
 #
 #   tests/soak.sh              about an hour on two cores
 #   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
-#   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator properties differential fuzz
-#                              robustness
+#   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
+#                              differential fuzz robustness
 #   BASE=n                     the first seed where a part takes one (default: days since 1970
 #                              times a million, so each day looks elsewhere)
 set -euo pipefail
@@ -56,6 +56,9 @@ part plan "$n random clusters come to rest" \
   env SEEDS="$n" cargo test --locked --profile sim --lib -- plan::tests::random
 part operator "a crash before, after and in the answer of every act" \
   env CRASH_EVERYWHERE=1 cargo test --locked --profile sim --lib -- operator::world
+n=$(seeds 1)
+part sim-operator "$n seeds from $base of the operator's simulation, every scenario with every fault" \
+  env SEEDS="$n" SEED_BASE="$base" cargo test --locked --profile sim --test sim_operator -- --nocapture
 n=$(seeds 200000)
 part properties "$n cases a property" \
   env PROPTEST_CASES="$n" cargo test --locked --profile sim --lib -- raft::quorum raft::progress

@@ -25,6 +25,6 @@ pub use common::{
 };
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use pod::stateful_set;
-pub use rbac::{cluster_role_yaml, namespaced_rules_yaml, rules};
+pub use rbac::{cluster_role_yaml, every_rule, namespaced_rules_yaml, rules};
 pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
 pub use service::{client_service, peers_service, slot_member, slot_service};

@@ -45,6 +45,11 @@ fn cluster_rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// All that an operator of every namespace may do.
+pub fn every_rule() -> Vec<PolicyRule> {
+    rules().into_iter().chain(cluster_rules()).collect()
+}
+
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     let owned = |list: &[&str]| {
         list.iter()
@@ -69,7 +74,7 @@ pub fn cluster_role_yaml() -> Result<String, String> {
             name: Some("quorate-operator".to_owned()),
             ..ObjectMeta::default()
         },
-        rules: Some(rules().into_iter().chain(cluster_rules()).collect()),
+        rules: Some(every_rule()),
         aggregation_rule: None,
     };
     serde_saphyr::to_string(&role).map_err(|error| error.to_string())

@@ -13,7 +13,8 @@ mod scenarios;
 mod servers;
 mod user;
 
-pub use harness::{Crash, Failure, Options};
+pub use api::Kind;
+pub use harness::{CACHED, Crash, Failure, Options};
 pub use oracles::Violation;
-pub use run::{Counts, Outcome, Scenario, Wrong, crash_points, difference, run, told};
+pub use run::{Counts, Outcome, Scenario, Wrong, compare, crash_points, difference, run, told};
 pub use scenarios::all as scenarios;

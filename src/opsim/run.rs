@@ -36,6 +36,14 @@ pub struct Counts {
     pub runs: u64,
     /// Writes that were disturbed.
     pub crash_points: u64,
+    /// Passes that began while a cache was behind the API server.
+    pub stale: u64,
+    /// Versions of objects that no cache showed, because a newer one came with them.
+    pub coalesced: u64,
+    /// Writes that were made while two operators acted.
+    pub contested: u64,
+    /// Changes that members refused, because a newer operator had made one.
+    pub fenced: u64,
     /// Passes of operators.
     pub passes: u64,
     /// Requests to the API server.
@@ -57,6 +65,10 @@ impl Counts {
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.crash_points += other.crash_points;
+        self.stale += other.stale;
+        self.coalesced += other.coalesced;
+        self.contested += other.contested;
+        self.fenced += other.fenced;
         self.passes += other.passes;
         self.requests += other.requests;
         self.calls += other.calls;
@@ -83,15 +95,10 @@ pub struct Outcome {
 /// # Errors
 /// The first invariant that was broken, or what did not come about, with the log so far.
 pub fn run(scenario: &Scenario, options: Options) -> Result<Outcome, Box<(Failure, Outcome)>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build();
-    let Ok(runtime) = runtime else {
-        unreachable!("a runtime without threads and sockets needs nothing of the system");
-    };
-    runtime.block_on(async {
+    block_on(async {
         let mut world = World::new(options);
         let result = (scenario.script)(&mut world).await;
+        let result = result.and_then(|()| world.insist());
         let outcome = outcome(&world);
         match result {
             Ok(()) => Ok(outcome),
@@ -100,12 +107,28 @@ pub fn run(scenario: &Scenario, options: Options) -> Result<Outcome, Box<(Failur
     })
 }
 
-fn outcome(world: &World) -> Outcome {
+/// Runs a world to its end, on this thread alone.
+pub(super) fn block_on<T>(story: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let Ok(runtime) = runtime else {
+        unreachable!("a runtime without threads and sockets needs nothing of the system");
+    };
+    runtime.block_on(story)
+}
+
+pub(super) fn outcome(world: &World) -> Outcome {
     let ledger = lock(&world.ledger);
+    let fenced = lock(&world.servers).fenced;
     Outcome {
         counts: Counts {
             runs: 1,
             crash_points: u64::from(ledger.disturbed),
+            stale: world.stale,
+            coalesced: world.coalesced,
+            contested: ledger.contested,
+            fenced,
             passes: world.passes,
             requests: ledger.requests,
             calls: ledger.calls,
@@ -128,74 +151,68 @@ pub struct Wrong {
     pub what: String,
 }
 
-/// Runs a scenario calmly, and then with every write that `chosen` takes disturbed in every way.
-/// The end has to be that of the calm run.
-pub fn crash_points(
-    scenario: &Scenario,
-    seed: u64,
-    mut chosen: impl FnMut(u64, Crash) -> bool,
-) -> (Counts, Vec<Wrong>) {
-    let mut counts = Counts::default();
-    let mut wrong = Vec::new();
-    let calm = match run(scenario, Options::calm(seed)) {
-        Ok(calm) => calm,
+/// Runs a scenario with these options; its end has to be that of a calm run.
+pub fn compare(scenario: &Scenario, options: &Options, calm: &Value) -> (Counts, Option<Wrong>) {
+    match run(scenario, options.clone()) {
+        Ok(outcome) if outcome.end == *calm => (outcome.counts, None),
+        Ok(outcome) => {
+            let what = difference(calm, &outcome.end);
+            let wrong = Wrong {
+                replay: replay(scenario, options),
+                what: format!("it ends otherwise than without a fault: {what}"),
+            };
+            (outcome.counts, Some(wrong))
+        }
         Err(failed) => {
             let (failure, outcome) = *failed;
-            counts.add(&outcome.counts);
-            wrong.push(told(scenario, seed, None, &failure, &outcome));
-            return (counts, wrong);
-        }
-    };
-    counts.add(&calm.counts);
-    for at in 1..=calm.counts.writes {
-        for crash in Crash::ALL {
-            if !chosen(at, crash) {
-                continue;
-            }
-            let mut options = Options::calm(seed);
-            options.crash = Some((at, crash));
-            match run(scenario, options) {
-                Ok(outcome) => {
-                    counts.add(&outcome.counts);
-                    if outcome.end != calm.end {
-                        let what = difference(&calm.end, &outcome.end);
-                        let replay = replay(scenario, seed, Some((at, crash)));
-                        let what = format!("it ends otherwise than without a fault: {what}");
-                        wrong.push(Wrong { replay, what });
-                    }
-                }
-                Err(failed) => {
-                    let (failure, outcome) = *failed;
-                    counts.add(&outcome.counts);
-                    wrong.push(told(scenario, seed, Some((at, crash)), &failure, &outcome));
-                }
-            }
+            let wrong = told(scenario, options, &failure, &outcome);
+            (outcome.counts, Some(wrong))
         }
     }
-    (counts, wrong)
 }
 
-fn replay(scenario: &Scenario, seed: u64, crash: Option<(u64, Crash)>) -> String {
-    let crash = crash.map_or(String::new(), |(at, crash)| {
-        format!(" CRASH={at}:{crash:?}")
-    });
-    format!("SCENARIO={} SEED={seed}{crash}", scenario.name)
+/// Every way to disturb each write of a run that makes so many of them.
+pub fn crash_points(seed: u64, writes: u64) -> impl Iterator<Item = Options> {
+    let points = (1..=writes).flat_map(|at| Crash::ALL.map(|crash| (at, crash)));
+    points.map(move |point| {
+        let mut options = Options::calm(seed);
+        options.crash = Some(point);
+        options
+    })
+}
+
+/// How a run is replayed.
+fn replay(scenario: &Scenario, options: &Options) -> String {
+    let calm = Options::calm(options.seed);
+    let mut words = format!("SCENARIO={} SEED={}", scenario.name, options.seed);
+    if let Some((at, crash)) = options.crash {
+        words += &format!(" CRASH={at}:{crash:?}");
+    }
+    if options.lag_ms != calm.lag_ms {
+        words += &format!(" LAG={}", options.lag_ms);
+    }
+    if let Some(kind) = options.late {
+        words += &format!(" LATE={kind:?}");
+    }
+    if let Some(at) = options.rival {
+        words += &format!(" RIVAL={at}");
+    }
+    words
 }
 
 /// A failure in words, with the last writes before it.
-pub fn told(
-    scenario: &Scenario,
-    seed: u64,
-    crash: Option<(u64, Crash)>,
-    failure: &Failure,
-    outcome: &Outcome,
-) -> Wrong {
+pub fn told(scenario: &Scenario, options: &Options, failure: &Failure, outcome: &Outcome) -> Wrong {
+    Wrong {
+        replay: replay(scenario, options),
+        what: in_words(failure, outcome),
+    }
+}
+
+/// A failure with the last writes before it.
+pub(super) fn in_words(failure: &Failure, outcome: &Outcome) -> String {
     let last = outcome.log.iter().rev().take(8).rev();
     let last: Vec<String> = last.map(|(at, words)| format!("{at} ms {words}")).collect();
-    Wrong {
-        replay: replay(scenario, seed, crash),
-        what: format!("{failure}\n  last writes: {}", last.join("; ")),
-    }
+    format!("{failure}\n  last writes: {}", last.join("; "))
 }
 
 /// Where two end states differ first, in words.

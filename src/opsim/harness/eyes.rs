@@ -8,7 +8,7 @@ use crate::opsim::oracles::Oracles;
 use crate::opsim::servers::Servers;
 
 use super::gate::lock;
-use super::truth::Truth;
+use super::truth::{Read, Truth};
 
 /// Clones look at the same world.
 #[derive(Clone)]
@@ -18,12 +18,14 @@ pub(crate) struct Eyes {
     pub(crate) oracles: Arc<Mutex<Oracles>>,
     /// Operators that act now.
     pub(crate) acting: Arc<AtomicUsize>,
+    pub(crate) read: Arc<Mutex<Read>>,
 }
 
 impl Eyes {
     pub(crate) fn look(&self) -> Truth {
         let (api, servers) = (self.api.lock(), lock(&self.servers));
-        Truth::of(&api, &servers, self.acting.load(Ordering::SeqCst))
+        let acting = self.acting.load(Ordering::SeqCst);
+        Truth::of(&api, &servers, acting, &mut lock(&self.read))
     }
 
     /// Judges a write in these words, before which this was so.

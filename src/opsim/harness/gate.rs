@@ -41,6 +41,10 @@ pub(crate) struct Ledger {
     pub(crate) plan: Option<(u64, Crash)>,
     /// Whether it was disturbed.
     pub(crate) disturbed: bool,
+    /// Writes while more than one operator acted.
+    pub(crate) contested: u64,
+    /// What operators asked for and their role does not allow.
+    pub(crate) forbidden: Vec<String>,
     /// One in so many requests fails by itself; 0: none.
     pub(crate) flaky: u32,
     pub(crate) now_ms: u64,
@@ -65,6 +69,8 @@ impl Ledger {
             log: Vec::new(),
             plan: None,
             disturbed: false,
+            contested: 0,
+            forbidden: Vec::new(),
             flaky: 0,
             now_ms: 0,
             random,
@@ -217,6 +223,7 @@ impl Gate {
         // Whoever answers does so at once, so nothing else happens between the two looks.
         let answer = carry_out.await;
         if let Some(before) = before {
+            lock(&self.ledger).contested += u64::from(before.operators > 1);
             let words = format!("{} of {}", request.words, self.name);
             self.eyes.judge(before, &words);
         }

@@ -14,6 +14,8 @@ pub(crate) const NAMESPACE: &str = "default";
 /// Nodes and controllers, with three nodes and two classes of volumes.
 pub(crate) struct Ground {
     pub(crate) kube: Kube,
+    /// The API server's revision and the kubelets' turn that servers were told of last.
+    told: (u64, u64),
 }
 
 impl Ground {
@@ -35,29 +37,29 @@ impl Ground {
         for node in ["node-a", "node-b", "node-c"] {
             kube.add_node(node, "zone-1");
         }
-        Self { kube }
+        Self { kube, told: (0, 0) }
     }
 
     /// Everything that can be done now. Returns whether anything changed.
     pub(crate) fn step(&mut self, servers: &mut Servers) -> bool {
         let changed = self.kube.step();
-        self.mount_keys(servers);
-        let running = self.kube.running();
-        for one in &running {
-            match servers.health(&one.uid) {
-                // It was not told of yet, or of an earlier start.
-                None => {}
-                Some((starts, _)) if starts != one.starts => {}
-                Some((_, Health::Runs(ready))) => {
-                    self.kube.report(&one.uid, &Process::Ready(ready));
-                }
-                Some((_, Health::Ended(code, message))) => {
-                    self.kube
-                        .report(&one.uid, &Process::Exited { code, message });
-                }
+        for (uid, starts, health) in servers.health() {
+            let process = match health {
+                Health::Runs(ready) => Process::Ready(ready),
+                Health::Ended(code, message) => Process::Exited { code, message },
+            };
+            // Of an earlier start nothing is told.
+            if self.kube.starts(&uid) == Some(starts) {
+                self.kube.report(&uid, &process);
             }
         }
-        servers.run(running.iter().map(container).collect());
+        let now = (self.kube.api().lock().revision(), self.kube.turn());
+        if now == self.told {
+            return changed;
+        }
+        self.told = now;
+        self.mount_keys(servers);
+        servers.run(self.kube.running().iter().map(container).collect());
         let api = self.kube.api().lock();
         let volumes = api.all(Kind::PersistentVolume);
         servers.keep_only(&volumes.map(|one| object::name(one).to_owned()).collect());

@@ -5,9 +5,13 @@ mod eyes;
 mod feed;
 pub(crate) mod gate;
 pub(crate) mod ground;
+mod insist;
 mod operator;
+mod rights;
+mod rival;
 pub(crate) mod truth;
 pub(crate) mod world;
 
 pub use gate::Crash;
+pub use operator::CACHED;
 pub use world::{Failure, Options};

@@ -36,7 +36,7 @@ use super::feed::Feed;
 use super::gate::{Gate, Request};
 
 /// Kinds that an operator has caches of.
-pub(crate) const CACHED: [Kind; 10] = [
+pub const CACHED: [Kind; 10] = [
     Kind::EtcdCluster,
     Kind::StatefulSet,
     Kind::Pod,
@@ -98,6 +98,17 @@ struct Holding {
     renewed_ms: u64,
 }
 
+/// What is counted of an operator, until it is taken.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Passes that ended.
+    pub(crate) passes: u64,
+    /// Passes that began while a cache was behind.
+    pub(crate) stale: u64,
+    /// Versions that no cache showed, because a newer one came with them.
+    pub(crate) coalesced: u64,
+}
+
 /// A pass that is polled by hand.
 type Underway = Pin<Box<dyn Future<Output = Ended>>>;
 
@@ -119,10 +130,13 @@ pub(crate) struct Operator {
     due: BTreeMap<Kind, u64>,
     /// How late caches are at most, in milliseconds, by kind.
     pub(crate) lags: BTreeMap<Kind, u64>,
-    seen: u64,
+    /// The API server's revision at the last look; `None`: nothing was listed yet.
+    seen: Option<u64>,
+    /// The revision that each cache is of.
+    shown: BTreeMap<Kind, u64>,
     entropy: u64,
-    /// Passes that ended.
-    pub(crate) passes: u64,
+    pub(crate) counted: Counted,
+    passes: u64,
     /// How the last pass ended.
     pub(crate) last: Option<Ended>,
 }
@@ -179,8 +193,10 @@ impl Operator {
             frozen: false,
             due: BTreeMap::new(),
             lags: BTreeMap::new(),
-            seen: 0,
+            seen: None,
+            shown: BTreeMap::new(),
             entropy: setup.entropy,
+            counted: Counted::default(),
             passes: 0,
             last: None,
         }
@@ -231,6 +247,7 @@ impl Operator {
             }
             self.queue.ended(key, ended, now_ms);
             self.passes += 1;
+            self.counted.passes += 1;
             self.last = Some(ended);
             self.pass = None;
         }
@@ -241,6 +258,7 @@ impl Operator {
         let Some(key) = self.queue.take(now_ms) else {
             return;
         };
+        self.counted.stale += u64::from(!self.due.is_empty());
         self.entropy = self.entropy.wrapping_add(1);
         let entropy = format!("{:032x}", self.entropy);
         let (shared, rules, of) = (self.shared.clone(), self.rules, key.clone());
@@ -299,25 +317,44 @@ impl Operator {
 
     fn deliver(&mut self, api: &api::Shared, now_ms: u64, draw: &mut dyn FnMut(u64) -> u64) {
         let api = api.lock();
-        if api.revision() == self.seen && self.due.is_empty() {
+        let Some(seen) = self.seen.replace(api.revision()) else {
+            // No process acts before it has listed every kind.
+            for kind in CACHED {
+                self.show(&api, kind, now_ms);
+            }
+            return;
+        };
+        if api.revision() == seen && self.due.is_empty() {
             return;
         }
         for kind in CACHED {
             // A change is shown after a while; what happened until then is shown with it.
-            let changed = !api.versions(kind, self.seen, u64::MAX).is_empty();
+            let changed = !api.versions(kind, seen, u64::MAX).is_empty();
             if changed && !self.due.contains_key(&kind) {
                 let lag = self.lags.get(&kind).copied().unwrap_or(20);
                 self.due.insert(kind, now_ms + draw(lag));
             }
             if self.due.get(&kind).is_some_and(|due| *due <= now_ms) {
                 self.due.remove(&kind);
+                self.count_coalesced(&api, kind);
                 self.show(&api, kind, now_ms);
             }
         }
-        self.seen = api.revision();
+    }
+
+    /// Of several changes of one object that are shown at once only the last is seen.
+    fn count_coalesced(&mut self, api: &ApiServer, kind: Kind) {
+        let last = self.shown.get(&kind).copied().unwrap_or(0);
+        let versions = api.versions(kind, last, u64::MAX);
+        let of: std::collections::BTreeSet<&str> = versions
+            .iter()
+            .map(|version| object::name(&version.object))
+            .collect();
+        self.counted.coalesced += (versions.len() - of.len()) as u64;
     }
 
     fn show(&mut self, api: &ApiServer, kind: Kind, now_ms: u64) {
+        self.shown.insert(kind, api.revision());
         let queue = &mut self.queue;
         let mut owned = |meta: &ObjectMeta| {
             let cluster = meta.labels.as_ref().and_then(|all| all.get(LABEL_CLUSTER));

@@ -1,6 +1,7 @@
 //! What is really so, past every cache and every description: the facts that oracles judge by.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ pub(crate) struct ClusterTruth {
     pub(crate) target: usize,
     pub(crate) replace: BTreeSet<String>,
     pub(crate) unhealthy_ms: u64,
-    pub(crate) status: Value,
+    pub(crate) status: Arc<Value>,
     /// Cluster IDs that were founded for it.
     pub(crate) founded: usize,
     pub(crate) configuration_index: u64,
@@ -56,13 +57,15 @@ pub(crate) struct Member {
 
 impl Truth {
     /// What is so now.
-    pub(crate) fn of(api: &ApiServer, servers: &Servers, operators: usize) -> Self {
-        let mut clusters: BTreeMap<String, ClusterTruth> = BTreeMap::new();
-        for resource in api.all(Kind::EtcdCluster) {
-            let uid = object::uid(resource).to_owned();
-            clusters.insert(uid, of_resource(resource));
-        }
-        let pods = Pods::of(api);
+    pub(crate) fn of(
+        api: &ApiServer,
+        servers: &Servers,
+        operators: usize,
+        read: &mut Read,
+    ) -> Self {
+        read.refresh(api);
+        let mut clusters = read.clusters.clone();
+        let pods = &read.pods;
         for group in servers.groups.values() {
             let uid = group.membership.cluster_uid.clone();
             let cluster = clusters.entry(uid.clone()).or_default();
@@ -133,11 +136,33 @@ fn of_resource(resource: &Value) -> ClusterTruth {
             .filter_map(|name| Some(name.as_str()?.to_owned()))
             .collect(),
         unhealthy_ms: u64::try_from(seconds).unwrap_or(0) * 1000,
-        status: resource.get("status").cloned().unwrap_or_default(),
+        status: Arc::new(resource.get("status").cloned().unwrap_or_default()),
         ..ClusterTruth::default()
     }
 }
 
+/// What was read of the API server's objects, for as long as they stay as they are.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    revision: u64,
+    clusters: BTreeMap<String, ClusterTruth>,
+    pods: Pods,
+}
+
+impl Read {
+    fn refresh(&mut self, api: &ApiServer) {
+        if self.revision == api.revision() {
+            return;
+        }
+        self.revision = api.revision();
+        let resources = api.all(Kind::EtcdCluster);
+        let read = resources.map(|one| (object::uid(one).to_owned(), of_resource(one)));
+        self.clusters = read.collect();
+        self.pods = Pods::of(api);
+    }
+}
+
+#[derive(Debug, Default)]
 struct Pods {
     /// Members whose pod is on its way out, by UID of the resource and name.
     leaving: BTreeSet<(String, String)>,

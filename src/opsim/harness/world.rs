@@ -21,6 +21,8 @@ use super::eyes::Eyes;
 use super::gate::{Crash, Gate, Ledger, lock};
 use super::ground::Ground;
 use super::operator::{CACHED, Operator, Right, Setup};
+use super::rights;
+use super::rival::Rival;
 use super::truth::Truth;
 
 /// When every world begins: 2026-01-01, in Unix milliseconds.
@@ -44,6 +46,10 @@ pub struct Options {
     pub lag_ms: u64,
     /// One request in so many fails by itself; 0: none.
     pub flaky: u32,
+    /// The only kind whose cache is late; `None`: each is.
+    pub late: Option<Kind>,
+    /// A second operator begins to act after this write, counted from 1, and for a while both do.
+    pub rival: Option<u64>,
     /// The operator's rules.
     pub rules: Rules,
 }
@@ -57,6 +63,8 @@ impl Options {
             crash: None,
             lag_ms: 20,
             flaky: 0,
+            late: None,
+            rival: None,
             rules: Rules::SHIPPED,
         }
     }
@@ -87,15 +95,20 @@ pub(crate) struct World {
     pub(crate) ground: Ground,
     pub(crate) operators: Vec<Operator>,
     /// Operators that come back, by when: name, and whether by the Lease.
-    reborn: Vec<(u64, String)>,
+    pub(super) reborn: Vec<(u64, String)>,
+    pub(super) rival: Rival,
     pub(crate) options: Options,
     time: Arc<AtomicU64>,
     pub(crate) random: Xoshiro256PlusPlus,
     epoch: u64,
-    by_lease: bool,
+    pub(super) by_lease: bool,
     entropy: u64,
     lags: BTreeMap<Kind, u64>,
     pub(crate) passes: u64,
+    /// Those that began with a cache behind the API server.
+    pub(crate) stale: u64,
+    /// Versions that no cache ever showed, because a newer one came with them.
+    pub(crate) coalesced: u64,
     /// Changes that users made to specifications.
     pub(crate) edits: u64,
     idle: u32,
@@ -117,16 +130,27 @@ impl World {
             servers: servers.clone(),
             oracles: Arc::new(Mutex::new(Oracles::new(START_MS))),
             acting: Arc::new(AtomicUsize::new(0)),
+            read: Arc::default(),
         };
-        let lags = CACHED.map(|kind| (kind, random.random_range(0..=options.lag_ms)));
+        let lags = CACHED.map(|kind| {
+            let bound = random.random_range(0..=options.lag_ms);
+            match options.late {
+                None => (kind, bound),
+                Some(late) if late == kind => (kind, options.lag_ms),
+                Some(_) => (kind, 0),
+            }
+        });
+        let ledger = Arc::new(Mutex::new(ledger));
+        rights::enforce(&api, ledger.clone());
         Self {
             ground: Ground::new(&api, options.seed),
             api,
             servers,
-            ledger: Arc::new(Mutex::new(ledger)),
+            ledger,
             eyes,
             operators: Vec::new(),
             reborn: Vec::new(),
+            rival: Rival::default(),
             options,
             time: Arc::new(AtomicU64::new(START_MS)),
             random,
@@ -135,6 +159,8 @@ impl World {
             entropy: 0,
             lags: lags.into(),
             passes: 0,
+            stale: 0,
+            coalesced: 0,
             edits: 0,
             idle: 0,
         }
@@ -241,6 +267,7 @@ impl World {
         } else {
             self.idle.saturating_add(1)
         };
+        self.turn_rival(now_ms);
         self.turn_operators(now_ms).await;
         // Tasks of clients have their turn.
         tokio::task::yield_now().await;
@@ -285,11 +312,12 @@ impl World {
         for (at, operator) in self.operators.iter_mut().enumerate() {
             let random = &mut self.random;
             let mut draw = |most: u64| random.random_range(0..=most);
-            let before = operator.passes;
             if !operator.turn(&self.api, now_ms, &mut draw).await {
                 died.push(at);
             }
-            self.passes += operator.passes - before;
+            self.passes += std::mem::take(&mut operator.counted.passes);
+            self.stale += std::mem::take(&mut operator.counted.stale);
+            self.coalesced += std::mem::take(&mut operator.counted.coalesced);
         }
         for at in died.into_iter().rev() {
             let dead = self.operators.remove(at);

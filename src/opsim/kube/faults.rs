@@ -34,6 +34,7 @@ impl Kube {
             connected,
             since_ms,
         };
+        self.stir();
         let was = self.machines.insert(name.to_owned(), machine);
         let heard = up && connected;
         // One that is silent in another way has been silent since before.
@@ -145,6 +146,7 @@ impl Kube {
 
     /// Makes an image impossible to pull, or possible again.
     pub fn set_bad_image(&mut self, image: &str, bad: bool) {
+        self.stir();
         if bad {
             self.bad_images.insert(image.to_owned());
         } else {

@@ -177,27 +177,43 @@ impl Kube {
             .collect()
     }
 
+    /// How often this pod's container was started, if it ever was.
+    pub fn starts(&self, pod_uid: &str) -> Option<u32> {
+        self.containers.get(pod_uid).map(|one| one.starts)
+    }
+
     /// Takes what the process of a pod does. Nothing where it does not run.
     pub fn report(&mut self, pod_uid: &str, process: &Process) {
         let now_ms = self.with(|api| api.now_ms());
-        let Some(container) = self.containers.get_mut(pod_uid) else {
+        let found = self.containers.get_mut(pod_uid);
+        let Some(container) = found.filter(|container| container.holds_disk()) else {
             return;
         };
-        if !container.holds_disk() {
-            return;
-        }
         match process {
             Process::Ready(is) => match &mut container.state {
-                State::Runs { ready, .. } | State::Stops { ready, .. } => *ready = *is,
-                _ => {}
+                State::Runs { ready, .. } | State::Stops { ready, .. } if *ready != *is => {
+                    *ready = *is;
+                }
+                _ => return,
             },
             Process::Exited { code, message } => container.exit(now_ms, *code, message),
         }
+        self.stir();
+    }
+
+    /// Whether a round of the kubelets does anything although the API server has nothing new.
+    pub(super) fn is_kubelet_due(&self, now_ms: u64) -> bool {
+        let due = |one: &Container| match one.state {
+            State::BacksOff { until_ms, .. } | State::Stops { until_ms, .. } => until_ms <= now_ms,
+            State::Runs { .. } | State::Off | State::Ended => false,
+        };
+        self.stirred || self.containers.values().any(due)
     }
 
     /// A round of every kubelet. Tells whether a container started, stopped or is about to.
     pub(super) fn advance_kubelets(&mut self, api: &mut ApiServer) -> bool {
         let now_ms = api.now_ms();
+        self.stirred = false;
         let before: Vec<State> = self.containers.values().map(|c| c.state.clone()).collect();
         let pods: Vec<Arc<Value>> = api.all(Kind::Pod).cloned().collect();
         self.pass_time(now_ms);
@@ -222,7 +238,11 @@ impl Kube {
         for uid in stray {
             self.containers.remove(&uid);
         }
-        !before.iter().eq(self.containers.values().map(|c| &c.state))
+        let moved = !before.iter().eq(self.containers.values().map(|c| &c.state));
+        if moved {
+            self.stir();
+        }
+        moved
     }
 
     /// What happens on the nodes without anybody's doing.

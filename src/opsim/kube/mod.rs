@@ -75,6 +75,11 @@ pub struct Kube {
     tie: u64,
     /// How long a process takes to end when it is told to, in milliseconds.
     stop_ms: u64,
+    /// Something changed that kubelets see and the API server does not: a node, an image, what a
+    /// process does.
+    stirred: bool,
+    /// Rises whenever what [`Kube::running`] tells may have changed.
+    turn: u64,
 }
 
 impl Kube {
@@ -92,6 +97,8 @@ impl Kube {
             seen: BTreeMap::new(),
             tie: 0,
             stop_ms: 500,
+            stirred: true,
+            turn: 0,
         }
     }
 
@@ -121,9 +128,14 @@ impl Kube {
         let shared = self.shared.clone();
         let mut api = shared.lock();
         let before = api.revision();
+        let news = self.seen.get(&part) != Some(&before);
         // Nodes and kubelets also act because time passes.
-        let timed = matches!(part, Part::Nodes | Part::Kubelets);
-        if !timed && self.seen.get(&part) == Some(&before) {
+        let due = match part {
+            Part::Nodes => true,
+            Part::Kubelets => self.is_kubelet_due(api.now_ms()),
+            _ => false,
+        };
+        if !news && !due {
             return false;
         }
         self.seen.insert(part, before);
@@ -155,6 +167,16 @@ impl Kube {
             }
         };
         moved || api.revision() != before
+    }
+
+    /// A number that rises whenever what [`Kube::running`] tells may have changed.
+    pub fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    fn stir(&mut self) {
+        self.stirred = true;
+        self.turn += 1;
     }
 
     /// Advances every part by a round. Tells whether anything changed.

@@ -14,6 +14,8 @@ use super::place::{self, NOT_READY, OUT_OF_SERVICE, UNREACHABLE};
 const ACTOR: &str = "node-controller";
 /// A node is silent for this long before anybody notices, in milliseconds.
 const NOTICED_MS: u64 = 40_000;
+/// Why a node is ready.
+const READY: (&str, &str) = ("KubeletReady", "kubelet is posting ready status");
 
 /// A machine, whatever the API server knows of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,9 +58,20 @@ pub(super) fn advance(
 
 fn well(api: &mut ApiServer, name: &str) {
     let now_ms = api.now_ms();
+    let marked = |node: &Value| {
+        let taints = object::items(node, &["spec", "taints"]).iter();
+        let ready = object::condition(node, "Ready");
+        ready.is_none_or(|ready| ready["status"] != "True" || ready["message"] != READY.1)
+            || (taints.into_iter()).any(|t| t["key"] == NOT_READY || t["key"] == UNREACHABLE)
+    };
+    if api
+        .get(Kind::Node, "", name)
+        .is_some_and(|node| !marked(&node))
+    {
+        return;
+    }
     api.edit(ACTOR, Kind::Node, ("", name), |node| {
-        let why = Some(("KubeletReady", "kubelet is posting ready status"));
-        object::set_condition(node, now_ms, "Ready", true, why);
+        object::set_condition(node, now_ms, "Ready", true, Some(READY));
         let mut taints = object::items(node, &["spec", "taints"]).to_vec();
         taints.retain(|taint| taint["key"] != NOT_READY && taint["key"] != UNREACHABLE);
         if taints.is_empty() {
@@ -70,6 +83,29 @@ fn well(api: &mut ApiServer, name: &str) {
 }
 
 fn silent(api: &mut ApiServer, name: &str) {
+    let now_ms = api.now_ms();
+    let marked = |node: &Value| {
+        let mut taints = object::items(node, &["spec", "taints"]).iter();
+        let unknown = object::condition(node, "Ready").is_some_and(|c| c["status"] == "Unknown");
+        unknown && taints.any(|taint| taint["key"] == UNREACHABLE)
+    };
+    let known = api
+        .get(Kind::Node, "", name)
+        .is_some_and(|node| marked(&node));
+    if !known {
+        mark(api, name);
+    }
+    let here = |pod: &&Arc<Value>| object::text(pod, &["spec", "nodeName"]) == name;
+    let pods: Vec<Arc<Value>> = api.all(Kind::Pod).filter(here).cloned().collect();
+    for pod in pods.iter().filter(|pod| object::holds(pod, "Ready")) {
+        let id = (object::namespace(pod), object::name(pod));
+        api.edit(ACTOR, Kind::Pod, id, |pod| {
+            object::set_condition(pod, now_ms, "Ready", false, Some(("NodeNotReady", "")));
+        });
+    }
+}
+
+fn mark(api: &mut ApiServer, name: &str) {
     let now_ms = api.now_ms();
     api.edit(ACTOR, Kind::Node, ("", name), |node| {
         let why = Some(("NodeStatusUnknown", "Kubelet stopped posting node status."));
@@ -83,14 +119,6 @@ fn silent(api: &mut ApiServer, name: &str) {
         taints.push(json!({"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": since}));
         put(node, &["spec", "taints"], json!(taints));
     });
-    let here = |pod: &&Arc<Value>| object::text(pod, &["spec", "nodeName"]) == name;
-    let pods: Vec<Arc<Value>> = api.all(Kind::Pod).filter(here).cloned().collect();
-    for pod in pods.iter().filter(|pod| object::holds(pod, "Ready")) {
-        let id = (object::namespace(pod), object::name(pod));
-        api.edit(ACTOR, Kind::Pod, id, |pod| {
-            object::set_condition(pod, now_ms, "Ready", false, Some(("NodeNotReady", "")));
-        });
-    }
 }
 
 /// Takes a pod from a node that is not for it any more.

@@ -22,7 +22,7 @@ mod tests {
         let mut after = before.clone();
         after.founded = 1;
         assert_eq!(deed(&step(&before, &after, 0)), None);
-        before.status = serde_json::json!({"clusterID": "abc"});
+        before.status = serde_json::json!({"clusterID": "abc"}).into();
         assert!(deed(&step(&before, &after, 0)).is_some());
     }
 }

@@ -58,11 +58,12 @@ mod tests {
     use super::super::fixture::{cluster, history, of, truth};
     use super::*;
 
-    fn told(health: &str, quorate: &str) -> Value {
-        serde_json::json!({
+    fn told(health: &str, quorate: &str) -> std::sync::Arc<Value> {
+        let told = serde_json::json!({
             "members": [{"name": "demo-1", "health": health}],
             "conditions": [{"type": "Quorate", "status": quorate}],
-        })
+        });
+        told.into()
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(crate) struct History {
     /// The configuration index after the last deed or as first seen.
     configuration: BTreeMap<String, u64>,
     /// Status as last judged.
-    judged: BTreeMap<String, serde_json::Value>,
+    judged: BTreeMap<String, std::sync::Arc<serde_json::Value>>,
 }
 
 impl History {

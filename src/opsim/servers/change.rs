@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use tonic::Status;
 
 use crate::node::{
-    Add, ChangeBody, Facts, MemberRecord, Membership, MembershipCommand, Target, cluster_id,
-    member_id,
+    Add, ChangeBody, Facts, MemberRecord, Membership, MembershipCommand, MembershipError, Target,
+    cluster_id, member_id,
 };
 use crate::server::refusal;
 use crate::wire::member as proto;
@@ -138,10 +138,13 @@ impl Servers {
             behind: &behind,
         };
         let refused = |error| refusal(&error, error.to_string());
-        facts.admit(&command).map_err(refused)?;
+        let admitted = facts.admit(&command);
+        let fenced = matches!(admitted, Err(MembershipError::StaleEpoch { .. }));
         let index = group.commit + 1;
-        let after = group.membership.after(index, &command).map_err(refused)?;
+        let after = admitted.and_then(|()| group.membership.after(index, &command));
         let group_id = group.id;
+        self.fenced += u64::from(fenced);
+        let after = after.map_err(refused)?;
         let id = match body {
             ChangeBody::Add(add) => add.id,
             ChangeBody::Promote(target) | ChangeBody::Remove(target) => target.id,

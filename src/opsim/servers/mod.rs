@@ -154,6 +154,8 @@ pub(crate) struct Servers {
     pub(crate) unseen: BTreeSet<String>,
     /// Cluster IDs that were founded, in order, by UID of the resource.
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
+    /// Calls that were refused because a newer operator had spoken.
+    pub(crate) fenced: u64,
     /// Volumes that a fault destroyed.
     gone: BTreeSet<String>,
     /// Volumes that a fault took away or emptied, with what they held.
@@ -175,6 +177,7 @@ impl Servers {
             islands: BTreeSet::new(),
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
+            fenced: 0,
             gone: BTreeSet::new(),
             lost: BTreeMap::new(),
             random,
@@ -229,15 +232,21 @@ impl Servers {
         disk.damage.or(foreign.then_some((21, "foreign_disk")))
     }
 
-    /// What the kubelet sees of this pod's container; `None`: it was not told of it.
-    pub(crate) fn health(&self, pod_uid: &str) -> Option<(u32, Health)> {
-        let process = self.processes.get(pod_uid)?;
-        let starts = process.container.starts;
-        if let Some((code, class)) = process.exit {
-            let line = serde_json::json!({"class": class, "exitCode": code, "message": class});
-            return Some((starts, Health::Ended(code, format!("{line}\n"))));
-        }
-        Some((starts, Health::Runs(self.is_ready(process))))
+    /// What the kubelet sees of each container: UID of its pod, how often it was started, and how
+    /// it is.
+    pub(crate) fn health(&self) -> Vec<(String, u32, Health)> {
+        let all = self.processes.iter().map(|(uid, process)| {
+            let health = match process.exit {
+                Some((code, class)) => {
+                    let line =
+                        serde_json::json!({"class": class, "exitCode": code, "message": class});
+                    Health::Ended(code, format!("{line}\n"))
+                }
+                None => Health::Runs(self.is_ready(process)),
+            };
+            (uid.clone(), process.container.starts, health)
+        });
+        all.collect()
     }
 
     fn is_ready(&self, process: &Process) -> bool {
