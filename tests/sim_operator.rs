@@ -98,8 +98,15 @@ fn all_of<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> T + Sync) -> Vec<T> 
     done.into_values().collect()
 }
 
-/// Tells what runs counted and what is wrong with them, and fails where something is. Gives the
-/// counts.
+/// Tells what is wrong at once: a long test may be interrupted.
+fn told(result: (Counts, Option<Wrong>)) -> (Counts, Option<Wrong>) {
+    if let Some(wrong) = &result.1 {
+        println!("FAILED {}: {}", wrong.replay, wrong.what);
+    }
+    result
+}
+
+/// Tells what runs counted, and fails where something was wrong with one. Gives the counts.
 fn judged(what: &str, begun: Instant, done: Vec<(Counts, Option<Wrong>)>) -> Counts {
     let mut counts = Counts::default();
     for (one, _) in &done {
@@ -122,16 +129,8 @@ fn judged(what: &str, begun: Instant, done: Vec<(Counts, Option<Wrong>)>) -> Cou
         counts.seconds,
         begun.elapsed()
     );
-    let wrong: Vec<Wrong> = done.into_iter().filter_map(|(_, wrong)| wrong).collect();
-    for wrong in &wrong {
-        println!("FAILED {}: {}", wrong.replay, wrong.what);
-    }
-    assert!(
-        wrong.is_empty(),
-        "{} of {} runs failed",
-        wrong.len(),
-        counts.runs
-    );
+    let wrong = done.iter().filter(|(_, wrong)| wrong.is_some()).count();
+    assert!(wrong == 0, "{wrong} of {} runs failed", counts.runs);
     let some = [counts.passes, counts.requests, counts.calls, counts.writes];
     assert!(some.iter().all(|count| *count > 0), "nothing was tested");
     counts
@@ -168,7 +167,7 @@ fn replayed(seed: u64) {
     let done = all_of(&chosen(&BOUNDED), |scenario| {
         let calm = opsim::run(scenario, Options::calm(seed));
         let (counts, run) = once(scenario, &options);
-        match (calm, run) {
+        told(match (calm, run) {
             (_, Err(wrong)) => (counts, Some(wrong)),
             (Ok(calm), Ok(outcome)) if outcome.end != calm.end => {
                 let what = opsim::difference(&calm.end, &outcome.end);
@@ -176,7 +175,7 @@ fn replayed(seed: u64) {
                 (counts, Some(Wrong { replay, what }))
             }
             _ => (counts, None),
-        }
+        })
     });
     judged("replay", begun, done);
 }
@@ -206,7 +205,7 @@ fn disturbed(
         runs.extend(ways.map(|options| (scenario, options, &outcome.end)));
     }
     let done = all_of(&runs, |(scenario, options, end)| {
-        opsim::compare(scenario, options, end)
+        told(opsim::compare(scenario, options, end))
     });
     judged(what, begun, done)
 }
@@ -219,7 +218,7 @@ fn scenarios_end_as_they_should() {
     let begun = Instant::now();
     let done = all_of(&jobs(&BOUNDED), |(scenario, seed)| {
         let (counts, run) = once(scenario, &Options::calm(*seed));
-        (counts, run.err())
+        told((counts, run.err()))
     });
     judged("scenarios", begun, done);
 }
