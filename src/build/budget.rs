@@ -1,11 +1,12 @@
-//! The disruption budget: no eviction is ever allowed, so a drain waits until the operator itself
-//! has let the pod go. One static object: nothing to recompute, nothing to race.
+//! The disruption budget: no eviction is ever allowed of a pod that it is over, so a drain waits
+//! until the operator has let the pod go, by a label that takes it out of the selection. One static
+//! object: nothing to recompute, nothing to race.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::crd::{ValidatedCluster, pdb_name};
+use crate::crd::{LABEL_RELEASED, ValidatedCluster, pdb_name};
 use crate::plan::ObjectKind;
 
 use super::common::{inputs_of, metadata, selector};
@@ -20,7 +21,11 @@ pub fn budget(cluster: &ValidatedCluster) -> PodDisruptionBudget {
             max_unavailable: Some(IntOrString::Int(0)),
             selector: Some(LabelSelector {
                 match_labels: Some(selector(cluster)),
-                ..LabelSelector::default()
+                match_expressions: Some(vec![LabelSelectorRequirement {
+                    key: LABEL_RELEASED.to_owned(),
+                    operator: "DoesNotExist".to_owned(),
+                    values: None,
+                }]),
             }),
             ..PodDisruptionBudgetSpec::default()
         }),

@@ -61,7 +61,7 @@ pub fn wanted_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String>
         ),
         (
             key(ObjectKind::PodDisruptionBudget, pdb_name(name)),
-            hash(&json!("gate")),
+            hash(&json!("gate of pods that are not released")),
         ),
     ]
     .into()

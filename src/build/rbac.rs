@@ -26,7 +26,7 @@ pub fn rules() -> Vec<PolicyRule> {
             &["poddisruptionbudgets"],
             &["get", "list", "watch", "create", "patch"],
         ),
-        rule("", &["pods"], &["get", "list", "watch", "delete"]),
+        rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         rule(
             "coordination.k8s.io",

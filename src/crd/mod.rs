@@ -23,9 +23,9 @@ pub use parse::{ParseError, crd_yaml, parse};
 pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};
 pub use spec::{
-    EtcdCluster, EtcdClusterSpec, Healing, Resources, Retention, RetentionPolicy, Scheduling,
-    ServiceOptions, ServiceType, Spread, Storage, StorageType, UpdateStrategy, UpdateType,
-    VolumeMobility,
+    Disruption, DisruptionPolicy, EtcdCluster, EtcdClusterSpec, Healing, NodeReplacement,
+    Resources, Retention, RetentionPolicy, Scheduling, ServiceOptions, ServiceType, Spread,
+    Storage, StorageType, UpdateStrategy, UpdateType, VolumeMobility,
 };
 pub use status::{
     Endpoints, EtcdClusterStatus, JoinFailures, Leftover, MemberHealth, MemberRole, MemberStatus,

@@ -36,6 +36,16 @@ pub(super) fn member_names(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Keys of taints, each once.
+pub(super) fn taint_keys(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "set",
+        "items": {"type": "string", "minLength": 1, "maxLength": 316},
+    })
+}
+
 /// Tolerations of a pod.
 pub(super) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -88,6 +88,9 @@ pub struct EtcdClusterSpec {
     /// When sick or slow members are replaced.
     #[serde(default)]
     pub healing: Healing,
+    /// What happens to members whose node goes away.
+    #[serde(default)]
+    pub disruption: Disruption,
     /// Names of members to replace, one at a time: a new member is added and promoted first, then
     /// the named one leaves. Names of members that are gone mean nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -117,6 +120,7 @@ impl Default for EtcdClusterSpec {
             scheduling: Scheduling::default(),
             update_strategy: UpdateStrategy::default(),
             healing: Healing::default(),
+            disruption: Disruption::default(),
             replace_members: Vec::new(),
         }
     }
@@ -339,4 +343,45 @@ impl Default for Healing {
             max_restarts: 3,
         }
     }
+}
+
+/// What happens to members whose node goes away: it is cordoned, is being deleted, or carries the
+/// taint of a cluster autoscaler, of Karpenter, of a cloud that shut it down, or that says that it
+/// is out of service. The Node annotation `quorate.dev/ignore-cordon` keeps a member on a cordoned node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Disruption {
+    /// What evictions of member pods meet.
+    pub policy: DisruptionPolicy,
+    /// How a member leaves a node that goes away. One member at a time.
+    pub node_replacement: NodeReplacement,
+    /// Keys of further taints that say that a node goes away.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::taint_keys")]
+    pub drain_taints: Vec<String>,
+}
+
+/// What evictions of member pods meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DisruptionPolicy {
+    /// None is allowed until the operator has prepared the member's leave and opens the gate for
+    /// its pod: a drain waits for exactly as long as it has to.
+    #[default]
+    Gate,
+}
+
+/// How a member leaves a node that goes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodeReplacement {
+    /// It moves with its volume where another node can take both; else another member is added on
+    /// another node and promoted first.
+    #[default]
+    Auto,
+    /// It moves with its volume, and stays where it is while no other node can take both.
+    Move,
+    /// Another member is added on another node and promoted first, whatever the volume can do.
+    AddFirst,
+    /// It is removed first, and another one is added then, with one failure less to tolerate in
+    /// between. Needs no spare node.
+    RemoveFirst,
 }

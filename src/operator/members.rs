@@ -132,6 +132,8 @@ impl Members {
             | Action::ApplySet { .. }
             | Action::MapSlot { .. }
             | Action::DropSlot { .. }
+            | Action::ReleasePod { .. }
+            | Action::HoldPod { .. }
             | Action::DeletePod { .. }
             | Action::DeleteSet { .. }
             | Action::DeleteClaim { .. } => return None,

@@ -18,6 +18,11 @@ const REFUSED: &str = "Refused";
 /// Reason of an object that belongs to somebody else.
 const NAME_CONFLICT: &str = "NameConflict";
 
+/// Reason of a member that has to leave its node and has nowhere to go.
+const NO_SPARE_NODE: &str = "NoSpareNode";
+/// Reason of a node that goes away and still takes new pods.
+const NOT_CORDONED: &str = "NotCordoned";
+
 /// Composes the report of a pass.
 pub fn compose(seen: &Seen, plan: Plan, acted: Option<Action>, failure: Option<Failure>) -> Report {
     let status = status(seen, &plan, failure.as_ref());
@@ -150,6 +155,9 @@ fn events(
             events.push(event(Severity::Warning, reason, word, text));
         }
     }
+    if let Some(event) = held_drain(seen, plan) {
+        events.push(event);
+    }
     for new in &status.conditions {
         let before = seen
             .status
@@ -171,6 +179,23 @@ fn events(
     events
 }
 
+/// A node that goes away and cannot be left: said once, to whoever drains it.
+fn held_drain(seen: &Seen, plan: &Plan) -> Option<Event> {
+    let progress = plan.progress.as_ref()?;
+    let held = matches!(progress.reason, NO_SPARE_NODE | NOT_CORDONED);
+    let before = seen.status.step.as_ref();
+    let known =
+        before.is_some_and(|step| step.reason == progress.reason && step.member == progress.member);
+    let text = progress.waiting_for.as_deref().filter(|_| held && !known)?;
+    let note = cut(&format!("waiting for {text}"));
+    Some(event(
+        Severity::Warning,
+        progress.reason,
+        progress.action,
+        note,
+    ))
+}
+
 /// The event of an executed step, for those that a user should know.
 fn told_as(action: &Action) -> Option<&'static str> {
     match action {
@@ -182,6 +207,8 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::Retire { .. } => Some("MemberRetired"),
         Action::Remove { .. } => Some("MemberRemoved"),
         Action::MapSlot { .. } => Some("SlotMapped"),
+        Action::ReleasePod { .. } => Some("PodReleased"),
+        Action::HoldPod { .. } => Some("PodHeld"),
         Action::DeletePod { .. } => Some("PodReplaced"),
         Action::DeleteSet { .. } => Some("SetDeleted"),
         Action::DeleteClaim { .. } => Some("ClaimDeleted"),

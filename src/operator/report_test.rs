@@ -3,7 +3,7 @@
 use super::*;
 use crate::crd::{StepState, StepStatus};
 use crate::operator::testing::{plan_of, seen_at};
-use crate::plan::{Fence, Step};
+use crate::plan::{Fence, Progress, Step};
 
 fn input(type_: ConditionType, status: ConditionStatus, message: &str) -> ConditionInput {
     ConditionInput {
@@ -182,4 +182,40 @@ fn notes_fit_what_the_api_server_takes() {
         note.len()
     );
     assert_eq!(cut("short"), "short");
+}
+
+#[test]
+fn whoever_drains_a_node_that_cannot_be_left_is_told_once() {
+    let mut plan = plan_of(vec![]);
+    plan.progress = Some(Progress {
+        action: "Move",
+        member: Some("demo-2".into()),
+        state: StepState::Waiting,
+        reason: "NoSpareNode",
+        waiting_for: Some("a node for demo-2".into()),
+        since_ms: 10_000,
+        deadline_ms: None,
+    });
+    let mut seen = seen_at(10_000);
+    let report = compose(&seen, plan.clone(), None, None);
+    let told: Vec<_> = (report.events.iter())
+        .map(|event| (event.severity, event.reason.as_str(), event.note.as_str()))
+        .collect();
+    let wanted = (
+        Severity::Warning,
+        "NoSpareNode",
+        "waiting for a node for demo-2",
+    );
+    assert_eq!(told, [wanted]);
+    seen.status.step = Some(StepStatus {
+        action: "Move".into(),
+        member: Some("demo-2".into()),
+        state: StepState::Waiting,
+        reason: "NoSpareNode".into(),
+        waiting_for: None,
+        next: None,
+        start_time: None,
+        deadline: None,
+    });
+    assert_eq!(compose(&seen, plan, None, None).events, []);
 }

@@ -2,7 +2,7 @@
 //! Written against the facts alone and not with the rules' helpers, so that a mistake there does
 //! not excuse itself here.
 
-use crate::crd::{ValidatedCluster, claim_name};
+use crate::crd::{NodeReplacement, ValidatedCluster, claim_name};
 
 use super::observed::{ClaimState, Description, MemberView, Observed, Owner, Phase};
 use super::situation::{CONTACT_MS, FRESH_MS};
@@ -77,6 +77,16 @@ impl Facts<'_> {
             }
             Action::Remove { id, .. } => self.remove(*id),
             Action::DeletePod { member, .. } => self.delete_pod(member),
+            Action::ReleasePod { member, uid, .. } => {
+                let mut others = self.o.pods.iter().filter(|(name, _)| *name != member);
+                refuse(
+                    others.any(|(_, pod)| pod.released_ms.is_some()),
+                    "an eviction may take another pod",
+                )?;
+                let same = self.o.pods.get(member).is_some_and(|pod| pod.uid == *uid);
+                refuse(!same, "it is another pod")?;
+                self.delete_pod(member)
+            }
             Action::DeleteSet { member, .. } => {
                 refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
                 refuse(
@@ -117,6 +127,7 @@ impl Facts<'_> {
             | Action::GrowClaim { .. }
             | Action::MarkClaim { .. }
             | Action::OwnClaim { .. }
+            | Action::HoldPod { .. }
             | Action::Retire { .. }
             | Action::ApplySet { .. } => Ok(()),
         }
@@ -207,10 +218,19 @@ impl Facts<'_> {
         )?;
         let surplus = voters > self.cluster.target();
         let foreign = self.disk_differs(member);
+        let asked = self.asked_to_leave(&member.name) && voters == self.cluster.target();
         refuse(
-            !surplus && self.reached(member) && !foreign,
+            !surplus && !asked && self.reached(member) && !foreign,
             "I4: the leader reaches it",
         )
+    }
+
+    /// Whether its node goes away, and the spec says that it is removed before another one comes.
+    fn asked_to_leave(&self, member: &str) -> bool {
+        let node = self.o.pods.get(member).and_then(|pod| pod.node.as_deref());
+        let node = node.and_then(|node| self.o.nodes.get(node));
+        let way = self.cluster.spec.disruption.node_replacement;
+        way == NodeReplacement::RemoveFirst && node.is_some_and(|node| node.going.is_some())
     }
 
     fn map_slot(&self, slot: u32, member: &str) -> Result<(), String> {

@@ -9,6 +9,7 @@ mod draft;
 mod evidence;
 mod guards;
 mod lint;
+mod nodes;
 mod observed;
 mod report;
 mod rules;

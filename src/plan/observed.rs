@@ -208,6 +208,9 @@ pub struct PodFacts {
     pub terminating: bool,
     /// The node that it is bound to.
     pub node: Option<String>,
+    /// Since when an eviction may take it, because its member's leave was prepared; `None` while the
+    /// disruption budget refuses that.
+    pub released_ms: Option<u64>,
     /// Hash of the inputs that it was made from, if it says so.
     pub inputs: Option<String>,
     /// When it was created.
@@ -269,6 +272,8 @@ pub struct ClaimFacts {
     pub volume_gone: Option<String>,
     /// Its volume can be used on one node only; `None` while no volume of it is seen.
     pub node_bound: Option<bool>,
+    /// The nodes that can use its volume; `None` for any, and while no volume of it is seen.
+    pub nodes: Option<BTreeSet<String>>,
     /// Bytes asked for.
     pub requested_bytes: u64,
     /// It goes away with the resource.
@@ -291,8 +296,11 @@ pub enum ClaimState {
 pub struct NodeFacts {
     /// Its kubelet reports, and reports ready.
     pub ready: bool,
-    /// It is cordoned.
-    pub unschedulable: bool,
+    /// Why it is going away, in words such as `is cordoned`; `None` for one that stays.
+    pub going: Option<String>,
+    /// The scheduler puts no member's pod there: it is cordoned, or has a taint that members do not
+    /// tolerate, or is none that the pod template selects.
+    pub closed: bool,
     /// It carries the taint that says that nothing runs on it any more.
     pub out_of_service: bool,
 }

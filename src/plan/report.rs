@@ -162,7 +162,11 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
             format!("on to {target} members, {} are there", s.voters.len() + 1)
         }
         "Transfer" | "Retire" if rule == 16 => format!("{member} is restarted"),
+        "Transfer" | "Retire" if rule == 14 => format!("{member} leaves its node"),
         "Transfer" | "Retire" => format!("{member} is removed"),
+        "ReleasePod" => format!("{member} moves to another node with its volume"),
+        "DeletePod" if rule == 14 => format!("{member} comes back on another node"),
+        "Move" if moves(draft) => format!("{member} moves to another node with its volume"),
         "DeletePod" if rule == 16 => format!("{member} comes back with the current spec"),
         "Remove" if rule == 0 => format!("{member} is removed"),
         "Restart" => format!("{member} is restarted"),
@@ -170,6 +174,12 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Heal" => format!("{member} is replaced if it does not come back"),
         _ => return None,
     })
+}
+
+/// Whether the first wait is one of a member that moves, and not one for a node to move to.
+fn moves(draft: &Draft) -> bool {
+    let reason = draft.waits.first().map(|wait| wait.reason);
+    !matches!(reason, Some("NoSpareNode" | "NotCordoned"))
 }
 
 /// One plain sentence.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::crd::{Spread, UpdateType, ValidatedCluster, VolumeMobility, claim_name, member_number};
 
 use super::evidence::{Verdict, verdict};
+use super::nodes::Way;
 use super::observed::{ClaimFacts, ClaimState, Description, MemberView, Observed, Phase};
 use super::step::Action;
 
@@ -189,11 +190,15 @@ impl<'a> Situation<'a> {
     }
 
     /// Whether another member takes the place of this voter: `replaceMembers` names it, or it cannot
-    /// stay as it is and is not restarted.
+    /// stay as it is and is not restarted, or where it is and does not move.
     pub(super) fn is_replaced(&self, member: &str) -> bool {
         let ours = self.voters.get(member).is_some_and(|seat| seat.ours);
-        let changes = ours && (!self.updated(member) || self.retires(member));
-        self.to_replace(member) || self.updates_by_replacement() && changes
+        let way = if ours { self.way(member) } else { None };
+        let retires = self.retires(member) && way != Some(Way::Move);
+        let changes = ours && (!self.updated(member) || retires);
+        self.to_replace(member)
+            || way == Some(Way::AddFirst)
+            || self.updates_by_replacement() && changes
     }
 
     /// Whether outdated members are replaced rather than restarted: as the spec says, and where

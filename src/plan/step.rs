@@ -139,6 +139,22 @@ pub enum Action {
         /// The call's fence.
         fence: Fence,
     },
+    /// Let an eviction take a member's pod.
+    ReleasePod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+        /// Now, in Unix milliseconds.
+        at_ms: u64,
+    },
+    /// Let no eviction take a member's pod any more.
+    HoldPod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
     /// Delete a member's pod; its set makes a new one.
     DeletePod {
         /// The member.
@@ -285,6 +301,8 @@ impl Action {
             Action::Transfer { .. } => "Transfer",
             Action::Retire { .. } => "Retire",
             Action::Remove { .. } => "Remove",
+            Action::ReleasePod { .. } => "ReleasePod",
+            Action::HoldPod { .. } => "HoldPod",
             Action::DeletePod { .. } => "DeletePod",
             Action::DeleteSet { .. } => "DeleteSet",
             Action::DeleteClaim { .. } => "DeleteClaim",
@@ -304,6 +322,8 @@ impl Action {
             | Action::Transfer { from: member, .. }
             | Action::Retire { member, .. }
             | Action::Remove { member, .. }
+            | Action::ReleasePod { member, .. }
+            | Action::HoldPod { member, .. }
             | Action::DeletePod { member, .. }
             | Action::DeleteSet { member, .. } => Some(member),
             Action::ApplyObject(_)

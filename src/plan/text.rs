@@ -48,6 +48,12 @@ impl fmt::Display for Action {
             Action::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
             Action::Retire { member, .. } => write!(f, "retire {member}"),
             Action::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
+            Action::ReleasePod { member, .. } => {
+                write!(f, "let an eviction take the pod of {member}")
+            }
+            Action::HoldPod { member, .. } => {
+                write!(f, "let no eviction take the pod of {member} any more")
+            }
             Action::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
             Action::DeleteSet { member, .. } => write!(f, "delete set {member}"),
             Action::DeleteClaim { claim, .. } => write!(f, "delete claim {claim}"),

@@ -23,8 +23,8 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     names.sort_by_key(|name| {
         let healthy = s.voters.get(*name).is_some_and(|seat| seat.healthy());
         let node = node_of(s, name);
-        let going = node.is_some_and(|node| s.o.nodes.get(node).is_none_or(|n| n.unschedulable))
-            && !s.o.nodes.is_empty();
+        let gone = node.is_some_and(|node| !s.o.nodes.contains_key(node));
+        let going = s.leaves(name).is_some() || gone && !s.o.nodes.is_empty();
         let crowded = node.and_then(|node| crowd.get(node)).copied().unwrap_or(0);
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
         let number = crate::crd::member_number(&s.cluster.name, name);

@@ -11,8 +11,8 @@ use super::objects::{Owned, apply, create, delete, failure};
 use super::platform::OneCluster;
 use crate::build;
 use crate::crd::{
-    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, MANAGER, ValidatedCluster, operator_secret_name,
-    peers_service_name, pod_name,
+    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER, ValidatedCluster,
+    operator_secret_name, peers_service_name, pod_name,
 };
 use crate::operator::platform::Failure;
 use crate::plan::{Action, ClaimState, ObjectKey, ObjectKind};
@@ -62,6 +62,10 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
             let set = build::stateful_set(cluster, &one.shared.settings, member, *apart);
             apply(client, namespace, &set, ours).await.map(|_| ())
         }
+        Action::ReleasePod { member, uid, at_ms } => {
+            patch_pod(one, member, uid, json!((at_ms / 1000).to_string())).await
+        }
+        Action::HoldPod { member, uid } => patch_pod(one, member, uid, Value::Null).await,
         Action::DeletePod { member, uid } => {
             delete::<Pod>(client, namespace, &pod_name(member), uid)
                 .await
@@ -130,6 +134,30 @@ async fn kept_or_new_key(one: &OneCluster, key: &ObjectKey) -> Result<String, Fa
         )
     };
     Ok(kept.unwrap_or_else(new))
+}
+
+/// Lets evictions take the member's pod with this UID since a time, or no more.
+async fn patch_pod(
+    one: &OneCluster,
+    member: &str,
+    uid: &str,
+    released: Value,
+) -> Result<(), Failure> {
+    let name = pod_name(member);
+    let change = json!({"metadata": {"uid": uid, "labels": {LABEL_RELEASED: released}}});
+    let api: Api<Pod> = Api::namespaced(one.shared.client.clone(), &one.key.0);
+    let parameters = PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..Default::default()
+    };
+    match api.patch(&name, &parameters, &Patch::Merge(&change)).await {
+        Ok(_) => Ok(()),
+        // A drain took it in the meantime.
+        Err(kube::Error::Api(answer)) if answer.code == 404 => {
+            Err(Failure::Changed(format!("{name} is gone")))
+        }
+        Err(error) => Err(failure("change", &name, &error)),
+    }
 }
 
 /// Changes one thing about the claim with this UID, and leaves the rest of it alone.

@@ -1,6 +1,6 @@
 //! From Kubernetes' objects to the facts that a plan takes. Only reading and translating.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -12,15 +12,14 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::build;
-use crate::crd::{ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, bytes_of};
+use crate::crd::{
+    ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, bytes_of,
+};
 use crate::operator::describe;
 use crate::plan::{
-    ClaimFacts, ClaimState, Exit, NodeFacts, ObjectFacts, Owner, PodFacts, PodPhase, SetFacts,
-    SlotFacts,
+    ClaimFacts, ClaimState, Exit, ObjectFacts, Owner, PodFacts, PodPhase, SetFacts, SlotFacts,
 };
 
-/// Taint that says that nothing runs on a node any more.
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The label by which nodes are told apart.
 const HOST: &str = "kubernetes.io/hostname";
 /// Says that a class is for claims that name none.
@@ -92,6 +91,9 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         ready_since_ms: ready_since(pod),
         terminating: meta.deletion_timestamp.is_some(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        // A value that is no time of ours released it long ago.
+        released_ms: label(meta, LABEL_RELEASED)
+            .map(|since| since.parse::<u64>().unwrap_or(0).saturating_mul(1000)),
         inputs: annotation(meta, ANNOTATION_INPUTS),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
         started_ms: running.map(|running| milliseconds(running.started_at.as_ref())),
@@ -179,6 +181,7 @@ pub(super) fn claim(
         bound: phase == Some("Bound"),
         volume_gone,
         node_bound: volume.map(node_bound),
+        nodes: volume.and_then(|volume| usable(volume, nodes)),
         requested_bytes: requested
             .and_then(|size| bytes_of(&size.0).ok())
             .unwrap_or(0),
@@ -232,6 +235,20 @@ pub(super) fn class_node_bound(
     (class?.provisioner == "kubernetes.io/no-provisioner").then_some(true)
 }
 
+/// The names of the nodes that can use a volume; `None` for any.
+fn usable(volume: &PersistentVolume, nodes: &[Node]) -> Option<BTreeSet<String>> {
+    let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required.as_ref()?.node_selector_terms;
+    let fitting = nodes
+        .iter()
+        .filter(|node| terms.iter().any(|term| fits(term, node)));
+    Some(
+        fitting
+            .filter_map(|node| node.metadata.name.clone())
+            .collect(),
+    )
+}
+
 /// Why no Node can ever run a pod with this volume, if none can.
 fn unreachable(volume: &PersistentVolume, nodes: &[Node]) -> Option<String> {
     let affinity = volume
@@ -256,7 +273,7 @@ fn unreachable(volume: &PersistentVolume, nodes: &[Node]) -> Option<String> {
     ))
 }
 
-fn fits(term: &NodeSelectorTerm, node: &Node) -> bool {
+pub(super) fn fits(term: &NodeSelectorTerm, node: &Node) -> bool {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let name = node.metadata.name.clone().unwrap_or_default();
     let fields = BTreeMap::from([("metadata.name".to_owned(), name)]);
@@ -297,25 +314,6 @@ fn meets(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String
     }
 }
 
-/// A Node.
-pub(super) fn node(node: &Node) -> NodeFacts {
-    let spec = node.spec.as_ref();
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
-    let mut conditions = conditions.into_iter().flatten();
-    let mut taints = spec
-        .and_then(|spec| spec.taints.as_ref())
-        .into_iter()
-        .flatten();
-    NodeFacts {
-        ready: conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-        unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
-        out_of_service: taints.any(|taint| taint.key == OUT_OF_SERVICE),
-    }
-}
-
 /// A label's value.
 pub(super) fn label(meta: &ObjectMeta, key: &str) -> Option<String> {
     meta.labels
@@ -323,7 +321,7 @@ pub(super) fn label(meta: &ObjectMeta, key: &str) -> Option<String> {
         .and_then(|labels| labels.get(key).cloned())
 }
 
-fn annotation(meta: &ObjectMeta, key: &str) -> Option<String> {
+pub(super) fn annotation(meta: &ObjectMeta, key: &str) -> Option<String> {
     meta.annotations
         .as_ref()
         .and_then(|annotations| annotations.get(key).cloned())

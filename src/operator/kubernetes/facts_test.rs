@@ -244,17 +244,3 @@ fn a_slot_says_whom_it_leads_to() {
     assert_eq!((facts.owner, facts.terminating), (Owner::Ours, false));
     assert_eq!(facts.inputs.as_deref(), Some("h"));
 }
-
-#[test]
-fn nodes_report_or_do_not() {
-    let facts = node(&of(json!({
-        "metadata": {"name": "a"},
-        "spec": {"unschedulable": true, "taints": [
-            {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]},
-        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}
-    })));
-    assert_eq!(
-        (facts.ready, facts.unschedulable, facts.out_of_service),
-        (false, true, true)
-    );
-}

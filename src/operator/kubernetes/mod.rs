@@ -6,6 +6,7 @@ mod beside;
 pub mod cache;
 mod facts;
 pub mod lease;
+mod nodes;
 pub mod objects;
 pub mod passes;
 pub(crate) mod platform;

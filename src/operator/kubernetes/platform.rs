@@ -227,7 +227,7 @@ impl OneCluster {
                 .collect(),
             claims: beside::claims(caches, &found.claims, &found.nodes, &uid),
             class_node_bound: valid.and_then(|cluster| beside::class_node_bound(caches, cluster)),
-            nodes: nodes(&found),
+            nodes: nodes(&found, valid),
             denied: beside::denied(caches),
             descriptions,
             cluster: cluster.clone(),
@@ -492,11 +492,11 @@ fn read_latch(secret: &Secret, name: &str, uid: &str) -> Latch {
     })
 }
 
-fn nodes(found: &Found) -> BTreeMap<String, NodeFacts> {
+fn nodes(found: &Found, cluster: Option<&ValidatedCluster>) -> BTreeMap<String, NodeFacts> {
     found
         .nodes
         .iter()
-        .map(|node| (node.name_any(), facts::node(node)))
+        .map(|node| (node.name_any(), super::nodes::node(node, cluster)))
         .collect()
 }
 

@@ -251,6 +251,7 @@ impl Local {
             bound: true,
             volume_gone: None,
             node_bound: None,
+            nodes: None,
             requested_bytes: claim.bytes,
             owned: claim.owned,
         };
@@ -372,6 +373,9 @@ impl Local {
             | Action::Promote { .. }
             | Action::Transfer { .. }
             | Action::Retire { .. }
+            // There are no nodes to go away, and no evictions.
+            | Action::ReleasePod { .. }
+            | Action::HoldPod { .. }
             | Action::Remove { .. } => {
                 return Err(Failure::Refused(format!(
                     "{action} is no act of this machine's"
@@ -534,6 +538,7 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
             .then_some(pod.created_ms),
         terminating: pod.deleting,
         node: None,
+        released_ms: None,
         inputs: Some(pod.input_hash.clone()),
         created_ms: pod.created_ms,
         started_ms: started.map(|_| pod.created_ms),

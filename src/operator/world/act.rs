@@ -56,6 +56,8 @@ impl World {
                     self.slots.remove(slot);
                 }
             }
+            // Without nodes there is nobody to release.
+            Action::ReleasePod { .. } | Action::HoldPod { .. } => return Err(changed()),
             Action::DeletePod { member, uid } => {
                 let pod = self.pods.get_mut(member).filter(|pod| pod.uid == *uid);
                 pod.ok_or_else(changed)?.deleting = true;

@@ -332,6 +332,7 @@ impl World {
             ready_since_ms: self.runs(name).then_some(pod.created_ms),
             terminating: pod.deleting,
             node: None,
+            released_ms: None,
             inputs: Some(pod.inputs.clone()),
             created_ms: pod.created_ms,
             started_ms: starts.then_some(pod.created_ms),
@@ -350,6 +351,7 @@ impl World {
             bound: true,
             volume_gone: None,
             node_bound: Some(false),
+            nodes: None,
             requested_bytes: claim.bytes,
             owned: claim.owned,
         }

@@ -219,6 +219,7 @@ fn blind(s: &Situation<'_>) -> Option<String> {
     let mut follows = Vec::new();
     if denied("nodes") {
         follows.push("a node that is away counts as any loss of contact");
+        follows.push("a drain is not seen, and waits: name its member in replaceMembers");
     }
     if denied("persistentvolumes") {
         follows.push("a volume that no node can reach is not seen as lost");

@@ -1,9 +1,9 @@
 //! How a voter that serves leaves, for good or for a restart: its leadership is moved first, its
-//! clients are sent away, and only then it goes. Rules 15 and 16 share it; it decides nothing about
-//! whether somebody goes.
+//! clients are sent away, and only then it goes. Rules 14, 15 and 16 share it; it decides
+//! nothing about who goes.
 
 use crate::plan::draft::{Draft, fence};
-use crate::plan::situation::Situation;
+use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::{Action, Class};
 use crate::plan::victims;
 
@@ -73,7 +73,11 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
     // there are no Services, nobody comes by one.
     let lingers = retiring.is_some_and(|age| age < ENDPOINTS_MS);
     if !s.o.wanted_objects.is_empty() && lingers {
-        let action = if for_good { "Remove" } else { "Restart" };
+        let action = match (for_good, rule) {
+            (true, _) => "Remove",
+            (false, 14) => "Move",
+            (false, _) => "Restart",
+        };
         let what = format!("clients to leave {member}");
         draft.wait(action, member, "HandOver", what);
         return false;
@@ -88,4 +92,49 @@ fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
         let ago = s.o.now_ms.saturating_sub(*since);
         action == word && whom.as_deref() == Some(member) && ago > HAND_OVER_MS
     })
+}
+
+/// Whether every voter that is wanted is there and healthy, and nobody is on the way in.
+pub(super) fn at_rest(s: &Situation<'_>) -> bool {
+    let voters = s.voters.len();
+    let whole = voters == s.cluster.target() && s.healthy() == voters;
+    whole && s.learners.is_empty() && s.standbys.is_empty()
+}
+
+/// Whether every other voter has been ready for long enough for this one to do what the word says;
+/// if not, says whom it waits for.
+pub(super) fn settled(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    member: &str,
+    word: &'static str,
+) -> bool {
+    let does = match word {
+        "Restart" => "is restarted",
+        _ => "leaves its node",
+    };
+    let least = in_ms(s.cluster.spec.update_strategy.min_ready_seconds);
+    for (name, seat) in s.voters.iter().filter(|(name, _)| *name != member) {
+        if !seat.ours || s.retires(name) {
+            // Healthy, which is all that is known of a foreign one; one that retires follows the log
+            // and waits for its own turn.
+            continue;
+        }
+        let ready = s.description(name).is_some_and(|d| d.ready);
+        let since = s.o.pods.get(name).and_then(|pod| pod.ready_since_ms);
+        let Some(since) = since.filter(|_| ready) else {
+            let what = format!("{name} to be ready before {member} {does}");
+            draft.wait(word, member, "Settling", what);
+            return false;
+        };
+        if since + least > s.o.now_ms {
+            let seconds = least / 1000;
+            let what = format!("{name} to have been ready for {seconds} s before {member} {does}");
+            let wait = draft.wait(word, member, "Settling", what);
+            wait.since_ms = Some(since);
+            wait.deadline_ms = Some(since + least);
+            return false;
+        }
+    }
+    true
 }

@@ -2,6 +2,7 @@
 //! next one waits, longer each time; a changed spec is tried at once.
 
 use crate::plan::draft::Draft;
+use crate::plan::nodes::Way;
 use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::{Action, Class};
 
@@ -69,6 +70,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
     let member = s.next_name();
     let claim = s.claim_name(&member);
-    let reason = format!("{} of {target} members", s.seats());
+    let mut reason = format!("{} of {target} members", s.seats());
+    let leaver = |name: &String| (s.way(name) == Some(Way::AddFirst)).then(|| s.leaves(name));
+    if let Some((node, why)) = s.voters.keys().find_map(leaver).flatten() {
+        reason += &format!(": {node} {why}, and its member is replaced");
+    }
     draft.step(13, Action::CreateClaim { member, claim }, reason);
 }

@@ -43,6 +43,15 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
         give_up(s, draft, name, seat, why.to_owned());
         return;
     }
+    if let Some(why) = s.turned_back(name) {
+        let action = Action::Remove {
+            member: name.to_owned(),
+            id: seat.view.id,
+            fence: fence(s),
+        };
+        draft.step(14, action, why);
+        return;
+    }
     if ready(seat) {
         return promote(s, draft, name, seat);
     }

@@ -4,6 +4,7 @@
 mod bootstrap;
 mod conflict;
 mod farewell;
+mod going;
 mod grow;
 mod learner;
 mod leftovers;
@@ -29,6 +30,7 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     }
     // 2: paused: only the disruption budget is kept up.
     if s.cluster.spec.paused {
+        going::gates(s, draft);
         objects::budget_only(s, draft);
         for class in [Class::Membership, Class::Disruption, Class::Objects] {
             draft.hold(class, "paused by spec.paused");
@@ -39,6 +41,8 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     if bootstrap::latch(s, draft) {
         return;
     }
+    // 14, the part that needs no quorum: no eviction takes whom the others need by now.
+    going::gates(s, draft);
     // 3: objects that need no quorum.
     objects::rule(s, draft);
     // 5: the first member.
@@ -67,8 +71,12 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     grow::rule(s, draft);
     // 15: too many.
     shrink::rule(s, draft);
+    // 14: nodes that go away. Who is one too many leaves first, and may be who stands there.
+    let leaves = going::rule(s, draft);
     // 16: a changed spec reaches the members, one at a time.
-    roll::rule(s, draft);
+    if !leaves {
+        roll::rule(s, draft);
+    }
     // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
     objects::volumes(s, draft);
 }

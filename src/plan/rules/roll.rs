@@ -8,17 +8,19 @@ use std::cmp::Reverse;
 use crate::crd::member_number;
 use crate::plan::draft::Draft;
 use crate::plan::guards;
-use crate::plan::situation::{Situation, in_ms};
+use crate::plan::situation::Situation;
 use crate::plan::step::Action;
 
 use super::farewell::{self, Leaver};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    let voters = s.voters.len();
-    let whole = voters == s.cluster.target() && s.healthy() == voters;
-    let rests = whole && s.learners.is_empty() && s.standbys.is_empty();
     // Inputs from which a new member could not be made are given to nobody else.
-    if !rests || draft.remembered.is_some() {
+    if !farewell::at_rest(s) || draft.remembered.is_some() {
+        return;
+    }
+    // One that sends its clients away and has nowhere to be made anew is enough.
+    let mut voters = s.voters.keys();
+    if voters.any(|name| s.retires(name) && s.cannot_return(name)) {
         return;
     }
     let Some(member) = next(s) else {
@@ -30,7 +32,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let restarts = !by_replacement && outdated;
-    if restarts && !settled(s, draft, member) {
+    if restarts && !farewell::settled(s, draft, member, "Restart") {
         return;
     }
     if !set_is_current(s, member) {
@@ -51,8 +53,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let ours = s.voters.iter().filter(|(_, seat)| seat.ours);
     let names = ours.map(|(name, _)| name.as_str());
+    // Where a pod would not be put again, nobody is restarted: rule 14 moves or replaces them.
+    let unfinished = names.filter(|name| !s.cannot_return(name));
     let unfinished =
-        names.filter(|name| !s.updated(name) || !set_is_current(s, name) || s.retires(name));
+        unfinished.filter(|name| !s.updated(name) || !set_is_current(s, name) || s.retires(name));
     unfinished.min_by_key(|name| {
         let half_way = s.retires(name) || set_is_current(s, name);
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
@@ -64,35 +68,6 @@ fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
 fn set_is_current(s: &Situation<'_>, member: &str) -> bool {
     let set = s.o.sets.get(member);
     set.is_some_and(|set| set.inputs.as_ref() == Some(&s.o.wanted_inputs))
-}
-
-/// Whether every other voter has been ready for long enough; if not, says whom it waits for.
-fn settled(s: &Situation<'_>, draft: &mut Draft, member: &str) -> bool {
-    let least = in_ms(s.cluster.spec.update_strategy.min_ready_seconds);
-    for (name, seat) in s.voters.iter().filter(|(name, _)| *name != member) {
-        if !seat.ours || s.retires(name) {
-            // Healthy, which is all that is known of a foreign one; one that retires follows the log
-            // and waits for its own turn.
-            continue;
-        }
-        let ready = s.description(name).is_some_and(|d| d.ready);
-        let since = s.o.pods.get(name).and_then(|pod| pod.ready_since_ms);
-        let Some(since) = since.filter(|_| ready) else {
-            let what = format!("{name} to be ready before {member} is restarted");
-            draft.wait("Restart", member, "Settling", what);
-            return false;
-        };
-        if since + least > s.o.now_ms {
-            let seconds = least / 1000;
-            let what =
-                format!("{name} to have been ready for {seconds} s before {member} is restarted");
-            let wait = draft.wait("Restart", member, "Settling", what);
-            wait.since_ms = Some(since);
-            wait.deadline_ms = Some(since + least);
-            return false;
-        }
-    }
-    true
 }
 
 fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {

@@ -70,7 +70,9 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
         s.voters.len(),
         s.cluster.target()
     );
-    if s.to_replace(victim) {
+    if let Some((node, why)) = s.leaves(victim) {
+        reason += &format!(", and its node {node} {why}");
+    } else if s.to_replace(victim) {
         reason += ", and replaceMembers names it";
     } else if s.is_replaced(victim) && !s.updated(victim) {
         reason += ", and it runs an older spec";

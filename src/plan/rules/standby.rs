@@ -15,6 +15,16 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             return; // one too many: rule 15
         }
         free -= 1;
+        if let Some(why) = s.turned_back(name)
+            && let Some(claim) = s.claim(name)
+        {
+            let action = Action::DeleteClaim {
+                claim: s.claim_name(name),
+                uid: claim.uid.clone(),
+            };
+            draft.step(14, action, why);
+            continue;
+        }
         let Some(set) = s.o.sets.get(name) else {
             continue;
         }; // rule 13 makes it

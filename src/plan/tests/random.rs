@@ -8,6 +8,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::world::World;
 use crate::crd::EtcdClusterStatus;
+use crate::crd::NodeReplacement::{AddFirst, Auto, Move, RemoveFirst};
 use crate::plan::plan;
 
 fn one_in(rng: &mut Xoshiro256PlusPlus, n: u64) -> bool {
@@ -29,7 +30,7 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
         return;
     };
     let down = world.nodes.values().filter(|n| !n.ready).count();
-    match rng.next_u64() % 14 {
+    match rng.next_u64() % 18 {
         0 | 1 if world.observe().descriptions.values().any(|d| d.leads) => {
             let voters: Vec<_> = world.members.iter().filter(|m| !m.learner).collect();
             let all = voters.iter().all(|m| world.lives(m));
@@ -68,6 +69,16 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
             let named: Vec<_> = pick(rng, &pods).into_iter().collect();
             world.cluster.spec.replace_members = named;
         }
+        13 | 14 if world.nodes.values().filter(|n| n.closed).count() < 2 => {
+            world.cordon(&node, true);
+            // Rarely so that new pods still come.
+            world.nodes.get_mut(&node).expect("a node").closed = !one_in(rng, 8);
+        }
+        15 => uncordon(world),
+        16 => {
+            let ways = [Auto, Auto, Move, AddFirst, RemoveFirst];
+            world.cluster.spec.disruption.node_replacement = pick(rng, &ways).unwrap_or_default();
+        }
         10 => world.status = EtcdClusterStatus::default(),
         11 => {
             let claim = world
@@ -86,14 +97,33 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
+fn uncordon(world: &mut World) {
+    let nodes: Vec<String> = world.nodes.keys().cloned().collect();
+    nodes.iter().for_each(|node| world.cordon(node, false));
+}
+
 fn run(seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut world = World::new(1 + i32::try_from(rng.next_u64() % 5).unwrap_or(0));
     world.catch_up = 1 + rng.next_u64() % 100;
+    if one_in(&mut rng, 3) {
+        world.node_bound = true;
+        for name in ["node-f", "node-g"] {
+            let node = world.nodes["node-a"].clone();
+            world.nodes.insert(name.into(), node);
+        }
+    }
     for _ in 0..(20 + rng.next_u64() % 150) {
         let plan = world.pass();
         if std::env::var("TRACE").is_ok() {
             println!("{} {:?}\n{plan}", world.now / 1000, world.leader);
+        }
+        // Drains ask for whatever there is.
+        let pods: Vec<String> = world.pods.keys().cloned().collect();
+        for pod in pods {
+            if one_in(&mut rng, 4) {
+                world.evict(&pod);
+            }
         }
         if one_in(&mut rng, 8) {
             disturb(&mut world, &mut rng);
@@ -102,6 +132,7 @@ fn run(seed: u64) {
         }
     }
     world.nodes.values_mut().for_each(|node| node.ready = true);
+    uncordon(&mut world);
     world.unseen.clear();
     world.side.clear();
     world.catch_up = 1000;
@@ -139,6 +170,10 @@ fn run(seed: u64) {
         world.claims.len(),
         target,
         "seed {seed}: claims left over\n{last}"
+    );
+    assert!(
+        world.pods.values().all(|pod| pod.released_ms.is_none()),
+        "seed {seed}: an eviction may still take a pod\n{last}"
     );
     // At rest, the same facts give the same plan and the same status: nothing is written.
     let again = plan(&world.observe());

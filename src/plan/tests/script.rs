@@ -99,13 +99,14 @@ fn seen(o: &Observed) -> String {
     for name in names {
         let _ = writeln!(text, "{name}: {}", member(o, name));
     }
-    for (name, node) in o.nodes.iter().filter(|(_, n)| !n.ready || n.unschedulable) {
-        let ready = if node.ready { "ready" } else { "not ready" };
-        let _ = writeln!(
-            text,
-            "{name}: {ready}{}",
-            if node.unschedulable { ", cordoned" } else { "" }
-        );
+    for (name, node) in &o.nodes {
+        let closed = if node.closed { ", closed" } else { "" };
+        match (&node.going, node.ready) {
+            (None, true) => {}
+            (None, false) => drop(writeln!(text, "{name}: not ready")),
+            (Some(why), true) => drop(writeln!(text, "{name}: {why}{closed}")),
+            (Some(why), false) => drop(writeln!(text, "{name}: not ready, {why}{closed}")),
+        }
     }
     if !o.slots.is_empty() {
         let slot = |(slot, facts): (&u32, &SlotFacts)| {

@@ -343,6 +343,7 @@ impl World {
                     ready_since_ms: None,
                     terminating: false,
                     node: None,
+                    released_ms: None,
                     inputs: self.sets[&member].inputs.clone(),
                     created_ms: self.now,
                     started_ms: None,
@@ -366,7 +367,7 @@ impl World {
         let nodes = &self.nodes;
         let fits = |name: &&String| {
             let node = &nodes[*name];
-            node.ready && !node.unschedulable && bound.as_ref().is_none_or(|b| b == *name)
+            node.ready && !node.closed && bound.as_ref().is_none_or(|b| b == *name)
         };
         let free = nodes.keys().filter(fits).find(|name| !busy.contains(*name));
         // From both sides: nobody joins the node of a member that is kept apart.
@@ -413,6 +414,8 @@ impl World {
             if let Some(claim) = self.claims.get_mut(&claim) {
                 claim.bound = true;
                 claim.node_bound = Some(self.node_bound);
+                let node = pod.node.clone().filter(|_| self.node_bound);
+                claim.nodes = node.map(|node| [node].into());
             }
             self.next += 1;
             let uuid = format!("disk{}", self.next);
@@ -511,6 +514,35 @@ impl World {
             }
         }
         plans
+    }
+
+    /// Keeps new pods from a node and says that it goes away, or takes that back.
+    pub(super) fn cordon(&mut self, node: &str, cordoned: bool) {
+        let facts = self.nodes.get_mut(node).expect("a node");
+        facts.going = cordoned.then(|| "is cordoned".into());
+        facts.closed = cordoned;
+    }
+
+    pub(super) fn node_of(&self, member: &str) -> String {
+        let pod = self.pods.get(member);
+        pod.and_then(|pod| pod.node.clone()).unwrap_or_default()
+    }
+
+    /// What `kubectl drain` does again and again: an eviction by the pod's name. Returns whether
+    /// it went through.
+    pub(super) fn evict(&mut self, member: &str) -> bool {
+        let gate = |pod: &PodFacts| pod.released_ms.is_some() || pod.phase == PodPhase::Pending;
+        let goes = self.pods.get(member).is_some_and(gate);
+        if goes {
+            let (alive, voters) = self.reachable_voters();
+            self.pods.remove(member);
+            let (left, _) = self.reachable_voters();
+            assert!(
+                left == alive || left > voters / 2,
+                "I3: the eviction of {member} leaves {left} of {voters} voters"
+            );
+        }
+        goes
     }
 
     pub(super) fn voters(&self) -> usize {

@@ -50,7 +50,7 @@ fn leader_is_the_victim() {
     let mut world = rested(3);
     let leader = world.leader.clone().expect("a leader");
     let node = world.pods[&leader].node.clone().expect("a node");
-    world.nodes.get_mut(&node).expect("the node").unschedulable = true;
+    world.cordon(&node, true);
     world.cluster.spec.replicas = 2;
     script.look("The leader goes first, because its node goes", &world);
     script.settle("Until rest", &mut world);

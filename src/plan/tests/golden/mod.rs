@@ -2,6 +2,7 @@
 
 mod faults;
 mod growth;
+mod nodes;
 mod objects;
 mod slots;
 mod spread;

@@ -67,6 +67,7 @@ fn conflicts_and_earlier_lives() {
         terminating: false,
         bound: true,
         volume_gone: None,
+        nodes: None,
         node_bound: None,
         requested_bytes: 1 << 30,
         owned: false,

@@ -151,7 +151,7 @@ fn two_slots_never_keep_one_member() {
     // The member of slot 0 is the one to go.
     let first = world.slots[&0].member.clone().expect("a member");
     let node = world.pods[&first].node.clone().expect("a node");
-    world.nodes.get_mut(&node).expect("the node").unschedulable = true;
+    world.cordon(&node, true);
     world.cluster.spec.replicas = 1;
     let both = |world: &World| {
         let held = |slot| {

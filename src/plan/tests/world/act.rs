@@ -20,7 +20,7 @@ impl World {
     }
 
     /// Voters that live and are on the leader's side.
-    fn reachable_voters(&self) -> (usize, usize) {
+    pub(in crate::plan::tests) fn reachable_voters(&self) -> (usize, usize) {
         let leader = self.leader.clone().unwrap_or_default();
         let voters: Vec<_> = self.members.iter().filter(|m| !m.learner).collect();
         let lives = voters
@@ -76,6 +76,7 @@ impl World {
                     bound: false,
                     volume_gone: None,
                     node_bound: None,
+                    nodes: None,
                     requested_bytes: bytes_of(&self.cluster.spec.storage.size).expect("a size"),
                     owned: false,
                 };
@@ -110,6 +111,18 @@ impl World {
                     created_ms,
                 });
                 set.inputs = inputs;
+            }
+            Action::ReleasePod { member, uid, at_ms } => {
+                let pod = self.pods.get_mut(member).expect("a pod");
+                assert_eq!(&pod.uid, uid);
+                pod.released_ms = Some(*at_ms);
+                let open = self.pods.values().filter(|pod| pod.released_ms.is_some());
+                assert_eq!(open.count(), 1, "evictions may take two pods");
+            }
+            Action::HoldPod { member, uid } => {
+                let pod = self.pods.get_mut(member).expect("a pod");
+                assert_eq!(&pod.uid, uid);
+                pod.released_ms = None;
             }
             Action::DeletePod { member, uid } => {
                 assert_eq!(&self.pods[member].uid, uid);

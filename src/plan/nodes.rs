@@ -1,0 +1,134 @@
+//! Members whose node goes away: which way such a member can take, and where there is room for it.
+//! What becomes of that is the rules' business.
+
+use std::collections::BTreeMap;
+
+use crate::crd::{NodeReplacement, Spread, VolumeMobility};
+
+use super::situation::Situation;
+
+/// How a voter leaves its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The same member, with its volume, on another node.
+    Move,
+    /// Another member is added on another node and promoted first.
+    AddFirst,
+    /// It is removed, then another one is added.
+    RemoveFirst,
+    /// Not now: a word and what somebody can do about it.
+    Stay(&'static str, String),
+}
+
+impl<'a> Situation<'a> {
+    /// The node of a member's pod and why it goes away, if it does.
+    pub(super) fn leaves(&self, member: &str) -> Option<(&'a str, &'a str)> {
+        let node = self.o.pods.get(member)?.node.as_deref()?;
+        let going = self.o.nodes.get(node)?.going.as_deref()?;
+        Some((node, going))
+    }
+
+    /// Whether a member's pod, made anew, would not be put where it is.
+    pub(super) fn cannot_return(&self, member: &str) -> bool {
+        let node = self.leaves(member).map(|(node, _)| node);
+        node.is_some_and(|node| self.is_closed(node))
+    }
+
+    /// The way that a member takes whose node goes away; `None` while its node stays.
+    pub(super) fn way(&self, member: &str) -> Option<Way> {
+        let (node, why) = self.leaves(member)?;
+        if !self.is_closed(node) {
+            let text = format!(
+                "{node}, which {why}, to be closed to new pods, so that {member} does not come back to it: cordon it"
+            );
+            return Some(Way::Stay("NotCordoned", text));
+        }
+        let wanted = self.cluster.spec.disruption.node_replacement;
+        if wanted == NodeReplacement::RemoveFirst {
+            return Some(Way::RemoveFirst);
+        }
+        let moves = wanted == NodeReplacement::Move
+            || wanted == NodeReplacement::Auto && !self.updates_by_replacement();
+        if moves && self.rooms().any(|room| self.follows(member, room)) {
+            return Some(Way::Move);
+        }
+        if wanted != NodeReplacement::Move && self.can_come(member) {
+            return Some(Way::AddFirst);
+        }
+        Some(Way::Stay("NoSpareNode", self.no_spare(member, node, why)))
+    }
+
+    /// Why a newcomer that is no voter yet is not waited for: it is where it could not stay, and
+    /// another one could come elsewhere. A learner that can follow is promoted, and moves then.
+    pub(super) fn turned_back(&self, member: &str) -> Option<String> {
+        let (node, why) = self.leaves(member)?;
+        let mut others = self.o.nodes.keys().filter(|other| *other != node);
+        let learner = self.learners.contains_key(member);
+        if learner && others.any(|other| self.follows(member, other)) {
+            return None;
+        }
+        let elsewhere = self.rooms().next().is_some();
+        (self.is_closed(node) && elsewhere)
+            .then(|| format!("its node {node} {why}, and it is no voter yet"))
+    }
+
+    fn is_closed(&self, node: &str) -> bool {
+        self.o.nodes.get(node).is_some_and(|facts| facts.closed)
+    }
+
+    /// Whether a successor of this member finds a node, or is on its way already.
+    fn can_come(&self, member: &str) -> bool {
+        let half_way =
+            |name: &String| name != member && self.leaves(name).is_some() && self.retires(name);
+        let newcomer = self.seats() > self.cluster.target();
+        // A move that was begun is finished first.
+        let busy = self.voters.keys().any(half_way);
+        newcomer || !busy && self.rooms().next().is_some()
+    }
+
+    /// Whether the member's volume can be used on this node. Unknown is no.
+    fn follows(&self, member: &str, node: &str) -> bool {
+        let Some(claim) = self.claim(member) else {
+            return false;
+        };
+        let seen = claim.nodes.as_ref().map(|nodes| nodes.contains(node));
+        match self.cluster.spec.scheduling.volumes {
+            VolumeMobility::NodeBound => false,
+            VolumeMobility::Movable => seen.unwrap_or(true),
+            VolumeMobility::Auto => claim.node_bound == Some(false) && seen.unwrap_or(true),
+        }
+    }
+
+    /// Nodes on which one more member may be, as far as nodes, taints and spread tell: that a node
+    /// is full is not seen. As the spec spreads them, the failure of a node must not take more
+    /// members than it does now.
+    fn rooms(&self) -> impl Iterator<Item = &'a str> {
+        let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in self.o.pods.values() {
+            if let Some(node) = pod.node.as_deref() {
+                *crowd.entry(node).or_default() += 1;
+            }
+        }
+        let most = match (self.cluster.spec.scheduling.spread, self.keeps_apart()) {
+            (Spread::Preferred, _) => usize::MAX,
+            (Spread::Required, true) => 1,
+            (Spread::Required, false) => crowd.values().copied().max().unwrap_or(1),
+        };
+        let open = self.o.nodes.iter().filter(|(_, facts)| {
+            facts.ready && facts.going.is_none() && !facts.closed && !facts.out_of_service
+        });
+        open.map(|(name, _)| name.as_str())
+            .filter(move |name| crowd.get(name).copied().unwrap_or(0) < most)
+    }
+
+    fn no_spare(&self, member: &str, node: &str, why: &str) -> String {
+        let shares = if self.cluster.spec.scheduling.spread == Spread::Required {
+            ", or set scheduling.spread: Preferred to let members share one"
+        } else {
+            ""
+        };
+        format!(
+            "a node for {member}, whose node {node} {why}, and no other one has room for it: add a node{shares}, or uncordon {node}; a drain of it is held until then"
+        )
+    }
+}

@@ -1,0 +1,378 @@
+//! Situations of nodes that go away, by a cordon, a drain or a loss.
+
+use crate::crd::{NodeReplacement, Spread};
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::World;
+use crate::plan::{Plan, plan};
+
+/// Passes until this holds, at most so many.
+fn until(world: &mut World, what: &str, mut holds: impl FnMut(&World) -> bool) {
+    for _ in 0..400 {
+        if holds(world) {
+            return;
+        }
+        world.pass();
+    }
+    panic!("never: {what}\n{}", plan(&world.observe()));
+}
+
+fn released(world: &World) -> Vec<String> {
+    let open = world.pods.iter().filter(|(_, p)| p.released_ms.is_some());
+    open.map(|(name, _)| name.clone()).collect()
+}
+
+fn names(world: &World) -> Vec<String> {
+    world.members.iter().map(|m| m.name.clone()).collect()
+}
+
+/// The reason of the wait in hand.
+fn reason(plan: &Plan) -> &'static str {
+    plan.progress
+        .as_ref()
+        .map_or("", |progress| progress.reason)
+}
+
+fn bound(replicas: i32, nodes: &str) -> World {
+    let mut world = World::new(replicas);
+    world.node_bound = true;
+    world.nodes.retain(|name, _| name.as_str() <= nodes);
+    world.settle(1000);
+    assert_eq!(world.voters(), world.cluster.target());
+    world
+}
+
+#[test]
+fn a_movable_volume_goes_along() {
+    let mut script = Script::new(
+        "drain-move",
+        "The leader's node is cordoned, its volume can follow: the same member moves. First nobody drains, and the operator deletes the pod itself; then a drain asks every 5 s and takes the pod as soon as it may.",
+    );
+    let mut world = rested(3);
+    let leader = world.leader.clone().expect("a leader");
+    let (before, node) = (names(&world), world.node_of(&leader));
+    wait(&mut world, 10);
+    world.cordon(&node, true);
+    script.look("Cordoned", &world);
+    script.settle("Nobody drains", &mut world);
+    assert_ne!(world.node_of(&leader), node);
+    let next = world.leader.clone().expect("a leader");
+    let node = world.node_of(&next);
+    world.cordon(&node, true);
+    assert!(!world.evict(&next), "the gate is closed");
+    until(&mut world, "released", |world| !released(world).is_empty());
+    script.look("Prepared", &world);
+    assert_eq!(released(&world), [next.clone()]);
+    wait(&mut world, 5);
+    assert!(world.evict(&next), "the gate is open");
+    script.settle("The drain takes the pod", &mut world);
+    assert_ne!(world.node_of(&next), node);
+    assert_eq!(names(&world), before);
+    assert_eq!(released(&world), [""; 0]);
+    script.compare();
+}
+
+#[test]
+fn a_bound_volume_is_replaced_first() {
+    let mut script = Script::new(
+        "drain-replace",
+        "A node is cordoned whose volume cannot leave it: a successor is added on the spare node and promoted, then the old member leaves.",
+    );
+    let mut world = bound(3, "node-d");
+    world.cordon("node-b", true);
+    script.look("Cordoned", &world);
+    let mut least = 3;
+    for _ in 0..200 {
+        world.pass();
+        least = least.min(world.reachable_voters().0);
+    }
+    assert_eq!(least, 3, "full redundancy all the way");
+    script.settle("At rest by now", &mut world);
+    script.look("The node is empty", &world);
+    assert!(world.pods.keys().all(|pod| world.node_of(pod) != "node-b"));
+    script.compare();
+}
+
+#[test]
+fn without_a_spare_node_the_drain_is_held() {
+    let mut script = Script::new(
+        "drain-no-spare",
+        "As many nodes as members, and one of them is cordoned: nothing is done but to say what would help. Each remedy is then tried.",
+    );
+    for world in [&mut bound(3, "node-c"), &mut rested_on(3, "node-c")] {
+        world.cordon("node-b", true);
+        for _ in 0..60 {
+            let plan = world.pass();
+            assert!(
+                plan.steps.is_empty() && reason(&plan) == "NoSpareNode",
+                "{plan}"
+            );
+        }
+        script.look("Held", world);
+        let mut uncordoned = world.clone();
+        uncordoned.cordon("node-b", false);
+        script.settle("Uncordoned", &mut uncordoned);
+        let mut removed = world.clone();
+        removed.cluster.spec.disruption.node_replacement = NodeReplacement::RemoveFirst;
+        until(&mut removed, "removed", |world| world.voters() == 2);
+        until(&mut removed, "its pod is gone", |world| {
+            world.pods.keys().all(|pod| world.node_of(pod) != "node-b")
+        });
+        let fresh = removed.nodes["node-a"].clone();
+        removed.nodes.insert("node-d".into(), fresh);
+        script.settle("Removed first, because the spec says so", &mut removed);
+        assert_eq!(removed.voters(), 3);
+        let fresh = world.nodes["node-a"].clone();
+        world.nodes.insert("node-d".into(), fresh);
+        script.settle("A node is added", world);
+        assert!(world.pods.keys().all(|pod| world.node_of(pod) != "node-b"));
+    }
+    script.compare();
+}
+
+fn rested_on(replicas: i32, nodes: &str) -> World {
+    let mut world = World::new(replicas);
+    world.nodes.retain(|name, _| name.as_str() <= nodes);
+    world.settle(1000);
+    world
+}
+
+#[test]
+fn members_share_a_node_only_where_the_spec_lets_them_or_they_did_before() {
+    let mut world = rested_on(3, "node-c");
+    world.cluster.spec.scheduling.spread = Spread::Preferred;
+    world.cordon("node-b", true);
+    world.settle(400);
+    assert!(world.pods.keys().all(|pod| world.node_of(pod) != "node-b"));
+    // Two and one: the failure of a node takes two as before, so that one of the two may go
+    // anywhere. Then there is one on each, and no room any more.
+    world.cordon("node-b", false);
+    world.cluster.spec.scheduling.spread = Spread::Required;
+    let here = |world: &World, node: &str| {
+        let pods = world.pods.keys();
+        pods.filter(|pod| world.node_of(pod) == node).count()
+    };
+    let crowded = if here(&world, "node-a") == 2 {
+        "node-a"
+    } else {
+        "node-c"
+    };
+    world.cordon(crowded, true);
+    for _ in 0..100 {
+        world.pass();
+    }
+    let nodes = ["node-a", "node-b", "node-c"];
+    assert_eq!(nodes.map(|node| here(&world, node)), [1, 1, 1]);
+    assert_eq!(reason(&world.pass()), "NoSpareNode");
+}
+
+#[test]
+fn an_uncordon_half_way_stops_at_the_next_step() {
+    let mut script = Script::new(
+        "drain-uncordoned",
+        "The cordon is taken back at each point of a move and of a replacement: what was begun is ended, nothing more.",
+    );
+    let points: [(&str, fn(&World) -> bool); 2] = [
+        ("told to retire", |world| {
+            world
+                .observe()
+                .descriptions
+                .values()
+                .any(|d| d.retiring_ms.is_some())
+        }),
+        ("released", |world| !released(world).is_empty()),
+    ];
+    for (what, point) in points {
+        let mut world = rested(3);
+        let before = names(&world);
+        world.cordon("node-b", true);
+        until(&mut world, what, point);
+        world.cordon("node-b", false);
+        script.settle(&format!("A move, uncordoned when {what}"), &mut world);
+        assert_eq!((names(&world), released(&world).len()), (before, 0));
+    }
+    let points: [(&str, fn(&World) -> bool); 3] = [
+        ("a volume is there", |world| world.claims.len() == 4),
+        ("there is a learner", |world| {
+            world.members.iter().any(|m| m.learner)
+        }),
+        ("there are four voters", |world| world.voters() == 4),
+    ];
+    for (what, point) in points {
+        let mut world = bound(3, "node-d");
+        world.cordon("node-b", true);
+        until(&mut world, what, point);
+        world.cordon("node-b", false);
+        script.settle(
+            &format!("A replacement, uncordoned when {what}"),
+            &mut world,
+        );
+        assert_eq!((world.voters(), world.claims.len()), (3, 3));
+    }
+    script.compare();
+}
+
+#[test]
+fn two_nodes_at_once_take_turns() {
+    for mut world in [bound(3, "node-e"), rested(3)] {
+        world.cordon("node-a", true);
+        world.cordon("node-b", true);
+        let mut least = 3;
+        for _ in 0..300 {
+            world.pass();
+            assert!(released(&world).len() <= 1);
+            for pod in ["demo-1", "demo-2", "demo-3"] {
+                world.evict(pod);
+            }
+            least = least.min(world.reachable_voters().0);
+        }
+        assert!(least >= 2, "{least} of 3");
+        let left = ["node-a", "node-b"];
+        let mut nodes = world.pods.keys().map(|pod| world.node_of(pod));
+        assert!(nodes.all(|node| !left.contains(&node.as_str())));
+        assert_eq!((world.voters(), world.pods.len()), (3, 3));
+    }
+}
+
+#[test]
+fn the_gate_closes_when_another_member_fails() {
+    let mut script = Script::new(
+        "drain-gate",
+        "While an eviction may take a pod, another member fails: the gate closes at once, and the move goes on when everybody is back.",
+    );
+    let mut world = rested(3);
+    wait(&mut world, 10);
+    world.cordon("node-b", true);
+    until(&mut world, "released", |world| !released(world).is_empty());
+    let leaver = released(&world).remove(0);
+    let other = names(&world).into_iter().find(|name| *name != leaver);
+    let other = world.node_of(&other.expect("another"));
+    world.nodes.get_mut(&other).expect("a node").ready = false;
+    wait(&mut world, 4);
+    script.look("Another one is down", &world);
+    world.pass();
+    assert!(released(&world).is_empty() && !world.evict(&leaver));
+    world.nodes.get_mut(&other).expect("a node").ready = true;
+    script.settle("It is back", &mut world);
+    assert_ne!(world.node_of(&leaver), "node-b");
+    script.compare();
+}
+
+#[test]
+fn newcomers_do_not_stay_on_a_node_that_goes() {
+    let mut script = Script::new(
+        "drain-newcomers",
+        "The node of a member is cordoned that is on its way in: a standby and a learner that could not leave with their volumes make room for another one, a learner that can is promoted and moves.",
+    );
+    let grown = |world: &mut World, learner: bool| {
+        world.commit += 1000;
+        world.catch_up = 100;
+        world.cluster.spec.replicas = 4;
+        until(world, "a newcomer runs", |world| {
+            let pod = world.pods.get("demo-4");
+            let joined = world.members.iter().any(|m| m.name == "demo-4");
+            pod.is_some_and(|pod| pod.started_ms.is_some()) && joined == learner
+        });
+        let node = world.node_of("demo-4");
+        world.cordon(&node, true);
+        node
+    };
+    for (what, learner, mut world) in [
+        ("A standby", false, bound(3, "node-e")),
+        ("A learner whose volume stays", true, bound(3, "node-e")),
+        ("A learner whose volume can follow", true, rested(3)),
+    ] {
+        let node = grown(&mut world, learner);
+        script.settle(what, &mut world);
+        assert_eq!(world.voters(), 4);
+        assert!(world.pods.keys().all(|pod| world.node_of(pod) != node));
+    }
+    script.compare();
+}
+
+/// A node lost without a drain stays with the rules for the sick: a reboot is waited for, also
+/// where the node was cordoned before.
+#[test]
+fn a_node_that_is_off_is_no_drain() {
+    for cordoned in [false, true] {
+        let mut world = bound(3, "node-d");
+        let before = names(&world);
+        world.cordon("node-b", cordoned);
+        world.nodes.get_mut("node-b").expect("a node").ready = false;
+        wait(&mut world, 5);
+        for _ in 0..60 {
+            let plan = world.pass();
+            assert!(plan.steps.is_empty(), "{plan}");
+        }
+        world.cordon("node-b", false);
+        world.nodes.get_mut("node-b").expect("a node").ready = true;
+        world.settle(400);
+        assert_eq!(names(&world), before);
+    }
+}
+
+#[test]
+fn who_would_come_back_to_the_node_is_left_where_it_is() {
+    let mut world = rested(3);
+    world.cordon("node-b", true);
+    world.nodes.get_mut("node-b").expect("a node").closed = false;
+    let plan = world.pass();
+    assert!(
+        plan.steps.is_empty() && reason(&plan) == "NotCordoned",
+        "{plan}"
+    );
+    // Nobody knows where an unseen volume can be used: another one comes first.
+    let mut world = rested(3);
+    world
+        .claims
+        .values_mut()
+        .for_each(|claim| claim.node_bound = None);
+    world.cordon("node-b", true);
+    let plan = world.pass();
+    let first = plan.first().map(|step| step.action.word());
+    assert_eq!(first, Some("CreateClaim"), "{plan}");
+}
+
+#[test]
+fn one_member_alone_is_replaced_and_never_moved() {
+    let mut world = rested(1);
+    let node = world.node_of("demo-1");
+    world.cordon(&node, true);
+    for _ in 0..100 {
+        world.pass();
+        assert!(world.reachable_voters().0 >= 1);
+    }
+    assert_eq!(names(&world), ["demo-2"]);
+    // Asked to move, it says why not.
+    let mut world = rested(1);
+    world.cluster.spec.disruption.node_replacement = NodeReplacement::Move;
+    world.cordon(&node, true);
+    wait(&mut world, 10);
+    let plan = world.pass();
+    assert!(plan.steps.is_empty() && reason(&plan) == "Guard", "{plan}");
+}
+
+/// A changed spec does not make a pod anew that would find no node, and reaches it on its move.
+#[test]
+fn a_roll_goes_around_a_node_that_goes() {
+    let mut world = rested_on(3, "node-c");
+    world.cordon("node-b", true);
+    world.inputs = "spec-2".into();
+    for _ in 0..300 {
+        world.pass();
+    }
+    let outdated: Vec<_> = (world.pods.iter())
+        .filter(|(_, pod)| pod.inputs.as_deref() != Some("spec-2"))
+        .map(|(name, _)| world.node_of(name))
+        .collect();
+    assert_eq!(outdated, ["node-b"]);
+    let fresh = world.nodes["node-a"].clone();
+    world.nodes.insert("node-d".into(), fresh);
+    let plans = world.settle(400);
+    assert!(plans.last().is_some_and(|plan| plan.progress.is_none()));
+    assert!(
+        world
+            .pods
+            .values()
+            .all(|pod| pod.inputs.as_deref() == Some("spec-2"))
+    );
+}

@@ -1,0 +1,118 @@
+# shellcheck shell=bash
+# own cluster
+# every member's node is drained by kubectl alone, one at a time and two at once, under load: members move with their volumes, or are replaced first where these stay; no request fails
+spare=4
+node_of() { kubectl -n "$ns" get pod "$1-0" -o jsonpath='{.spec.nodeName}'; }
+here() { kubectl -n "$ns" get pods -l app.kubernetes.io/instance=demo,app.kubernetes.io/component=member -o json | jq -r --arg node "$1" '.items[] | select(.spec.nodeName == $node) | .metadata.name'; }
+drain() { timeout 200 kubectl drain "$1" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo --timeout=190s; }
+empty() { [ -z "$(here "$1")" ]; }
+
+# The load: one writer through the client Service, one that knows the slots alone, as kube-apiserver does.
+load_start() {
+  eventually 60 "three slots" slots_are_mapped demo 3
+  witness_start demo "$1"
+  run_pod "witness-$1-slots" "$quorate_image" witness --endpoints="$(slot_endpoints demo)" --prefix="witness-$1-slots/" --allow-failed=0
+  eventually 60 "witness $1-slots writes" witness_writes demo "$1-slots"
+}
+load_stop() { witness_stop demo "$1"; witness_stop demo "$1-slots"; }
+
+# How many members were ready at the least, looked at all the time.
+samples=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}/drain-samples
+watch_ready() {
+  while :; do
+    kubectl -n "$ns" get pods -l app.kubernetes.io/instance=demo,app.kubernetes.io/component=member -o json |
+      jq '[.items[] | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))] | length' >>"$samples" || true
+    sleep 0.3
+  done
+}
+watch_start() { : >"$samples"; watch_ready 2>/dev/null & watcher=$!; }
+watch_stop() { # watch_stop LEAST
+  kill "$watcher"; wait "$watcher" 2>/dev/null || true
+  local least; least=$(sort -n "$samples" | sed -n 1p)
+  [ "${least:-0}" -ge "$1" ] || die "$least members were ready at the least, $1 were wanted"
+  say "$least members were ready at the least ($(wc -l <"$samples") looks)"
+}
+
+one_by_one() { # one_by_one WORD: drains the node of every member that is there now
+  local member node began killed=
+  for member in $(members demo); do
+    node=$(node_of "$member")
+    began=$SECONDS
+    drain "$node" >/tmp/drain-$$ 2>&1 || { cat /tmp/drain-$$; die "the drain of $node failed"; }
+    say "$node was drained of $member in $((SECONDS - began)) s, $(grep -c 'disruption budget' /tmp/drain-$$ || true) evictions were refused"
+    rm -f /tmp/drain-$$
+    empty "$node" || die "$(here "$node") is still on $node"
+    [ -n "$killed" ] || { operator_kill; killed=yes; }
+    ready demo 3
+    equal "$1" "$(kubectl -n "$ns" get pods -l app.kubernetes.io/instance=demo -o json | jq '[.items[] | select(.metadata.labels["quorate.dev/released"])] | length')" 0
+    kubectl uncordon "$node" >/dev/null
+  done
+}
+
+apply_cluster demo 3
+ready demo 3
+tests/kubernetes/cluster.sh node $spare
+say "a fourth node is there"
+load_start control
+control() { [ "$(etcdctl_pod demo get witness-control/writes/ --prefix --limit=300 --keys-only | grep -c .)" -ge 300 ]; }
+eventually 120 "the control, without any drain, has written" control
+load_stop control
+
+first=$(members demo)
+load_start drain
+watch_start
+one_by_one "released pods that are left"
+watch_stop 2
+equal "the members: they moved, and are the same" "$first" "$(members demo)"
+
+# Two at once, with room for one: the other drain is held, and the status says why, until a node is free again.
+one=$(node_of "$(members demo | head -1)")
+two=$(node_of "$(members demo | tail -1)")
+watch_start
+drain "$one" >/dev/null 2>&1 & drain_one=$!
+drain "$two" >/dev/null 2>&1 & drain_two=$!
+held() { [ "$(status demo step.reason)" = NoSpareNode ] && { empty "$one" || empty "$two"; }; }
+eventually 150 "one of two drains is through, and the other is held" held
+say "$(status demo summary)"
+if empty "$one"; then free=$one; else free=$two; fi
+kubectl uncordon "$free" >/dev/null
+wait "$drain_one" || die "the drain of $one failed"
+wait "$drain_two" || die "the drain of $two failed"
+kubectl uncordon "$one" "$two" >/dev/null
+ready demo 3
+watch_stop 2
+equal "the members: they moved, and are the same" "$first" "$(members demo)"
+load_stop drain
+slots demo 3
+drop_cluster demo
+
+# Volumes that stay on their nodes: a successor is a voter before its member leaves.
+apply_cluster demo 3 local
+ready demo 3
+first=$(members demo)
+load_start local
+one_by_one "released pods that are left"
+if [ -n "$(comm -12 <(members demo) <(printf '%s\n' "$first"))" ]; then die "members that were there before: $first, now: $(members demo)"; fi
+say "members now: $(members demo | tr '\n' ' ')"
+history=$(history_of "$(leader demo)-0")
+sed 's/^/          /' <<<"$history"
+# Two promotions made the cluster whole, and each removal is paid for before it.
+promoted=0 removed=0
+while read -r kind _; do
+  case $kind in
+    Promote) promoted=$((promoted + 1)) ;;
+    Remove) removed=$((removed + 1)); [ $promoted -ge $((removed + 2)) ] || die "removal $removed came after $promoted promotions" ;;
+  esac
+done <<<"$history"
+equal "removals" 3 "$removed"
+load_stop local
+slots demo 3
+drop_cluster demo
+
+# The fourth node goes, and whatever of Kubernetes' own has come to it.
+kubectl drain "qrt-node$spare" --ignore-daemonsets --force --delete-emptydir-data --timeout=90s >/dev/null 2>&1 || true
+tests/kubernetes/cluster.sh forget $spare
+operator_runs() { kubectl -n quorate-system rollout status deployment/quorate --timeout=1s; }
+dns_runs() { kubectl -n kube-system rollout status deployment/coredns --timeout=1s; }
+eventually 90 "the operator runs" operator_runs
+eventually 90 "cluster DNS runs" dns_runs
