@@ -6,6 +6,9 @@
 //! and *planned again*: only if the fresh plan's first step is the very same one is it executed.
 //! "Already done?" and "is it safe?" are thus asked by the same rules, in the same order, on what
 //! was read right before the act.
+//!
+//! An object whose rendering the platform refuses, for a value that only a user can correct, holds
+//! nothing up: the pass goes on with the step after it, and reports the refusal.
 
 use super::platform::{Act, Failure, Look, Platform, Report, Seen};
 use super::queue::Ended;
@@ -78,6 +81,8 @@ enum State {
 pub struct Pass {
     rules: Rules,
     state: State,
+    /// Renderings that were refused in this pass.
+    refused: Vec<(Action, Failure)>,
 }
 
 impl Pass {
@@ -87,6 +92,7 @@ impl Pass {
             Self {
                 rules,
                 state: State::Looking,
+                refused: Vec::new(),
             },
             Need::Observe(Look::Cached),
         )
@@ -109,6 +115,13 @@ impl Pass {
                 let acted = plan.first().map(|step| step.action.clone());
                 self.report(&seen, *plan, acted, None, Ended::After(SOON_MS))
             }
+            (State::Acting(seen, plan), Answer::Acted(Err(failure @ Failure::Refused(_))))
+                if plan.first().is_some_and(|step| renders_only(&step.action)) =>
+            {
+                let refused = plan.first().map(|step| (step.action.clone(), failure));
+                self.refused.extend(refused);
+                self.seen(seen)
+            }
             (State::Acting(seen, plan), Answer::Acted(Err(failure))) => {
                 let ended = match &failure {
                     Failure::Changed(_) => Ended::After(OVERTAKEN_MS),
@@ -128,10 +141,27 @@ impl Pass {
         }
     }
 
+    /// What is to be done on this view, but for what was refused.
+    fn plan(&self, seen: &Seen) -> Plan {
+        let mut plan = (self.rules.plan)(&seen.observed);
+        let refused = |action: &Action| self.refused.iter().any(|(known, _)| known == action);
+        plan.steps.retain(|step| !refused(&step.action));
+        plan
+    }
+
+    /// When the next pass comes after one that had nothing to do.
+    fn rests(&self, plan: &Plan) -> Ended {
+        if self.refused.is_empty() {
+            Ended::After(plan.requeue_ms)
+        } else {
+            Ended::Failed
+        }
+    }
+
     fn seen(&mut self, seen: Box<Seen>) -> Need {
-        let plan = (self.rules.plan)(&seen.observed);
+        let plan = self.plan(&seen);
         let Some(step) = plan.first() else {
-            let ended = Ended::After(plan.requeue_ms);
+            let ended = self.rests(&plan);
             return self.report(&seen, plan, None, None, ended);
         };
         let action = step.action.clone();
@@ -143,14 +173,14 @@ impl Pass {
     }
 
     fn seen_live(&mut self, seen: Box<Seen>, action: &Action) -> Need {
-        let plan = (self.rules.plan)(&seen.observed);
+        let plan = self.plan(&seen);
         match plan.first() {
             Some(step) if step.action == *action => self.act(seen, plan),
             Some(step) if renders_only(&step.action) => self.act(seen, plan),
             // The live look wants something else: that is the next pass's business.
             Some(_) => self.report(&seen, plan, None, None, Ended::After(OVERTAKEN_MS)),
             None => {
-                let ended = Ended::After(plan.requeue_ms);
+                let ended = self.rests(&plan);
                 self.report(&seen, plan, None, None, ended)
             }
         }
@@ -195,6 +225,8 @@ impl Pass {
         failure: Option<Failure>,
         ended: Ended,
     ) -> Need {
+        let refused = self.refused.first().map(|(_, failure)| failure.clone());
+        let failure = failure.or(refused);
         self.state = State::Reporting(ended);
         Need::Report(Box::new(report::compose(seen, plan, acted, failure)))
     }

@@ -161,6 +161,40 @@ fn a_rendering_needs_no_second_look() {
     assert_eq!(act.action, service());
 }
 
+/// A label of the client Service that Kubernetes refuses was the first step of every plan, and the
+/// only one that was tried: no member was healed, added or restarted until somebody corrected it.
+#[test]
+fn a_refused_rendering_holds_nothing_up() {
+    fn service_then_latch(observed: &Observed) -> Plan {
+        let mut plan = service_first(observed);
+        plan.steps.extend(latch_first(observed).steps);
+        plan
+    }
+    let rules = Rules {
+        plan: service_then_latch,
+        lint: clean,
+    };
+    let refused = || Answer::Acted(Err(Failure::Refused("no label".into())));
+    let (mut pass, _) = Pass::begin(rules);
+    assert!(matches!(pass.answer(seen()), Need::Act(act) if act.action == service()));
+    assert!(matches!(pass.answer(refused()), Need::Observe(Look::Live)));
+    let Need::Act(act) = pass.answer(seen()) else {
+        panic!("it goes on")
+    };
+    assert_eq!(act.action.word(), "CreateLatch");
+    let said = report(pass.answer(Answer::Acted(Ok(()))));
+    assert_eq!(said.acted, Some(act.action));
+    assert_eq!(said.failure, Some(Failure::Refused("no label".into())));
+    let next = pass.answer(Answer::Reported(Ok(())));
+    assert_eq!(end(&next), Ended::After(SOON_MS));
+    // With nothing else to do it waits longer each time, as after any failure.
+    let (mut pass, _) = Pass::begin(rules);
+    pass.answer(latched());
+    let said = report(pass.answer(refused()));
+    assert_eq!(said.failure, Some(Failure::Refused("no label".into())));
+    assert_eq!(end(&pass.answer(Answer::Reported(Ok(())))), Ended::Failed);
+}
+
 #[test]
 fn a_plan_that_breaks_a_rule_is_not_executed() {
     let (mut pass, _) = Pass::begin(Rules {
