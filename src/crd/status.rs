@@ -215,7 +215,7 @@ pub struct JoinFailures {
     /// When the last one was given up.
     #[schemars(extend("format" = "date-time"))]
     pub last_time: String,
-    /// Hash of the inputs that its pod was made from; other inputs are tried at once.
+    /// What its pod was made from and how long it had; what differs is tried at once.
     pub inputs: String,
     /// Why, in words.
     pub reason: String,

@@ -87,7 +87,7 @@ pub struct JoinFailure {
     pub count: u32,
     /// When the last one was given up.
     pub last_ms: u64,
-    /// Hash of the inputs that it was made from.
+    /// What it was made from and how long it had: hash of the inputs and seconds.
     pub inputs: String,
     /// Why, in words.
     pub reason: String,

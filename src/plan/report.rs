@@ -325,7 +325,7 @@ fn join_failures(s: &Situation<'_>, draft: &Draft) -> Option<JoinFailures> {
     Some(known(&JoinFailure {
         count: before.map_or(0, |failure| failure.count) + 1,
         last_ms: s.o.now_ms,
-        inputs: s.o.wanted_inputs.clone(),
+        inputs: s.attempt(),
         reason: reason.clone(),
     }))
 }

@@ -207,6 +207,13 @@ impl<'a> Situation<'a> {
         self.cluster.spec.update_strategy.type_ == UpdateType::Replace || self.cluster.target() <= 2
     }
 
+    /// What a new member is made from and how long it may take: that one failed says nothing of one
+    /// that differs in this.
+    pub(super) fn attempt(&self) -> String {
+        let patience = self.cluster.spec.healing.learner_deadline_seconds;
+        format!("{}-{patience}s", self.o.wanted_inputs)
+    }
+
     /// Whether a member's pod was made from the current inputs, as far as it says.
     pub(super) fn updated(&self, member: &str) -> bool {
         let inputs = self

@@ -17,7 +17,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         s.o.hints
             .join_failures
             .clone()
-            .filter(|failure| (s.voters.len() < target) && failure.inputs == s.o.wanted_inputs);
+            .filter(|failure| (s.voters.len() < target) && failure.inputs == s.attempt());
     if s.voters.len() + s.learners.len() >= target {
         return;
     }

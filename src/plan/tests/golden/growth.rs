@@ -106,6 +106,31 @@ fn never_starts() {
     script.compare();
 }
 
+/// A learnerDeadlineSeconds that nobody can meet gave one new member up after the other. Corrected,
+/// the next one still waited for the pause that had grown meanwhile, and with the longer deadline
+/// that pause itself grew: up to half an hour.
+#[test]
+fn a_corrected_deadline_is_tried_at_once() {
+    let mut world = rested(3);
+    world.cluster.spec.healing.learner_deadline_seconds = 1;
+    world.inputs = "spec-2".into();
+    world.bad_inputs.insert("spec-2".into());
+    world.cluster.spec.replicas = 4;
+    let reason = |world: &World| {
+        let progress = crate::plan::plan(&world.observe()).progress;
+        progress.map_or("", |progress| progress.reason)
+    };
+    for _ in 0..400 {
+        world.pass();
+        if reason(&world) != "BackOff" {
+            wait(&mut world, 1);
+        }
+    }
+    assert_eq!(reason(&world), "BackOff");
+    world.cluster.spec.healing.learner_deadline_seconds = 600;
+    assert_eq!(reason(&world), "CreateClaim");
+}
+
 #[test]
 fn stuck_standby_gets_a_corrected_spec() {
     let mut script = Script::new(
