@@ -125,7 +125,7 @@ pub(crate) async fn roll(
     }
 }
 
-/// A pod of an older specification than its set.
+/// A set or a pod that was made from something else than the specification as it is.
 pub(crate) fn outdated(world: &World, name: &str) -> Option<String> {
     let api = world.api.lock();
     let inputs = |object: &Value| {
@@ -136,11 +136,11 @@ pub(crate) fn outdated(world: &World, name: &str) -> Option<String> {
     let ours = |found: &&std::sync::Arc<Value>| {
         object::label(found, crate::crd::LABEL_CLUSTER_UID) == Some(object::uid(&resource))
     };
-    let sets = api.all(Kind::StatefulSet).filter(ours);
-    let mut behind = sets.filter_map(|set| {
-        let pod = crate::crd::pod_name(object::name(set));
-        let found = api.get(Kind::Pod, NAMESPACE, &pod)?;
-        (inputs(&found) != inputs(set)).then_some(pod)
-    });
-    behind.next()
+    let parsed = serde_json::from_value((*resource).clone()).ok();
+    let valid = parsed.and_then(|parsed| crate::crd::validate(&parsed).ok());
+    let wanted = valid.map(|cluster| crate::build::wanted_inputs(&cluster));
+    let members = [Kind::StatefulSet, Kind::Pod].into_iter();
+    let mut members = members.flat_map(|kind| api.all(kind).filter(ours));
+    let behind = members.find(|found| Some(inputs(found)) != wanted);
+    behind.map(|found| object::name(found).to_owned())
 }

@@ -338,9 +338,15 @@ fn pod_spec(kind: Kind, name: &str, at: &str, spec: &Value) -> Result<(), Refusa
     Ok(())
 }
 
-/// Requests may not be above limits.
+/// Quantities are such, and requests not above limits.
 fn resources(resources: &Value) -> Result<(), String> {
     let limits = &resources["limits"];
+    for part in [&resources["requests"], limits] {
+        let mut all = part.as_object().into_iter().flatten();
+        if let Some((_, wrong)) = all.find(|(_, quantity)| amount(quantity).is_none()) {
+            return Err(format!("Invalid value: {wrong}: not a quantity"));
+        }
+    }
     for (what, asked) in resources["requests"].as_object().into_iter().flatten() {
         let (Some(asked), Some(limit)) = (amount(asked), limits.get(what).and_then(amount)) else {
             continue;

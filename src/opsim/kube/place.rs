@@ -1,4 +1,5 @@
-//! Where a pod may be: taints and tolerations, selectors and affinities of nodes.
+//! Where a pod may be: taints and tolerations, selectors and affinities of nodes, and what no node
+//! has that much of.
 
 use serde_json::Value;
 
@@ -65,6 +66,29 @@ pub(super) fn taints_refuse(spec: &Value, node: &Value) -> Option<String> {
         object::text(&taint, &["key"]),
         object::text(&taint, &["value"])
     ))
+}
+
+/// What every node has: pods that ask for more find none. Nodes are never full.
+const NODE_HAS: [(&str, u64); 2] = [("cpu", 64), ("memory", 256 << 30)];
+
+/// Why no node has what the pod asks for, if none has.
+pub(super) fn asks_too_much(spec: &Value) -> Option<String> {
+    for (what, most) in NODE_HAS {
+        let asked = object::items(spec, &["containers"])
+            .iter()
+            .map(|container| {
+                let quantity = object::at(container, &["resources", "requests", what]);
+                let text = quantity.map_or(String::new(), |quantity| match quantity {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                });
+                crate::crd::bytes_of(&text).unwrap_or(0)
+            });
+        if asked.sum::<u64>() > most {
+            return Some(format!("Insufficient {what}"));
+        }
+    }
+    None
 }
 
 /// Whether a node satisfies the pod's selector and what it requires of nodes.

@@ -1,5 +1,5 @@
 //! The scheduler: gives a pod a node that fits all that it requires, or says what no node has.
-//! It knows no resources: nodes are never full.
+//! Nodes are never full, but none has everything that a pod can ask for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,6 +130,9 @@ impl Scene<'_> {
     /// Why this node is none for the pod.
     fn refused_by(&self, node: &Value) -> Option<String> {
         let spec = &self.pod["spec"];
+        if let Some(why) = place::asks_too_much(spec) {
+            return Some(why);
+        }
         if let Some(why) = place::taints_refuse(spec, node) {
             return Some(why);
         }

@@ -187,11 +187,12 @@ impl Oracles {
             let history = &self.history;
             self.checks += 5;
             found = found
+                // First: a second cluster is also another set of voters.
+                .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)))
                 .or_else(|| i02_one_change::deed(&step, history).map(|what| ("I2", what)))
                 .or_else(|| i03_quorum::deed(&step, history).map(|what| ("I3", what)))
                 .or_else(|| i04_evidence::deed(&step, history).map(|what| ("I4", what)))
-                .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)))
-                .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)));
+                .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)));
             self.history
                 .configuration
                 .insert(uid.clone(), after.configuration_index);

@@ -448,5 +448,16 @@ async fn leader_replaced(world: &mut World) -> Result<(), Failure> {
     if user::voters(world).contains(&leader) {
         return Err(world.unexpected(format!("{leader} is still there")));
     }
-    Ok(())
+    let order = |word: &str| {
+        let ledger = lock(&world.ledger);
+        let mut words = ledger.log.iter().map(|(_, words)| words);
+        words.position(|words| words.starts_with(word))
+    };
+    let (moved, left) = (order("Transfer at"), order("Remove at"));
+    match (moved, left) {
+        (Some(moved), Some(left)) if moved < left => Ok(()),
+        other => Err(world.unexpected(format!(
+            "its leadership did not move before it left: {other:?}"
+        ))),
+    }
 }

@@ -3,10 +3,16 @@
 
 mod hard;
 mod life;
+mod more;
 
 use super::run::Scenario;
 
 /// Every scenario.
 pub fn all() -> Vec<Scenario> {
-    [&life::SCENARIOS[..], &hard::SCENARIOS[..]].concat()
+    [
+        &life::SCENARIOS[..],
+        &hard::SCENARIOS[..],
+        &more::SCENARIOS[..],
+    ]
+    .concat()
 }

@@ -151,12 +151,13 @@ impl Servers {
             _ => 0,
         };
         let configuration_index = after.configuration_index;
+        // The entry is on a quorum at once, and everyone in contact has it: also where it removes
+        // the leader, who leads until then.
+        self.append(group_id, index);
         if let Some(group) = self.groups.get_mut(&group_id) {
             group.membership = after;
             group.membership.settled_index = index;
         }
-        // The entry is on a quorum at once, and everyone in contact has it.
-        self.append(group_id, index);
         self.spread(group_id);
         Ok(proto::ChangeResponse {
             id,

@@ -1,0 +1,145 @@
+//! Stories that single rules of the plan are there for: without them, these end badly.
+
+use serde_json::json;
+
+use crate::opsim::api::Kind;
+use crate::opsim::faults;
+use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::world::{Failure, World};
+use crate::opsim::run::Scenario;
+use crate::opsim::user::{self, SOON_MS};
+
+pub(super) const SCENARIOS: [Scenario; 6] = [
+    Scenario {
+        name: "five-and-one-down",
+        story: "one of five is down when a sixth and a seventh are asked for: nobody is added before it has left (scenario 4)",
+        script: |world| Box::pin(five_and_one_down(world)),
+    },
+    Scenario {
+        name: "one-unseen",
+        story: "the operator cannot reach one member that the others reach: nothing changes (scenario 11)",
+        script: |world| Box::pin(one_unseen(world)),
+    },
+    Scenario {
+        name: "disks-all-empty",
+        story: "all disks come back empty: nothing is formed anew (scenario 10)",
+        script: |world| Box::pin(disks_all_empty(world)),
+    },
+    Scenario {
+        name: "set-deleted",
+        story: "somebody deletes a member's set: it is made again, and the member goes on with its disk",
+        script: |world| Box::pin(set_deleted(world)),
+    },
+    Scenario {
+        name: "service-refused",
+        story: "a label of the client Service is none that Kubernetes takes: a lost disk is replaced and the cluster grows all the same (scenario 17)",
+        script: |world| Box::pin(service_refused(world)),
+    },
+    Scenario {
+        name: "slow-newcomers",
+        story: "new members need a minute to catch up: nobody is promoted before, and nobody who is replaced leaves before (scenarios 3 and 13)",
+        script: |world| Box::pin(slow_newcomers(world)),
+    },
+];
+
+async fn made(world: &mut World, replicas: u32) -> Result<u64, Failure> {
+    world.start_operator("operator-1");
+    user::create(world, "demo", &user::spec(replicas));
+    world.settle(SOON_MS).await?;
+    Ok(user::configuration(world))
+}
+
+fn unchanged(world: &World, before: u64) -> Result<(), Failure> {
+    let now = user::configuration(world);
+    if now == before {
+        return Ok(());
+    }
+    Err(world.unexpected(format!("the configuration went from {before} to {now}")))
+}
+
+async fn five_and_one_down(world: &mut World) -> Result<(), Failure> {
+    for node in ["node-d", "node-e", "node-f", "node-g"] {
+        world.ground.kube.add_node(node, "zone-1");
+    }
+    made(world, 5).await?;
+    let node = user::node_of(world, &user::follower(world));
+    world.ground.kube.node_down(&node);
+    world.pass_ms(20_000).await?;
+    user::edit(world, "demo", &json!({"replicas": 7}));
+    world.pass_ms(300_000).await?;
+    world.ground.kube.node_delete(&node);
+    world.settle(SOON_MS).await
+}
+
+async fn one_unseen(world: &mut World) -> Result<(), Failure> {
+    let before = made(world, 3).await?;
+    let node = user::node_of(world, &user::follower(world));
+    lock(&world.servers).unseen.insert(node);
+    world.pass_ms(300_000).await?;
+    unchanged(world, before)?;
+    lock(&world.servers).unseen.clear();
+    world.settle(SOON_MS).await?;
+    unchanged(world, before)
+}
+
+async fn disks_all_empty(world: &mut World) -> Result<(), Failure> {
+    made(world, 3).await?;
+    for member in user::voters(world) {
+        faults::disk_is_emptied(world, &member);
+    }
+    world.pass_ms(300_000).await?;
+    match user::reason(world, "demo", "Stalled").as_deref() {
+        Some("DataLost") => Ok(()),
+        other => Err(world.unexpected(format!("Stalled for {other:?}"))),
+    }
+}
+
+async fn set_deleted(world: &mut World) -> Result<(), Failure> {
+    let before = made(world, 3).await?;
+    let member = user::follower(world);
+    user::delete(world, Kind::StatefulSet, &member);
+    world.pass_ms(10_000).await?;
+    world.settle(SOON_MS).await?;
+    unchanged(world, before)
+}
+
+async fn service_refused(world: &mut World) -> Result<(), Failure> {
+    made(world, 3).await?;
+    let bad = json!({"service": {"labels": {"pool": "not a label"}}});
+    user::edit(world, "demo", &bad);
+    world.pass_ms(20_000).await?;
+    let victim = user::follower(world);
+    faults::disk_is_emptied(world, &victim);
+    world
+        .until("a replacement", 300_000, |world, _| {
+            let voters = user::voters(world);
+            voters.len() == 3 && !voters.contains(&victim)
+        })
+        .await?;
+    user::edit(world, "demo", &json!({"replicas": 5}));
+    world
+        .until("five voters", 300_000, |world, _| {
+            user::voters(world).len() == 5
+        })
+        .await?;
+    match user::reason(world, "demo", "Stalled").as_deref() {
+        Some("Refused") => {}
+        other => return Err(world.unexpected(format!("Stalled for {other:?}"))),
+    }
+    user::edit(
+        world,
+        "demo",
+        &json!({"service": {"labels": {"pool": null}}}),
+    );
+    world.settle(SOON_MS).await
+}
+
+async fn slow_newcomers(world: &mut World) -> Result<(), Failure> {
+    made(world, 1).await?;
+    lock(&world.servers).behaviour.catch_up_ms = 60_000;
+    user::edit(world, "demo", &json!({"replicas": 3}));
+    world.settle(SOON_MS).await?;
+    let old = user::follower(world);
+    user::edit(world, "demo", &json!({"replaceMembers": [old]}));
+    world.settle(SOON_MS).await
+}
