@@ -53,10 +53,17 @@ pub enum Killer {
     Sim(&'static [&'static str]),
     /// This test of the library.
     Test(&'static str),
+    /// The operator's simulation: this scenario, by one of these oracles; [`STORY`] is what the
+    /// scenario itself expects. The lints of the plan sleep meanwhile.
+    Operator(&'static str, &'static [&'static str]),
 }
 
 #[cfg(feature = "mutants")]
-use Killer::{Sim, Test};
+use Killer::{Operator, Sim, Test};
+
+/// What a scenario of the operator expects beside the invariants.
+#[cfg(feature = "mutants")]
+pub const STORY: &str = "story";
 
 /// The oracle for what only a failing disk may bring about: a stop, a refused start.
 #[cfg(feature = "mutants")]
@@ -408,4 +415,70 @@ faults! {
     /// The oracle of roles lets learners be promoted with an empty log.
     BlindPromotion "blind-promotion" in "sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::a_promotion_of_a_learner_that_lags_is_seen");
+    /// Nobody looks at a plan a second time.
+    LintAsleep "lint-asleep" in "plan/lint.rs",
+        Test("plan::tests::lints::voters_are_removed_dead_or_surplus_and_never_below_a_quorum");
+    /// A member is added while a voter is down.
+    AddBesideDead "adds-beside-the-dead" in "plan/guards.rs",
+        Operator("five-and-one-down", &["I5"]);
+    /// A second learner is added beside the first.
+    TwoLearners "adds-two-learners" in "plan/guards.rs",
+        Operator("grow-and-shrink", &["I2"]);
+    /// A member is removed although it leads and serves: no hand-over.
+    NoFarewell "no-farewell" in "plan/rules/farewell.rs",
+        Operator("leader-replaced", &[STORY]);
+    /// A changed spec restarts members while one is down.
+    RollBesideSick "rolls-beside-the-sick" in "plan/rules/roll.rs",
+        Operator("sick-while-rolled", &["I3"]);
+    /// A changed spec restarts all members at once.
+    RollAtOnce "rolls-at-once" in "plan/rules/roll.rs",
+        Operator("template-rolled", &["I3"]);
+    /// A changed spec restarts nobody.
+    RollForgotten "roll-forgotten" in "plan/rules/mod.rs",
+        Operator("template-rolled", &[STORY]);
+    /// A pod that cannot start stays, however the spec is corrected.
+    StuckForGood "stuck-for-good" in "plan/rules/sick.rs",
+        Operator("bad-image", &["I10"]);
+    /// A voter too many is removed.
+    OneTooMany "removes-one-too-many" in "plan/rules/shrink.rs",
+        Operator("create-3", &["I4"]);
+    /// A member that is to be replaced leaves before its successor is there.
+    ReplacedFirst "replaced-first" in "plan/rules/shrink.rs",
+        Operator("slow-newcomers", &["I4"]);
+    /// A voter on a node that does not report is dead.
+    NotReadyIsDeath "notready-is-death" in "plan/evidence.rs",
+        Operator("node-reboots", &["I4"]);
+    /// A voter that does not answer the operator is dead.
+    SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
+        Operator("one-unseen", &["I4"]);
+    /// A cluster is formed anew when nobody answers.
+    FormsAgain "forms-again" in "plan/situation.rs",
+        Operator("disks-all-empty", &["I6"]);
+    /// What members leave behind stays.
+    LeftoversForgotten "leftovers-forgotten" in "plan/rules/mod.rs",
+        Operator("grow-and-shrink", &["I10"]);
+    /// A set that somebody deleted is not made again.
+    SetForgotten "set-forgotten" in "plan/rules/mod.rs",
+        Operator("set-deleted", &[STORY]);
+    /// Slots lead to nobody.
+    SlotsForgotten "slots-forgotten" in "plan/rules/mod.rs",
+        Operator("create-3", &["I10"]);
+    /// Volumes never grow.
+    VolumesForgotten "volumes-forgotten" in "plan/rules/mod.rs",
+        Operator("volume-grows", &[STORY]);
+    /// A pause changes nothing.
+    PauseIgnored "pause-ignored" in "plan/rules/mod.rs",
+        Operator("paused", &[STORY]);
+    /// A Service that Kubernetes refuses holds everything up.
+    RefusedHolds "refused-holds-all" in "operator/pass.rs",
+        Operator("service-refused", &[STORY]);
+    /// The status tells of a quorum that nobody saw.
+    StatusFromMemory "status-from-memory" in "plan/report/conditions.rs",
+        Operator("quorum-lost", &["I8"]);
+    /// The status says something new in each pass.
+    StatusTicks "status-ticks" in "plan/report.rs",
+        Operator("create-1", &["I10"]);
+    /// Members do what an operator asks that was overtaken by another.
+    FenceIgnored "fence-ignored" in "node/membership.rs",
+        Test("node::tests::rules::a_caller_with_old_knowledge_is_refused");
 }

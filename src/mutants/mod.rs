@@ -14,7 +14,7 @@ mod table_test;
 
 pub use faults::Mutant;
 #[cfg(feature = "mutants")]
-pub use faults::{ALL, Fault, Killer};
+pub use faults::{ALL, Fault, Killer, STORY};
 #[cfg(feature = "mutants")]
 pub use switch::{planted, with};
 

@@ -7,41 +7,48 @@ use std::cell::Cell;
 use super::{ALL, Mutant};
 
 thread_local! {
-    static PLANTED: Cell<u128> = Cell::new(named());
+    static PLANTED: Cell<Set> = Cell::new(named());
 }
 
-const _: () = assert!(ALL.len() <= 128);
+const _: () = assert!(ALL.len() <= 256);
 
-fn bit(mutant: Mutant) -> u128 {
-    1 << mutant as u32
+/// A bit a fault.
+type Set = [u128; 2];
+
+const NONE: Set = [0; 2];
+
+fn and(set: Set, mutant: Mutant) -> Set {
+    let (word, bit) = (mutant as usize / 128, mutant as usize % 128);
+    let mut set = set;
+    set[word] |= 1 << bit;
+    set
 }
 
 /// The faults that the environment names.
-fn named() -> u128 {
+fn named() -> Set {
     let names = std::env::var("QUORATE_MUTANT").unwrap_or_default();
-    let chosen = |name: &str| {
-        let fault = ALL.iter().find(|fault| fault.name == name);
-        fault.map_or(0, |fault| bit(fault.mutant))
-    };
-    names.split(',').map(chosen).fold(0, |all, one| all | one)
+    let chosen = |name: &str| ALL.iter().find(|fault| fault.name == name);
+    let chosen = names.split(',').filter_map(chosen);
+    chosen.fold(NONE, |all, fault| and(all, fault.mutant))
 }
 
 /// Whether this fault is planted in this thread.
 #[must_use]
 pub fn planted(mutant: Mutant) -> bool {
-    PLANTED.get() & bit(mutant) != 0
+    let set = PLANTED.get();
+    and(set, mutant) == set
 }
 
 /// Acts with faults planted, in this thread; what was planted before is planted afterwards, also
 /// if the act panics.
 pub fn with<T>(mutants: &[Mutant], act: impl FnOnce() -> T) -> T {
-    struct Before(u128);
+    struct Before(Set);
     impl Drop for Before {
         fn drop(&mut self) {
             PLANTED.set(self.0);
         }
     }
-    let chosen = mutants.iter().map(|mutant| bit(*mutant));
-    let _before = Before(PLANTED.replace(chosen.fold(0, |all, one| all | one)));
+    let chosen = mutants.iter().copied().fold(NONE, and);
+    let _before = Before(PLANTED.replace(chosen));
     act()
 }

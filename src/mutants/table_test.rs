@@ -1,6 +1,6 @@
 //! Plants every fault and sees that it is noticed by what must notice it. `make mutants`.
 //!
-//! `MUTANT=name` plants one alone (`MUTANT=name SEED=x` one seed, with its trace);
+//! `MUTANT=name,name` plants some alone (`MUTANT=name SEED=x` one seed, with its trace);
 //! `MUTANT_SEEDS` (60) is how many seeds of the simulator a fault may live through; `WRITE=1`
 //! writes the table into `docs/mutants.md`.
 
@@ -13,9 +13,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::opsim;
 use crate::sim::{Options, run};
 
-use super::{ALL, Fault, Killer, Mutant, with};
+use super::{ALL, Fault, Killer, Mutant, STORY, with};
 
 /// The page that holds the table, and the lines around it.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/mutants.md");
@@ -23,6 +24,8 @@ const BEGIN: &str = "<!-- what `make mutants WRITE=1` printed -->";
 const END: &str = "<!-- end of what was printed -->";
 /// A test that takes longer hangs, which no oracle is named for.
 const TEST_BOUND: Duration = Duration::from_secs(180);
+/// Seeds of the operator's simulation that a fault may live through.
+const OPERATOR_SEEDS: u64 = 5;
 
 /// What became of one fault.
 struct Outcome {
@@ -37,7 +40,8 @@ struct Outcome {
 #[test]
 fn every_planted_fault_is_noticed_by_what_must_notice_it() {
     let only = std::env::var("MUTANT").ok();
-    let wanted = |fault: &&Fault| only.as_ref().is_none_or(|name| fault.name == name);
+    let named = |fault: &Fault, names: &str| names.split(',').any(|name| fault.name == name);
+    let wanted = |fault: &&Fault| only.as_ref().is_none_or(|names| named(fault, names));
     let faults: Vec<&'static Fault> = ALL.iter().filter(wanted).collect();
     assert!(!faults.is_empty(), "no such fault: {only:?}");
     let began = Instant::now();
@@ -66,7 +70,7 @@ fn every_planted_fault_is_noticed_by_what_must_notice_it() {
 fn the_named_tests_exist_and_pass_without_a_fault() {
     let named = ALL.iter().filter_map(|fault| match fault.killer {
         Killer::Test(name) => Some((name, ())),
-        Killer::Sim(_) => None,
+        Killer::Sim(_) | Killer::Operator(..) => None,
     });
     let named: BTreeMap<&str, ()> = named.collect();
     let mut arguments: Vec<&str> = named.into_keys().collect();
@@ -145,6 +149,7 @@ fn plant(fault: &'static Fault) -> Outcome {
     let (killed_by, seed, runs) = match fault.killer {
         Killer::Sim(oracles) => simulate(fault, oracles),
         Killer::Test(name) => (run_test(fault, name), None, 1),
+        Killer::Operator(scenario, oracles) => operate(fault, scenario, oracles),
     };
     Outcome {
         fault,
@@ -196,6 +201,57 @@ fn simulate(fault: &Fault, oracles: &[&str]) -> Ran {
     }
     let what = format!("lives through {} seeds; {others:?}", last + 1 - first);
     (Err(what), None, last + 1 - first)
+}
+
+/// What notices a wrong plan, or a server that lets an overtaken one through, in this scenario of
+/// the operator's simulation. The first that speaks has to be one that is named.
+fn operate(fault: &Fault, name: &str, oracles: &[&str]) -> Ran {
+    let found = opsim::scenarios().into_iter().find(|one| one.name == name);
+    let Some(scenario) = found else {
+        return (Err(format!("there is no scenario {name}")), None, 0);
+    };
+    let planted = [fault.mutant, Mutant::LintAsleep];
+    let first = number("SEED").unwrap_or(1);
+    let last = number("SEED").unwrap_or(OPERATOR_SEEDS);
+    for seed in first..=last {
+        let Some((oracle, what)) = with(&planted, || told(&scenario, seed)) else {
+            continue;
+        };
+        let killed = if !oracles.contains(&oracle) {
+            let what: String = what.chars().take(200).collect();
+            Err(format!("{oracle} notices it: {what}"))
+        } else if goes_well(&scenario, seed) {
+            Ok(oracle.to_owned())
+        } else {
+            Err(format!("{name} fails without a fault at seed {seed}"))
+        };
+        return (killed, Some(seed), seed - first + 1);
+    }
+    let what = format!("lives through {} seeds of {name}", last + 1 - first);
+    (Err(what), None, last + 1 - first)
+}
+
+/// Which oracle speaks in a scenario, and what it says.
+fn told(scenario: &opsim::Scenario, seed: u64) -> Option<(&'static str, String)> {
+    let failed = opsim::run(scenario, opsim::Options::calm(seed)).err()?;
+    let (failure, _) = *failed;
+    let oracle = match &failure {
+        opsim::Failure::Broken(violation) => violation.invariant,
+        opsim::Failure::Unexpected { .. } => STORY,
+    };
+    Some((oracle, failure.to_string()))
+}
+
+/// Whether nothing speaks in a scenario without a fault.
+fn goes_well(scenario: &opsim::Scenario, seed: u64) -> bool {
+    static KNOWN: Mutex<BTreeMap<(&str, u64), bool>> = Mutex::new(BTreeMap::new());
+    let key = (scenario.name, seed);
+    let known = KNOWN.lock().expect("unpoisoned").get(&key).copied();
+    known.unwrap_or_else(|| {
+        let well = with(&[], || told(scenario, seed).is_none());
+        KNOWN.lock().expect("unpoisoned").insert(key, well);
+        well
+    })
 }
 
 /// Only then does it say something that the seed fails with one.
@@ -268,6 +324,12 @@ fn expected(killer: Killer) -> String {
     match killer {
         Killer::Sim(oracles) => format!("simulator: {}", oracles.join(" or ")),
         Killer::Test(name) => format!("`{name}`"),
+        Killer::Operator(scenario, oracles) => {
+            format!(
+                "operator's simulation, `{scenario}`: {}",
+                oracles.join(" or ")
+            )
+        }
     }
 }
 
@@ -281,7 +343,7 @@ fn row(outcome: &Outcome) -> String {
     } = outcome;
     let killed_by = match (killed_by, fault.killer) {
         (Ok(_), Killer::Test(_)) => "that test".to_owned(),
-        (Ok(oracle), Killer::Sim(_)) => oracle.clone(),
+        (Ok(oracle), Killer::Sim(_) | Killer::Operator(..)) => oracle.clone(),
         (Err(what), _) => format!("SURVIVES: {what}"),
     };
     let seed = seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string());

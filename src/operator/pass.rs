@@ -13,6 +13,7 @@
 use super::platform::{Act, Failure, Look, Platform, Report, Seen};
 use super::queue::Ended;
 use super::report;
+use crate::mutants::{Mutant, planted};
 use crate::plan::{Action, Observed, Plan};
 
 /// After an executed step the next pass follows this soon.
@@ -116,7 +117,8 @@ impl Pass {
                 self.report(&seen, *plan, acted, None, Ended::After(SOON_MS))
             }
             (State::Acting(seen, plan), Answer::Acted(Err(failure @ Failure::Refused(_))))
-                if plan.first().is_some_and(|step| renders_only(&step.action)) =>
+                if plan.first().is_some_and(|step| renders_only(&step.action))
+                    && !planted(Mutant::RefusedHolds) =>
             {
                 let refused = plan.first().map(|step| (step.action.clone(), failure));
                 self.refused.extend(refused);

@@ -1,6 +1,8 @@
 //! Evidence of death, as the contract's table says. It comes from a leader that holds a quorum,
 //! never from the operator's own dial: what only the operator cannot reach is Unknown.
 
+use crate::mutants::{Mutant, planted};
+
 use super::observed::Phase;
 use super::observed::{Exit, MemberView, PodFacts, PodPhase};
 use super::situation::{CONTACT_MS, Situation, in_ms};
@@ -59,6 +61,9 @@ pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &Member
             Some(d) if d.phase == Phase::Member => Verdict::Healthy,
             Some(d) if d.phase == Phase::Joining && member.learner => Verdict::Healthy,
             Some(d) => Verdict::Unknown(format!("it says that it is {:?}", d.phase)),
+            None if planted(Mutant::SilenceIsDeath) => {
+                Verdict::Dead("it does not answer".to_owned())
+            }
             None => Verdict::Unknown("the leader reaches it, the operator does not".to_owned()),
         };
     }
@@ -123,6 +128,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         };
         let why = format!("no contact, and its node {node} {state}");
         return match ends {
+            _ if planted(Mutant::NotReadyIsDeath) => Verdict::Dead(why),
             Some(end) if end <= now => Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000)),
             _ => wait(why, "its node to come back", ends),
         };

@@ -1,6 +1,8 @@
 //! The worst-case projection: when a membership change or a restart is allowed at all. H counts
 //! voters seen healthy within the freshness bound; Unknown counts as not healthy.
 
+use crate::mutants::{Mutant, planted};
+
 use super::situation::{Situation, quorum};
 
 /// Whether a learner may be added now.
@@ -10,13 +12,14 @@ use super::situation::{Situation, quorum};
 pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
     seen(s)?;
     let (healthy, voters) = (s.healthy(), s.voters.len());
-    if healthy != voters {
+    if healthy != voters && !planted(Mutant::AddBesideDead) {
         return Err(format!(
             "{healthy} of {voters} voters are healthy; all have to be"
         ));
     }
     let most = if s.grows_by_two() { 2 } else { 1 };
     match s.learners.keys().next() {
+        _ if planted(Mutant::TwoLearners) => Ok(()),
         Some(learner) if s.learners.len() >= most => Err(format!("{learner} is still a learner")),
         _ => Ok(()),
     }

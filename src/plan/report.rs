@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::crd::{
     Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, StepState, StepStatus,
 };
+use crate::mutants::{Mutant, planted};
 
 use super::draft::{Draft, Wait};
 use super::observed::{ClaimState, InvalidCluster, JoinFailure, Observed};
@@ -28,6 +29,9 @@ pub(super) fn plan(s: &Situation<'_>, draft: Draft) -> Plan {
     let conditions = conditions::all(s, &draft);
     let mut status = status(s, &draft);
     status.summary = Some(summary.clone());
+    if planted(Mutant::StatusTicks) {
+        status.summary = Some(format!("{summary} (at {})", timestamp(s.o.now_ms)));
+    }
     status.step = progress
         .as_ref()
         .map(|progress| step_status(progress, next.as_deref()));

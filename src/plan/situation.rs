@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{Spread, UpdateType, ValidatedCluster, VolumeMobility, claim_name, member_number};
+use crate::mutants::{Mutant, planted};
 
 use super::evidence::{Verdict, verdict};
 use super::nodes::Way;
@@ -247,8 +248,11 @@ impl<'a> Situation<'a> {
 
     /// Proof that the cluster exists or existed, even when nobody answers.
     pub(super) fn bootstrapped(&self) -> bool {
-        self.view.is_some()
-            || self.o.status_cluster_id.is_some()
+        self.view.is_some() || !planted(Mutant::FormsAgain) && self.formed_before()
+    }
+
+    fn formed_before(&self) -> bool {
+        self.o.status_cluster_id.is_some()
             || self
                 .our_claims()
                 .any(|(_, claim)| claim.state != ClaimState::New)

@@ -3,6 +3,7 @@
 
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::ConditionInput;
@@ -117,6 +118,9 @@ fn quorate(s: &Situation<'_>) -> ConditionInput {
             "{leader} leads; {healthy} of {voters} voters are healthy, {spare} more may fail"
         );
         return input(type_, True, "LeaderSeen", message);
+    }
+    if planted(Mutant::StatusFromMemory) && s.bootstrapped() {
+        return input(type_, True, "LeaderSeen", "it was formed before");
     }
     if !s.bootstrapped() {
         return input(type_, False, "NotFormed", "the cluster is not formed yet");

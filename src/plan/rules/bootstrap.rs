@@ -3,6 +3,7 @@
 //! is said when no leader with a quorum answers.
 
 use crate::crd::{RetentionPolicy, member_name};
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
 use crate::plan::evidence::pod_in_words;
 use crate::plan::observed::{ClaimState, Latch, Phase};
@@ -55,7 +56,9 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
     }
     let seed = latch.seed.as_str();
     let claim_name = s.claim_name(seed);
-    if let Some((other, _)) = s.our_claims().find(|(name, _)| *name != claim_name) {
+    if let Some((other, _)) = s.our_claims().find(|(name, _)| *name != claim_name)
+        && !planted(Mutant::FormsAgain)
+    {
         return data_lost(
             s,
             draft,

@@ -2,6 +2,7 @@
 //! clients are sent away, and only then it goes. Rules 14, 15 and 16 share it; it decides
 //! nothing about who goes.
 
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::{Action, Class};
@@ -33,6 +34,9 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
         reason,
         for_good,
     } = *leaver;
+    if planted(Mutant::NoFarewell) {
+        return true;
+    }
     let leads = s.view.is_some_and(|(leader, _)| leader == member);
     if leads && !asked_long_ago(s, "Transfer", member) {
         if let Some((to, to_id)) = victims::successor(s, member) {

@@ -1,6 +1,7 @@
 //! Rule 13: too few members: the next claim, then its set. After a member that was given up, the
 //! next one waits, longer each time; a changed spec is tried at once.
 
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
 use crate::plan::nodes::Way;
 use crate::plan::situation::{Situation, in_ms};
@@ -48,7 +49,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let most = if s.grows_by_two() { 2 } else { 1 };
-    if s.standbys.len() + s.learners.len() >= most {
+    if s.standbys.len() + s.learners.len() >= most && !planted(Mutant::TwoLearners) {
         return;
     }
     if let Some(failure) = &draft.remembered {

@@ -18,6 +18,8 @@ mod standby;
 
 pub(super) use learner::lag;
 
+use crate::mutants::{Mutant, planted};
+
 use super::draft::Draft;
 use super::situation::Situation;
 use super::step::Class;
@@ -29,7 +31,7 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     // 2: paused: only the disruption budget is kept up.
-    if s.cluster.spec.paused {
+    if s.cluster.spec.paused && !planted(Mutant::PauseIgnored) {
         going::gates(s, draft);
         objects::budget_only(s, draft);
         for class in [Class::Membership, Class::Disruption, Class::Objects] {
@@ -50,7 +52,9 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     // 6: a known member without its set.
-    missing_set::rule(s, draft);
+    if !planted(Mutant::SetForgotten) {
+        missing_set::rule(s, draft);
+    }
     // 7: without a quorum nothing about members is decided.
     if bootstrap::no_quorum(s, draft) {
         return;
@@ -63,10 +67,14 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     standby::rule(s, draft);
     // 3, the part that needs a leader's word: after what makes the cluster whole, so that an
     // endpoint that cannot be made holds up no healing.
-    slots::rule(s, draft);
+    if !planted(Mutant::SlotsForgotten) {
+        slots::rule(s, draft);
+    }
     // 17: what is left over. It holds nothing and is held by nothing; before 13, so that who is
     // out makes room on its node for who comes.
-    leftovers::rule(s, draft);
+    if !planted(Mutant::LeftoversForgotten) {
+        leftovers::rule(s, draft);
+    }
     // 13: too few.
     grow::rule(s, draft);
     // 15: too many.
@@ -74,9 +82,11 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     // 14: nodes that go away. Who is one too many leaves first, and may be who stands there.
     let leaves = going::rule(s, draft);
     // 16: a changed spec reaches the members, one at a time.
-    if !leaves {
+    if !leaves && !planted(Mutant::RollForgotten) {
         roll::rule(s, draft);
     }
     // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
-    objects::volumes(s, draft);
+    if !planted(Mutant::VolumesForgotten) {
+        objects::volumes(s, draft);
+    }
 }

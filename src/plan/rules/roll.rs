@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 
 use crate::crd::member_number;
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
 use crate::plan::guards;
 use crate::plan::situation::Situation;
@@ -14,8 +15,9 @@ use crate::plan::step::Action;
 use super::farewell::{self, Leaver};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    let hasty = planted(Mutant::RollBesideSick) || planted(Mutant::RollAtOnce);
     // Inputs from which a new member could not be made are given to nobody else.
-    if !farewell::at_rest(s) || draft.remembered.is_some() {
+    if !(farewell::at_rest(s) || hasty) || draft.remembered.is_some() {
         return;
     }
     // One that sends its clients away and has nowhere to be made anew is enough.
@@ -32,7 +34,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let restarts = !by_replacement && outdated;
-    if restarts && !farewell::settled(s, draft, member, "Restart") {
+    if restarts && !hasty && !farewell::settled(s, draft, member, "Restart") {
         return;
     }
     if !set_is_current(s, member) {
@@ -57,6 +59,11 @@ fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let unfinished = names.filter(|name| !s.cannot_return(name));
     let unfinished =
         unfinished.filter(|name| !s.updated(name) || !set_is_current(s, name) || s.retires(name));
+    let unfinished = unfinished.filter(|name| {
+        let sick = s.voters.get(*name).is_none_or(|seat| !seat.healthy());
+        let goes = s.o.pods.get(*name).is_none_or(|pod| pod.terminating);
+        !(planted(Mutant::RollBesideSick) && sick || planted(Mutant::RollAtOnce) && goes)
+    });
     unfinished.min_by_key(|name| {
         let half_way = s.retires(name) || set_is_current(s, name);
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
@@ -74,7 +81,10 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     let Some(pod) = s.o.pods.get(member).filter(|pod| !pod.terminating) else {
         return;
     };
-    if let Err(held) = guards::restart_voter(s, member) {
+    let hasty = planted(Mutant::RollBesideSick) || planted(Mutant::RollAtOnce);
+    if let Err(held) = guards::restart_voter(s, member)
+        && !hasty
+    {
         draft.guarded("Restart", member, &held);
         return;
     }
@@ -89,7 +99,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         reason,
         for_good: false,
     };
-    if !farewell::said(s, draft, &leaver) {
+    if !planted(Mutant::RollAtOnce) && !farewell::said(s, draft, &leaver) {
         return;
     }
     let action = Action::DeletePod {

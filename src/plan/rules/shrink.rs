@@ -1,6 +1,7 @@
 //! Rule 15: too many members: what is no voter goes first, then voters in the victims' order,
 //! each handed over before it is removed.
 
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::guards;
 use crate::plan::situation::Situation;
@@ -44,7 +45,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         );
         return;
     }
-    if s.voters.len() <= target {
+    let target = target - usize::from(planted(Mutant::OneTooMany) && target > 1);
+    let named = s.voters.keys().any(|name| s.to_replace(name));
+    if s.voters.len() <= target && !(named && planted(Mutant::ReplacedFirst)) {
         return;
     }
     let Some(victim) = victims::voters_in_order(s).first().copied() else {

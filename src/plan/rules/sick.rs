@@ -1,6 +1,7 @@
 //! Rules 9 and 10: voters that do not serve. Restarted where that can help, removed on evidence
 //! of death, before anyone is added.
 
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::Verdict;
 use crate::plan::guards;
@@ -23,7 +24,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         };
         draft.hold(Class::Membership, format!("{name} is not healthy: {why}"));
         draft.hold(Class::Disruption, format!("{name} is not healthy: {why}"));
-        draft.hold(Class::Objects, format!("{name} is not healthy: {why}"));
+        if !planted(Mutant::AddBesideDead) {
+            draft.hold(Class::Objects, format!("{name} is not healthy: {why}"));
+        }
     }
     // The dead first: each one removed makes the rest safer.
     let dead = |seat: &Seat<'_>| matches!(seat.verdict, Verdict::Dead(_));
@@ -104,7 +107,7 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
     let Some(set) = s.o.sets.get(name).filter(|set| !set.terminating) else {
         return false;
     };
-    if s.claim(name).is_none() {
+    if s.claim(name).is_none() || planted(Mutant::StuckForGood) {
         return false;
     }
     if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
