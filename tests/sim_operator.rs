@@ -10,6 +10,10 @@ use std::time::Instant;
 
 use quorate::opsim::{self, CACHED, Counts, Crash, Kind, Options, Outcome, Scenario, Wrong};
 
+/// A simulated API server makes and drops JSON values most of its time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How late caches are that are late, in milliseconds at most.
 const LATE_MS: u64 = 4_000;
 

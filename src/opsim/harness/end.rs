@@ -22,6 +22,12 @@ const KINDS: [Kind; 6] = [
     Kind::PodDisruptionBudget,
 ];
 
+/// What the StatefulSet controller adds to a pod: its name, and a hash of its template, in which
+/// the member's name and the resource's UID stand. What of the template is not by chance is in the
+/// hash of its inputs.
+const NAME_OF_POD: &str = "statefulset.kubernetes.io/pod-name";
+const REVISION: &str = "controller-revision-hash";
+
 /// The end state of all resources, by name.
 pub(super) fn state(api: &ApiServer, servers: &Servers) -> Value {
     let mut all = BTreeMap::new();
@@ -90,7 +96,13 @@ fn plain(kind: Kind, found: &Value, rank: &BTreeMap<&str, usize>) -> Value {
     let member = object::label(found, LABEL_MEMBER).map(|member| rank.get(member));
     let mut labels: BTreeSet<String> = BTreeSet::new();
     if let Some(all) = found["metadata"]["labels"].as_object() {
-        let own = [LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER];
+        let own = [
+            LABEL_CLUSTER,
+            LABEL_CLUSTER_UID,
+            LABEL_MEMBER,
+            NAME_OF_POD,
+            REVISION,
+        ];
         let told = all.iter().filter(|(key, _)| !own.contains(&key.as_str()));
         labels.extend(told.map(|(key, value)| format!("{key}={value}")));
     }
