@@ -247,14 +247,17 @@ fn stale_caches_change_nothing_about_the_end() {
     assert!(some.iter().all(|count| *count > 0), "nothing was stale");
 }
 
-/// Every write is disturbed in every way.
+/// Every write is disturbed in every way; of `create-3` some, where this runs with the other tests.
 #[test]
 fn a_crash_at_any_write_changes_nothing_about_the_end() {
     if number("SEED").is_some() {
         return; // one run is replayed, by the first test
     }
-    let counts = disturbed("crash points", &["create-1"], |seed, calm| {
-        opsim::crash_points(seed, calm.counts.writes).collect()
+    let counts = disturbed("crash points", &["create-1", "create-3"], |seed, calm| {
+        let writes = calm.counts.writes;
+        // Seven has no divisor in common with the number of ways: each is taken in turn.
+        let step = if is_bounded() && writes > 12 { 7 } else { 1 };
+        opsim::crash_points(seed, writes).step_by(step).collect()
     });
     assert!(
         counts.crash_points > 0 && counts.crash_points == counts.runs,
