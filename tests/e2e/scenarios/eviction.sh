@@ -13,10 +13,13 @@ if message=$(evict); then die "the eviction of $victim-0 was allowed: $message";
 grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
 say "held: $message"
 node=$(kubectl -n "$ns" get pod "$victim-0" -o jsonpath='{.spec.nodeName}')
+# a cordon that means nothing to the operator: no member is moved, so that the drain is held for good
+kubectl annotate node "$node" quorate.dev/ignore-cordon=true >/dev/null
 if timeout 15 kubectl drain "$node" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo >/dev/null 2>&1; then
-  kubectl uncordon "$node" >/dev/null; die "the drain of $node went through"
+  kubectl uncordon "$node" >/dev/null; kubectl annotate node "$node" quorate.dev/ignore-cordon- >/dev/null; die "the drain of $node went through"
 fi
 kubectl uncordon "$node" >/dev/null
+kubectl annotate node "$node" quorate.dev/ignore-cordon- >/dev/null
 equal "the pod after the drain gave up" "$uid" "$(pod_uid "$victim-0")"
 ready demo 3
 drop_cluster demo
