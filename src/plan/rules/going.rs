@@ -74,7 +74,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         s.o.pods
             .get(member)
             .is_some_and(|pod| pod.released_ms.is_some());
-    if !released && !(farewell::at_rest(s) && farewell::settled(s, draft, member, "Move")) {
+    // What was begun goes on.
+    let begins = released || farewell::at_rest(s) && farewell::settled(s, draft, member, "Move");
+    if !begins {
         return true;
     }
     match way {

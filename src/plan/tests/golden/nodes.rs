@@ -5,6 +5,9 @@ use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
 use crate::plan::{Plan, plan};
 
+/// A point of what is under way.
+type Point = fn(&World) -> bool;
+
 /// Passes until this holds, at most so many.
 fn until(world: &mut World, what: &str, mut holds: impl FnMut(&World) -> bool) {
     for _ in 0..400 {
@@ -61,7 +64,7 @@ fn a_movable_volume_goes_along() {
     assert!(!world.evict(&next), "the gate is closed");
     until(&mut world, "released", |world| !released(world).is_empty());
     script.look("Prepared", &world);
-    assert_eq!(released(&world), [next.clone()]);
+    assert_eq!(released(&world), std::slice::from_ref(&next));
     wait(&mut world, 5);
     assert!(world.evict(&next), "the gate is open");
     script.settle("The drain takes the pod", &mut world);
@@ -171,7 +174,7 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
         "drain-uncordoned",
         "The cordon is taken back at each point of a move and of a replacement: what was begun is ended, nothing more.",
     );
-    let points: [(&str, fn(&World) -> bool); 2] = [
+    let points: [(&str, Point); 2] = [
         ("told to retire", |world| {
             world
                 .observe()
@@ -190,7 +193,7 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
         script.settle(&format!("A move, uncordoned when {what}"), &mut world);
         assert_eq!((names(&world), released(&world).len()), (before, 0));
     }
-    let points: [(&str, fn(&World) -> bool); 3] = [
+    let points: [(&str, Point); 3] = [
         ("a volume is there", |world| world.claims.len() == 4),
         ("there is a learner", |world| {
             world.members.iter().any(|m| m.learner)
