@@ -145,8 +145,6 @@ pub enum Action {
         member: String,
         /// UID of the pod: another pod is left alone.
         uid: String,
-        /// Now, in Unix milliseconds.
-        at_ms: u64,
     },
     /// Let no eviction take a member's pod any more.
     HoldPod {

@@ -62,8 +62,9 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
             let set = build::stateful_set(cluster, &one.shared.settings, member, *apart);
             apply(client, namespace, &set, ours).await.map(|_| ())
         }
-        Action::ReleasePod { member, uid, at_ms } => {
-            patch_pod(one, member, uid, json!((at_ms / 1000).to_string())).await
+        Action::ReleasePod { member, uid } => {
+            let seconds = one.shared.outside.clock.unix_ms() / 1000;
+            patch_pod(one, member, uid, json!(seconds.to_string())).await
         }
         Action::HoldPod { member, uid } => patch_pod(one, member, uid, Value::Null).await,
         Action::DeletePod { member, uid } => {

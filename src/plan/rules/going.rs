@@ -124,7 +124,6 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         let action = Action::ReleasePod {
             member: member_name,
             uid,
-            at_ms: s.o.now_ms,
         };
         draft.step(
             14,

@@ -112,10 +112,10 @@ impl World {
                 });
                 set.inputs = inputs;
             }
-            Action::ReleasePod { member, uid, at_ms } => {
+            Action::ReleasePod { member, uid } => {
                 let pod = self.pods.get_mut(member).expect("a pod");
                 assert_eq!(&pod.uid, uid);
-                pod.released_ms = Some(*at_ms);
+                pod.released_ms = Some(self.now);
                 let open = self.pods.values().filter(|pod| pod.released_ms.is_some());
                 assert_eq!(open.count(), 1, "evictions may take two pods");
             }
