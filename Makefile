@@ -57,8 +57,8 @@ MUTANTS_PROFILE ?= dev
 mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=name for one, WRITE=1 into docs/mutants.md
 	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib --features mutants mutants:: -- --nocapture
 
-sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; SEEDS=n, SCENARIO=name; SEED=x CRASH=12:After replays
-	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) $(if $(LATE),LATE=$(LATE)) $(if $(RIVAL),RIVAL=$(RIVAL)) cargo test --locked --profile $(SIM_PROFILE) --test sim_operator -- --nocapture
+sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; every field edited; SEEDS=n, SCENARIO=name or EDITS=path; SEED=x CRASH=12:After replays
+	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) $(if $(LATE),LATE=$(LATE)) $(if $(RIVAL),RIVAL=$(RIVAL)) $(if $(EDITS),EDITS=$(EDITS)) cargo test --locked --profile $(SIM_PROFILE) $(if $(EDITS),,--test sim_operator) $(if $(SCENARIO),,--test sim_edits) -- --nocapture
 
 fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in all (600), TARGET=name one; needs a C++ compiler
 	$(if $(TARGET),TARGET=$(TARGET)) $(if $(KEEP),KEEP=$(KEEP)) tests/fuzz.sh $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)

@@ -4,6 +4,7 @@
 //! operator (the API server, the controllers and nodes behind it, and the members' processes).
 
 pub mod api;
+mod edits;
 mod faults;
 mod harness;
 pub mod kube;
@@ -14,6 +15,7 @@ mod servers;
 mod user;
 
 pub use api::Kind;
+pub use edits::{EditCounts, edit_paths, edited_fields, edits, tell_edits};
 pub use harness::{CACHED, Crash, Failure, Options};
 pub use oracles::Violation;
 pub use run::{Counts, Outcome, Scenario, Wrong, compare, crash_points, difference, run, told};

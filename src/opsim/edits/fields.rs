@@ -1,0 +1,347 @@
+//! What users put into each field of the specification: values that work, values that are accepted
+//! and do not work, and values that the API server refuses. `tests.rs` compares the list with the
+//! schema, so that a field without values fails.
+
+use serde_json::{Value, json};
+
+/// An image that no registry has.
+pub(super) const NO_IMAGE: &str = "registry.example/broken:1";
+/// A version of which there is no image.
+pub(super) const NO_VERSION: &str = "9.9.9";
+/// A priority class that there is.
+pub(super) const PRIORITY: &str = "important";
+/// Every node is in this zone.
+pub(super) const ZONE: &str = "zone-1";
+
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+const HOST_LABEL: &str = "kubernetes.io/hostname";
+
+/// A field and its values. `null` leaves the field out.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    /// Where it is below `spec`.
+    pub(super) path: &'static str,
+    /// They work.
+    pub(super) good: Vec<Value>,
+    /// They are accepted, and something does not work with them, or not for long.
+    pub(super) bad: Vec<Value>,
+    /// They are refused.
+    pub(super) refused: Vec<Value>,
+}
+
+fn field(path: &'static str, good: Value, bad: Value, refused: Value) -> Field {
+    let list = |value: Value| value.as_array().cloned().unwrap_or_default();
+    Field {
+        path,
+        good: list(good),
+        bad: list(bad),
+        refused: list(refused),
+    }
+}
+
+/// Every field.
+pub(super) fn all() -> Vec<Field> {
+    let mut all = members();
+    all.extend(pods());
+    all.extend(scheduling());
+    all.extend(the_rest());
+    all
+}
+
+/// How many members there are, what they run and on which volumes.
+fn members() -> Vec<Field> {
+    let kept = || json!(["Retain", "Delete"]);
+    vec![
+        field(
+            "replicas",
+            json!([1, 2, 3, 4, 5]),
+            json!([]),
+            json!([0, -1, 10, "three"]),
+        ),
+        field(
+            "version",
+            json!(["0.1.0", "0.2.0", "0.3.0-rc.1"]),
+            json!([NO_VERSION]),
+            json!(["latest", "", 1]),
+        ),
+        field(
+            "image",
+            json!([
+                null,
+                "mirror.example/quorate:0.2.0",
+                "mirror.example/quorate:0.3.0"
+            ]),
+            json!([NO_IMAGE]),
+            json!(["", "two words"]),
+        ),
+        field("paused", json!([false]), json!([true]), json!(["yes"])),
+        field(
+            "storage.type",
+            json!(["PersistentVolume"]),
+            json!([]),
+            json!(["Memory", 1]),
+        ),
+        // In this order: the size only grows.
+        field(
+            "storage.size",
+            json!(["1Gi", "1500Mi", "2Gi", "3Gi"]),
+            json!([]),
+            json!(["500Mi", "1Mi", "large", ""]),
+        ),
+        // A volume stays in its class: a cluster is made with one, and keeps it.
+        field(
+            "storage.storageClassName",
+            json!([null, "standard", "local"]),
+            json!([]),
+            json!(["another", ""]),
+        ),
+        field(
+            "storage.retention.whenDeleted",
+            kept(),
+            json!([]),
+            json!(["Keep"]),
+        ),
+        field(
+            "storage.retention.whenRemoved",
+            kept(),
+            json!([]),
+            json!(["Keep"]),
+        ),
+        field(
+            "resources.requests",
+            json!([null, {"cpu": "100m", "memory": "64Mi"}, {"cpu": 1}]),
+            // More than any node has; no quantity.
+            json!([{"cpu": "4000"}, {"memory": "9Ti"}, {"cpu": "lots"}]),
+            json!([{"cpu": true}, "1"]),
+        ),
+        field(
+            "resources.limits",
+            json!([null, {"cpu": "2", "memory": "2Gi"}, {"memory": "1Gi"}]),
+            // Less than is asked for; no quantity.
+            json!([{"cpu": "1m"}, {"memory": "1 GB"}]),
+            json!([{"memory": []}, 1]),
+        ),
+    ]
+}
+
+/// What users add to pods.
+fn pods() -> Vec<Field> {
+    vec![
+        field(
+            "podTemplate.metadata.labels",
+            json!([null, {"team": "storage"}, {"team": "data", "example.com/tier": "db"}]),
+            json!([{"team": "not a label"}, {"/": "x"}]),
+            json!([{"quorate.dev/member": "x"}, {"app.kubernetes.io/name": "x"}, {"team": 1}]),
+        ),
+        field(
+            "podTemplate.metadata.annotations",
+            json!([null, {"example.com/scrape": "true"}, {"note": "any text, of any kind"}]),
+            json!([{"no spaces": "x"}]),
+            json!([{"quorate.dev/inputs": "x"}, {"note": false}]),
+        ),
+        field(
+            "podTemplate.spec.priorityClassName",
+            json!([null, PRIORITY]),
+            json!(["unknown-class"]),
+            json!([7]),
+        ),
+        field(
+            "podTemplate.spec.imagePullSecrets",
+            json!([null, [{"name": "registry"}], [{"name": "registry"}, {"name": "mirror"}]]),
+            json!([]),
+            json!([[{}], [{"name": ""}], {"name": "registry"}]),
+        ),
+        field(
+            "podTemplate.spec.serviceAccountName",
+            json!([null, "members"]),
+            json!([]),
+            json!([["members"]]),
+        ),
+        field(
+            "podTemplate.spec.terminationGracePeriodSeconds",
+            json!([null, 30, 90]),
+            json!([]),
+            json!([14, 3601, "30s"]),
+        ),
+    ]
+}
+
+/// Where members may be.
+fn scheduling() -> Vec<Field> {
+    let nowhere = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}});
+    vec![
+        field(
+            "podTemplate.spec.nodeSelector",
+            json!([null, {ZONE_LABEL: ZONE}]),
+            json!([{"disk": "none"}, {"no label": "x"}]),
+            json!([{"disk": 1}]),
+        ),
+        field(
+            "podTemplate.spec.tolerations",
+            json!([null, [{"key": "dedicated", "operator": "Equal", "value": "etcd", "effect": "NoSchedule"}],
+                [{"key": "slow", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}]]),
+            json!([[{"key": "a", "operator": "Exists", "value": "b"}],
+                [{"operator": "Equal", "value": "b"}], [{"key": "a", "tolerationSeconds": 5}]]),
+            json!([[{"operator": "In"}], [{"key": "a", "operator": "Gt"}]]),
+        ),
+        field(
+            "podTemplate.spec.affinity",
+            json!([null, node_affinity(), pod_affinity()]),
+            json!([nowhere]),
+            json!([{"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}},
+                {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}]),
+        ),
+        field(
+            "podTemplate.spec.topologySpreadConstraints",
+            json!([null, [{"topologyKey": ZONE_LABEL, "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway",
+                "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}],
+                [{"topologyKey": HOST_LABEL, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 1}]]),
+            json!([[{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]]),
+            json!([[{"topologyKey": ZONE_LABEL, "maxSkew": 0, "whenUnsatisfiable": "ScheduleAnyway"}],
+                [{"topologyKey": ZONE_LABEL}]]),
+        ),
+        field(
+            "scheduling.spread",
+            json!(["Required", "Preferred"]),
+            json!([]),
+            json!(["Never"]),
+        ),
+        field(
+            "scheduling.volumes",
+            json!(["Auto", "NodeBound", "Movable"]),
+            json!([]),
+            json!(["Sticky"]),
+        ),
+    ]
+}
+
+/// Services, patience and strategy.
+fn the_rest() -> Vec<Field> {
+    vec![
+        field(
+            "service.type",
+            json!(["ClusterIP", "NodePort", "LoadBalancer"]),
+            json!([]),
+            json!(["ExternalName"]),
+        ),
+        field(
+            "service.labels",
+            json!([null, {"example.com/pool": "a"}]),
+            json!([{"no label": "x"}, {"pool": "not a label"}]),
+            json!([{"pool": 1}]),
+        ),
+        field(
+            "service.annotations",
+            json!([null, {"example.com/idle": "60"}, {"example.com/internal": "true"}]),
+            json!([{"no spaces": "x"}]),
+            json!([["x"], {"example.com/idle": 60}]),
+        ),
+        field(
+            "updateStrategy.type",
+            json!(["Restart", "Replace"]),
+            json!([]),
+            json!(["Delete"]),
+        ),
+        field(
+            "updateStrategy.minReadySeconds",
+            json!([10, 0, 20]),
+            json!([86_400]),
+            json!([-1, 86_401, "10s"]),
+        ),
+        field(
+            "updateStrategy.progressDeadlineSeconds",
+            json!([600, 60]),
+            json!([1]),
+            json!([0, 604_801]),
+        ),
+        field(
+            "healing.unhealthySeconds",
+            json!([120, 300, 0]),
+            json!([]),
+            json!([-1, 604_801]),
+        ),
+        field(
+            "healing.learnerDeadlineSeconds",
+            json!([180, 600]),
+            // Nobody starts that fast.
+            json!([1]),
+            json!([0, 604_801]),
+        ),
+        field(
+            "healing.maxRestarts",
+            json!([1, 3, 0]),
+            json!([]),
+            json!([-1, 101]),
+        ),
+        field(
+            "disruption.policy",
+            json!(["Gate"]),
+            json!([]),
+            json!(["None"]),
+        ),
+        field(
+            "disruption.nodeReplacement",
+            json!(["Auto", "Move", "AddFirst", "RemoveFirst"]),
+            json!([]),
+            json!(["Never"]),
+        ),
+        field(
+            "disruption.drainTaints",
+            json!([
+                null,
+                ["example.com/retiring"],
+                ["example.com/retiring", "example.com/old"]
+            ]),
+            json!([]),
+            json!([[""], "example.com/retiring"]),
+        ),
+        // Names that stay mean nothing; those of members are put in by the walk.
+        field(
+            "replaceMembers",
+            json!([null, ["demo-99"]]),
+            json!([]),
+            json!([[""], "demo-1"]),
+        ),
+    ]
+}
+
+/// Every part of an affinity to nodes, of which all nodes have their share.
+fn node_affinity() -> Value {
+    let zone = json!([{"key": ZONE_LABEL, "operator": "In", "values": [ZONE]}]);
+    let name = json!([{"key": "metadata.name", "operator": "NotIn", "values": ["node-z"]}]);
+    let term = json!({"matchExpressions": zone, "matchFields": name});
+    json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": term}],
+    }})
+}
+
+/// Every part of an affinity to pods: together in the zone, away from pods that nobody has.
+fn pod_affinity() -> Value {
+    let term = |label: &str, key: &str| {
+        json!({
+            "topologyKey": key,
+            "labelSelector": {
+                "matchLabels": {"app.kubernetes.io/name": label},
+                "matchExpressions": [{"key": "app.kubernetes.io/name", "operator": "In", "values": [label]}],
+            },
+            "namespaceSelector": {
+                "matchLabels": {"team": "storage"},
+                "matchExpressions": [{"key": "team", "operator": "In", "values": ["storage"]}],
+            },
+            "namespaces": ["default"],
+        })
+    };
+    let wanted = |label: &str, key: &str| {
+        json!({
+            "requiredDuringSchedulingIgnoredDuringExecution": [term(label, key)],
+            "preferredDuringSchedulingIgnoredDuringExecution":
+                [{"weight": 1, "podAffinityTerm": term(label, key)}],
+        })
+    };
+    json!({
+        "podAffinity": wanted("quorate", ZONE_LABEL),
+        "podAntiAffinity": wanted("noisy", HOST_LABEL),
+    })
+}
