@@ -239,3 +239,42 @@ pub fn difference(one: &Value, other: &Value) -> String {
     }
     walk("", one, other).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::operator::pass::Rules;
+    use crate::plan::{Observed, Plan, plan};
+
+    thread_local! {
+        /// When each plan of this thread's run was made.
+        static PLANNED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn noted(observed: &Observed) -> Plan {
+        PLANNED.with_borrow_mut(|all| all.push(observed.now_ms));
+        plan(observed)
+    }
+
+    /// A pass acts only where what it planned from its caches is planned again from its live look,
+    /// a moment later. If time stood still between the two, a step that carries the time of its
+    /// plan would be carried out here and never on a real Kubernetes.
+    #[test]
+    fn time_goes_on_between_the_two_looks_of_a_pass() {
+        let mut options = Options::calm(1);
+        options.rules = Rules {
+            plan: noted,
+            ..Rules::SHIPPED
+        };
+        let scenarios = crate::opsim::scenarios();
+        let one = scenarios.iter().find(|one| one.name == "create-1");
+        let outcome = run(one.expect("it is there"), options).expect("it ends well");
+        let planned = PLANNED.take();
+        let passes = usize::try_from(outcome.counts.passes).expect("few");
+        assert!(planned.len() > passes, "no pass looked twice");
+        let later = planned.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(later, "two plans at one time: {planned:?}");
+    }
+}
