@@ -4,6 +4,7 @@
 mod hard;
 mod life;
 mod more;
+mod nodes;
 
 use super::run::Scenario;
 
@@ -13,6 +14,7 @@ pub fn all() -> Vec<Scenario> {
         &life::SCENARIOS[..],
         &hard::SCENARIOS[..],
         &more::SCENARIOS[..],
+        &nodes::SCENARIOS[..],
     ]
     .concat()
 }
