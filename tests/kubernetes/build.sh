@@ -28,6 +28,6 @@ build coredns coredns . -ldflags "-s -w"
 build pause pause . -ldflags "-s -w"
 build helm helm helm.sh/helm/v3/cmd/helm -ldflags "-s -w"
 [ -z "$only" ] || exit 0
-for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl test-disks; do
+for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl test-disks test-load; do
   ln -sf kube "$bin/$name"
 done

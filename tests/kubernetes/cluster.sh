@@ -3,6 +3,7 @@
 #
 #   cluster.sh up [NODES]   control plane, NODES nodes (2), cluster DNS, storage classes shared and local
 #   cluster.sh node N       one more node, N from 1 to 9
+#   cluster.sh import N ARCHIVE  an image more on node N
 #   cluster.sh lose N       node N loses power: kubelet, containerd and every container die at once
 #   cluster.sh forget N     what is left of a lost node goes: its Node object, namespace, files
 #   cluster.sh kill-pod NAMESPACE POD  the processes of a pod's containers die by SIGKILL, its sandbox stays
@@ -246,14 +247,16 @@ node() {
   local enter=(nsenter --net=/var/run/netns/$ns) # not ip netns exec: that would hide the cgroups
   start "node$n-containerd" "${enter[@]}" containerd -c "$d/containerd.toml"
   wait_for 30 "containerd of node $n" ctr -a "$d/containerd.sock" version
-  for archive in "$images"/*.tar; do
-    ctr -a "$d/containerd.sock" -n k8s.io images import "$archive" >>"$dir/log/node$n-images.log" 2>&1 || fail "cannot import $archive: see $dir/log/node$n-images.log"
-  done
+  for archive in "$images"/*.tar; do import "$n" "$archive"; done
   start "node$n-kubelet" "${enter[@]}" kubelet --config="$d/kubelet.yaml" --kubeconfig="$KUBECONFIG" --root-dir="$d/kubelet" \
     --hostname-override="$ns" --node-ip="$ip"
   start "node$n-proxy" "${enter[@]}" kube-proxy --kubeconfig="$KUBECONFIG" --hostname-override="$ns" \
     --cluster-cidr=$pods.0.0/16 --conntrack-max-per-core=0
   wait_for 60 "node $n" kubectl wait --for=condition=Ready "node/$ns" --timeout=1s
+}
+
+import() { # import NODE ARCHIVE
+  ctr -a "$dir/node$1/containerd.sock" -n k8s.io images import "$2" >>"$dir/log/node$1-images.log" 2>&1 || fail "cannot import $2: see $dir/log/node$1-images.log"
 }
 
 # Every process in the node's cgroups and its container shims, and none outside of them.
@@ -347,11 +350,12 @@ up() {
 case ${1:-} in
   up) up "${2:-2}" ;;
   node) node "${2:?number of the node}" ;;
+  import) import "${2:?number of the node}" "${3:?archive}" ;;
   lose) lose "${2:?number of the node}" ;;
   forget) forget "${2:?number of the node}" ;;
   kill-pod) kill_pod "${2:?namespace}" "${3:?name of the pod}" ;;
   kill-store) kill_store ;;
   direct) direct "${2:?seconds between compactions, or stop}" ;;
   down) down ;;
-  *) sed -n '2,22p' "$0"; exit 2 ;;
+  *) sed -n '2,23p' "$0"; exit 2 ;;
 esac

@@ -1,6 +1,5 @@
-// One binary for every Kubernetes command that the end-to-end tests need, and for their
-// storage provisioner: the name it is called
-// by picks the command. Linking them together costs one link and shares what they have in common.
+// One binary for every Kubernetes command that the end-to-end tests need, for their storage provisioner
+// and for the load of a hosted control plane: the name it is called by picks the command. Linking them together costs one link and shares what they have in common.
 package main
 
 import (
@@ -24,6 +23,10 @@ import (
 
 func main() {
 	name := filepath.Base(os.Args[0])
+	if name == "kube" && len(os.Args) > 1 { // in an image there is one name: the command is the first word
+		os.Args = os.Args[1:]
+		name = os.Args[0]
+	}
 	var command *cobra.Command
 	switch name {
 	case "kube-apiserver":
@@ -44,6 +47,12 @@ func main() {
 		return
 	case "test-disks":
 		if err := disks(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	case "test-load":
+		if err := load(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -1,0 +1,128 @@
+# shellcheck shell=bash
+# own cluster
+# a control plane that stores into a cluster lives through kubectl drain and the replacement of every node under it, one by one, at once upon another, and two together: no request fails
+#
+# The control plane (kube-apiserver and kube-controller-manager) runs as pods on a node of its own, and knows
+# the cluster by the names of its three slots. The load is a program of its own that uses client-go: it counts
+# every attempt, and its watches must show every change of an object once and in order.
+work=$(mktemp -d)
+hosted_node=4
+cleanup() {
+  local pid
+  for pid in $(jobs -p); do kill "$pid" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap cleanup EXIT
+export hosted="$work/kubeconfig" minimum="$work/minimum"
+
+kubectl -n kube-system scale deployment/coredns --replicas=2 >/dev/null
+add_node() { tests/kubernetes/cluster.sh node "$1" && say "node $1 is there"; }
+replace_node() { tests/kubernetes/cluster.sh forget "$1"; add_node "$1"; }
+add_node $hosted_node
+kubectl taint node qrt-node$hosted_node hosted=only:NoSchedule >/dev/null
+tests/kubernetes/image.sh localhost/kube:1 "$PWD/target/kubernetes/bin/kube" "$work/kube.tar"
+tests/kubernetes/cluster.sh import $hosted_node "$work/kube.tar"
+apply_cluster demo 3
+ready demo 3
+slots demo 3
+first=$(members demo)
+
+# --- the control plane
+token=$(openssl rand -hex 16)
+printf '%s,admin,admin,system:masters\n' "$token" >"$work/tokens.csv"
+openssl genrsa -out "$work/sa.key" 2048 2>/dev/null
+kubeconfig_for() { # kubeconfig_for ADDRESS
+  printf '{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+    clusters: [{name: c, cluster: {server: "https://%s:6443", insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: %s}}]}\n' "$1" "$token"
+}
+kubeconfig_for hosted >"$work/controllers"
+kubectl -n "$ns" create secret generic hosted --from-file=tokens.csv="$work/tokens.csv" --from-file=sa.key="$work/sa.key" --from-file=kubeconfig="$work/controllers" >/dev/null
+kubectl -n "$ns" create service clusterip hosted --tcp=6443:6443 >/dev/null
+hosted_pod() { # hosted_pod NAME PORT ARGUMENT...: a pod of the control plane
+  local name=$1 port=$2; shift 2
+  jq -n --arg name "$name" --argjson port "$port" --arg node qrt-node$hosted_node '{apiVersion: "v1", kind: "Pod", metadata: {name: $name, labels: {app: $name}},
+    spec: {nodeName: $node, tolerations: [{operator: "Exists"}], automountServiceAccountToken: false,
+      securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
+      volumes: [{name: "keys", secret: {secretName: "hosted"}}, {name: "certificates", emptyDir: {}}],
+      containers: [{name: "main", image: "localhost/kube:1", imagePullPolicy: "Never", args: $ARGS.positional,
+        readinessProbe: {httpGet: {path: (if $port == 6443 then "/readyz" else "/healthz" end), port: $port, scheme: "HTTPS"}, periodSeconds: 2},
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}},
+        volumeMounts: [{name: "keys", mountPath: "/keys"}, {name: "certificates", mountPath: "/certificates"}]}]}}' --args -- "$@" |
+    kubectl -n "$ns" apply -f - >/dev/null
+}
+hosted_pod hosted 6443 kube-apiserver --etcd-servers="$(slot_endpoints demo)" --secure-port=6443 --cert-dir=/certificates \
+  --service-cluster-ip-range=10.97.0.0/16 --service-account-issuer=https://hosted --service-account-key-file=/keys/sa.key \
+  --service-account-signing-key-file=/keys/sa.key --token-auth-file=/keys/tokens.csv --authorization-mode=RBAC \
+  --etcd-compaction-interval=60s --endpoint-reconciler-type=none
+pod_is_ready() { [ "$(kubectl -n "$ns" get pod "$1" -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
+eventually 90 "the hosted API server is ready" pod_is_ready hosted
+hosted_pod controllers 10257 kube-controller-manager --kubeconfig=/keys/kubeconfig --service-account-private-key-file=/keys/sa.key \
+  --use-service-account-credentials=true --leader-elect=true --cert-dir=/certificates
+eventually 60 "the hosted controller manager is ready" pod_is_ready controllers
+kubeconfig_for "$(kubectl -n "$ns" get pod hosted -o jsonpath='{.status.podIP}')" >"$hosted"
+hosted_kubectl() { kubectl --kubeconfig="$hosted" "$@"; }
+has_default_account() { hosted_kubectl -n default get serviceaccount default; } # its controllers work
+eventually 60 "the hosted control plane works" has_default_account
+restarts() { kubectl -n "$ns" get pods hosted controllers -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'; }
+
+# --- the load without any drain, then the same under drains
+
+tell() { sed "s/^/          $1: /" "$2"; }
+target/kubernetes/bin/test-load "$hosted" 60 >"$work/control" 2>&1 || { tell control "$work/control"; die "requests failed without any drain"; }
+tell control "$work/control"
+
+# How many of the three members are ready, looked at all the time: never fewer than a quorum.
+sample() {
+  local now least=3
+  echo 3 >"$minimum"
+  while :; do
+    now=$(kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o json |
+      jq '[.items[] | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))] | length') || continue
+    [ "$now" -ge "$least" ] || { least=$now; echo "$now" >"$minimum"; }
+    sleep 0.2
+  done
+}
+target/kubernetes/bin/test-load "$hosted" >"$work/drains" 2>&1 &
+loader=$!
+sample &
+sampler=$!
+member_nodes() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort; }
+drain() { # drain NODE...: nothing but kubectl drain, as an administrator or a node pool does it
+  local began=$SECONDS
+  kubectl drain "${@/#/qrt-node}" --ignore-daemonsets --delete-emptydir-data --force --timeout=300s >"$work/drain-$1" 2>&1 ||
+    { cat "$work/drain-$1"; die "the drain of node $* did not end"; }
+  say "drained: node $* ($((SECONDS - began)) s)"
+  if grep -qx "qrt-node$1" <<<"$(member_nodes)"; then die "a member is still on node $1"; fi
+}
+add_node 5
+for n in 1 2 3; do # the next at once when kubectl drain says that this one is drained
+  drain $n
+  replace_node $n
+done
+
+# --- two at once: both drains wait for one another's members, by the budget alone
+ready demo 3
+add_node 6
+mapfile -t both < <(member_nodes | head -2 | sed 's/^qrt-node//')
+drain "${both[0]}" & one=$!
+drain "${both[1]}" & other=$!
+wait $one || die "the first of two drains failed"
+wait $other || die "the second of two drains failed"
+for n in "${both[@]}"; do kubectl uncordon "qrt-node$n" >/dev/null; done
+ready demo 3
+equal "the members, each moved with its disk" "$first" "$(members demo)"
+slots demo 3
+kill $sampler
+kill -TERM $loader
+if ! wait $loader; then tell drains "$work/drains"; die "requests failed while nodes were drained"; fi
+[ "$(cat "$minimum")" -ge 2 ] || die "only $(cat "$minimum") members were ready at once"
+say "never fewer than $(cat "$minimum") members were ready"
+equal "restarts of the hosted control plane" "0 0" "$(restarts)"
+
+# --- everything as it was for who comes next
+kubectl -n "$ns" delete pod hosted controllers --wait=true >/dev/null
+drop_cluster demo
+kubectl drain qrt-node5 qrt-node6 --ignore-daemonsets --delete-emptydir-data --force --timeout=120s >/dev/null 2>&1 || die "the spare nodes were not drained"
+for n in 4 5 6; do tests/kubernetes/cluster.sh forget $n; done
+kubectl -n kube-system scale deployment/coredns --replicas=1 >/dev/null
+tell drains "$work/drains"
