@@ -209,7 +209,7 @@ impl Objects {
                             .map(Some);
                     }
                     None if ended => return Ok(None),
-                    Some(Err(error)) if !error.is_eof() || ended => {
+                    Some(Err(error)) if ended || !may_go_on(&error, &self.buffer) => {
                         return Err(Status::invalid_argument(error.to_string()));
                     }
                     _ => {}
@@ -236,6 +236,14 @@ impl Objects {
             }
         }
     }
+}
+
+/// Whether what follows may still make a value of the text. The reader calls a number that is cut
+/// after its sign or point wrong, so whatever is wrong at the very end is not wrong yet.
+fn may_go_on(error: &serde_json::Error, text: &[u8]) -> bool {
+    let lines = text.split(|byte| *byte == b'\n');
+    let (count, last) = lines.fold((0, 0), |(count, _), line| (count + 1, line.len()));
+    error.is_eof() || (error.line() == count && error.column() >= last)
 }
 
 /// The first frame and those that follow; what is no message ends the client's side, as in etcd.

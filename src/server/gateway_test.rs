@@ -44,6 +44,31 @@ fn json_becomes_a_message_and_comes_back() {
     }
 }
 
+/// The fuzzer cut a number after its point: the reader calls that a wrong number and not an unfinished
+/// one, so a right body was refused when its pieces were cut there.
+#[test]
+fn a_body_may_be_cut_anywhere() {
+    let text =
+        b"{\"key\":\"Zm9v\",\n\"unknown\":[-32.5e-7,-1,true,{\"a\":null}]}\n {\"limit\":\"5\"}";
+    let taken = |pieces: Vec<Bytes>| {
+        let messages = super::messages("/etcdserverpb.KV/Range", pieces);
+        futures::executor::block_on(messages)
+    };
+    let whole = taken(vec![Bytes::from_static(text)]);
+    assert_eq!(whole.len(), 2);
+    for cut in 1..text.len() {
+        let (head, tail) = text.split_at(cut);
+        let pieces = vec![Bytes::from_static(head), Bytes::from_static(tail)];
+        assert_eq!(taken(pieces), whole, "cut at {cut}");
+        let bytes = text.chunks(cut).map(Bytes::from_static).collect();
+        assert_eq!(taken(bytes), whole, "cut every {cut}");
+    }
+    // What is wrong is refused once it cannot become right.
+    for wrong in ["{\"key\":x", "{\"key\":-}", "{\"key\":1.}"] {
+        assert!(taken(vec![Bytes::from_static(wrong.as_bytes())]).is_empty());
+    }
+}
+
 #[test]
 fn messages_are_taken_from_pieces() {
     let whole = frame(b"abc");
