@@ -3,6 +3,7 @@
 #
 #   tests/e2e/run.sh             every scenario that is not marked "soak"
 #   tests/e2e/run.sh NAME...     these
+#   E2E_SOAK=1 tests/e2e/run.sh  all, those for `make soak` too
 #
 # Brings up the test cluster of tests/kubernetes, installs the operator by the Helm chart for the
 # first scenarios and by deploy/install.yaml for the rest, and leaves nothing behind.
@@ -23,18 +24,20 @@ export PATH=$top/target/kubernetes/bin:$PATH
 export QUORATE_E2E_DIR=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
 
 marked() { grep -q "^# $2\$" "tests/e2e/scenarios/$1.sh"; }
-scenarios=("$@")
-if [ ${#scenarios[@]} -eq 0 ]; then
-  # those that change the chart's values come first: the second half runs without the chart
-  for match in -l -L; do
-    for file in $(grep $match '^# by chart$' tests/e2e/scenarios/*.sh); do
-      grep -q '^# soak$' "$file" || scenarios+=("$(basename "$file" .sh)")
-    done
+wanted=("$@")
+if [ ${#wanted[@]} -eq 0 ]; then
+  for file in tests/e2e/scenarios/*.sh; do
+    name=$(basename "$file" .sh)
+    { marked "$name" soak && [ -z "${E2E_SOAK:-}" ]; } || wanted+=("$name")
   done
 fi
-for name in "${scenarios[@]}"; do
+for name in "${wanted[@]}"; do
   [ -f "tests/e2e/scenarios/$name.sh" ] || { echo "no scenario \"$name\"; there are: $(cd tests/e2e/scenarios && echo *.sh | sed 's/\.sh//g')" >&2; exit 2; }
 done
+# Those that change the chart's values come first: the second half runs without the chart.
+scenarios=()
+for name in "${wanted[@]}"; do if marked "$name" 'by chart'; then scenarios+=("$name"); fi; done
+for name in "${wanted[@]}"; do if ! marked "$name" 'by chart'; then scenarios+=("$name"); fi; done
 
 down() {
   if [ -n "${E2E_EXISTING:-}" ]; then leave_existing
