@@ -5,6 +5,7 @@ mod certs;
 mod demo;
 pub mod describe;
 pub mod generate;
+mod kubectl;
 mod local;
 mod logging;
 mod operator;
@@ -56,6 +57,11 @@ const SUBCOMMANDS: &[Subcommand] = &[
         describe::run,
     ),
     (
+        "kubectl",
+        "kubectl's plugin, when called kubectl-quorate: the state of a cluster",
+        kubectl::run,
+    ),
+    (
         "bench",
         "load for any etcd v3 endpoint, and what it measured",
         bench::run,
@@ -78,12 +84,12 @@ const SUBCOMMANDS: &[Subcommand] = &[
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let program = arguments.next().unwrap_or_default();
-    // Called as `etcd`, it is a drop-in server: all arguments are the server's.
-    if Path::new(&program).file_name() == Some(OsStr::new("etcd")) {
-        return dispatch(
-            "server",
-            std::iter::once(program).chain(arguments).collect(),
-        );
+    // Called as `etcd` it is a drop-in server, and as `kubectl-quorate` kubectl's plugin: all
+    // arguments are theirs.
+    for (called, name) in [("etcd", "server"), ("kubectl-quorate", "kubectl")] {
+        if Path::new(&program).file_name() == Some(OsStr::new(called)) {
+            return dispatch(name, std::iter::once(program).chain(arguments).collect());
+        }
     }
     let Some(name) = arguments.next() else {
         eprint!("{}", help());

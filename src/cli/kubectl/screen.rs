@@ -1,0 +1,258 @@
+//! The screens of `kubectl quorate`: a function of what was seen and of the time. Says only what
+//! the resource, its events and the operator's Lease say, and never decides what is healthy.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::table::{table, wrapped};
+use crate::crd::{
+    EtcdCluster, EtcdClusterStatus, MemberHealth, MemberRole, MemberStatus, StepState, StepStatus,
+};
+
+/// Steps that are told as done.
+const PAST: usize = 5;
+
+/// What was seen of a cluster.
+pub(super) struct Seen {
+    pub(super) cluster: EtcdCluster,
+    pub(super) events: Vec<Event>,
+    pub(super) operator: Operator,
+}
+
+/// What is known of the operator.
+pub(super) enum Operator {
+    /// The Leases of its name.
+    Leases(Vec<Lease>),
+    /// Why nothing is known.
+    Unknown(String),
+}
+
+/// A cluster's members, what the operator did, does and will do, and what is not as it should be.
+pub(super) fn status(seen: &Seen, now: Timestamp) -> String {
+    let none = EtcdClusterStatus::default();
+    let status = seen.cluster.status.as_ref().unwrap_or(&none);
+    let mut lines = head(&seen.cluster, status);
+    lines.extend(operator(&seen.operator, now));
+    lines.push(String::new());
+    lines.extend(members(&status.members));
+    lines.push(String::new());
+    lines.extend(steps(status, &seen.events, now));
+    if !status.conditions.is_empty() {
+        lines.push(String::new());
+        lines.extend(conditions(&status.conditions, now));
+    }
+    if !status.leftovers.is_empty() {
+        lines.push(String::new());
+        lines.push("LEFT OVER".to_owned());
+        for left in &status.leftovers {
+            lines.push(format!("{} {}", left.kind, left.name));
+            lines.extend(wrapped("  ", &left.reason));
+        }
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn head(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> Vec<String> {
+    let namespace = cluster.namespace().unwrap_or_default();
+    let mut lines = vec![format!("CLUSTER   {namespace}/{}", cluster.name_any())];
+    let summary = status.summary.as_deref();
+    let nothing = "no operator has reported on it yet";
+    lines.extend(wrapped("STATUS    ", summary.unwrap_or(nothing)));
+    if cluster.spec.paused {
+        lines.push("          paused: the operator changes nothing (spec.paused)".to_owned());
+    }
+    if cluster.metadata.deletion_timestamp.is_some() {
+        lines.push("          it is being deleted".to_owned());
+    }
+    if status.observed_generation != cluster.metadata.generation && summary.is_some() {
+        lines.push("          the newest spec has not been looked at yet".to_owned());
+    }
+    let running = status.version.as_deref().unwrap_or("unknown");
+    let mut version = running.to_owned();
+    if running != cluster.spec.version {
+        version += &format!(" (wanted {})", cluster.spec.version);
+    }
+    lines.push(format!("VERSION   {version}"));
+    if let Some(id) = &status.cluster_id {
+        lines.push(format!("ID        {id}"));
+    }
+    if let Some(endpoints) = &status.endpoints {
+        lines.push(format!("CLIENTS   {}", endpoints.client));
+    }
+    lines
+}
+
+/// The newest renewal counts: several operators share one Lease, and others may have one each.
+fn operator(operator: &Operator, now: Timestamp) -> Vec<String> {
+    const HEAD: &str = "OPERATOR  ";
+    let leases = match operator {
+        Operator::Unknown(why) => return wrapped(HEAD, &format!("unknown: {why}")),
+        Operator::Leases(leases) => leases,
+    };
+    let renewed = |lease: &Lease| {
+        let spec = lease.spec.as_ref()?;
+        let seconds = i64::from(spec.lease_duration_seconds.unwrap_or(0));
+        Some((spec.renew_time.as_ref()?.0, seconds))
+    };
+    let Some((at, seconds)) = leases.iter().filter_map(renewed).max() else {
+        return wrapped(HEAD, "none has ever been at work here");
+    };
+    let words = if now.duration_since(at).as_secs() <= seconds {
+        format!("at work, seen {} ago", age(at, now))
+    } else {
+        let ago = age(at, now);
+        format!("NONE at work since {ago}: what follows is of that time, and nothing is repaired")
+    };
+    wrapped(HEAD, &words)
+}
+
+fn members(members: &[MemberStatus]) -> Vec<String> {
+    if members.is_empty() {
+        return vec!["no member is known".to_owned()];
+    }
+    let titles = ["MEMBER", "ROLE", "HEALTH", "LAG", "VERSION", "NODE"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for member in members {
+        let role = match (member.role, member.leader) {
+            (MemberRole::Voter, true) => "Leader".to_owned(),
+            (role, _) => format!("{role:?}"),
+        };
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let outdated = if member.updated { "" } else { " (old spec)" };
+        rows.push(vec![
+            member.name.clone(),
+            role,
+            format!("{:?}", member.health),
+            or_dash(member.lag_entries.map(|lag| lag.to_string())),
+            or_dash(member.version.clone()) + outdated,
+            or_dash(member.node_name.clone()),
+        ]);
+    }
+    let mut lines = Vec::new();
+    let mut drawn = table(&rows).into_iter();
+    lines.extend(drawn.next());
+    for (line, member) in drawn.zip(members) {
+        lines.push(line);
+        if member.health != MemberHealth::Healthy {
+            lines.extend(member.reason.iter().flat_map(|why| wrapped("  ", why)));
+        }
+        let restarts = member.restarts.filter(|count| *count > 0);
+        lines.extend(restarts.map(|count| format!("  its pod was replaced {count} times so far")));
+    }
+    lines
+}
+
+/// What was done, is done or waited for, and comes next, each with its mark.
+fn steps(status: &EtcdClusterStatus, events: &[Event], now: Timestamp) -> Vec<String> {
+    let mut lines = vec!["STEPS".to_owned()];
+    let mut past: Vec<(Timestamp, &Event)> = events
+        .iter()
+        .filter_map(|event| Some((when(event)?, event)))
+        .collect();
+    past.sort_by_key(|(at, event)| (*at, event.metadata.name.clone()));
+    let first = past.len().saturating_sub(PAST);
+    for (at, event) in &past[first..] {
+        let mark = if event.type_.as_deref() == Some("Warning") {
+            "[!]"
+        } else {
+            "[x]"
+        };
+        let message = event.message.as_deref().unwrap_or_default();
+        let head = format!("{mark} {:>5} ago  ", age(*at, now));
+        lines.extend(wrapped(&head, message));
+    }
+    match &status.step {
+        Some(step) => lines.extend(now_and_next(step, now)),
+        None if status.summary.is_some() => lines.push("[ ] nothing is to be done".to_owned()),
+        None => lines.push("[ ] unknown".to_owned()),
+    }
+    if let Some(failed) = &status.join_failures {
+        let words = format!(
+            "{} new members in a row did not make it, the last: {}",
+            failed.count, failed.reason
+        );
+        lines.extend(wrapped("[!] ", &words));
+    }
+    lines
+}
+
+fn now_and_next(step: &StepStatus, now: Timestamp) -> Vec<String> {
+    let member = step
+        .member
+        .as_ref()
+        .map_or(String::new(), |name| format!(" {name}"));
+    let parsed = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
+    let since =
+        parsed(&step.start_time).map_or(String::new(), |at| format!(", for {}", age(at, now)));
+    let (mark, doing) = match step.state {
+        StepState::Acting => ("[>] now        ", "acts"),
+        StepState::Waiting => ("[.] now        ", "waits"),
+    };
+    let words = format!("{}{member}: {doing} ({}){since}", step.action, step.reason);
+    let mut lines = wrapped(mark, &words);
+    if let Some(waiting) = &step.waiting_for {
+        lines.extend(wrapped("    waits for  ", waiting));
+    }
+    if let Some(deadline) = parsed(&step.deadline) {
+        let words = if deadline > now {
+            format!("in {} something else is done", age(now, deadline))
+        } else {
+            "its time is over: something else is done at the next look".to_owned()
+        };
+        lines.extend(wrapped("    at most    ", &words));
+    }
+    if let Some(next) = &step.next {
+        lines.extend(wrapped("[ ] next       ", next));
+    }
+    lines
+}
+
+fn when(event: &Event) -> Option<Timestamp> {
+    let series = event
+        .series
+        .as_ref()
+        .and_then(|series| series.last_observed_time.as_ref());
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    let at = series.map(|time| time.0).or(last);
+    at.or_else(|| Some(event.event_time.as_ref()?.0))
+}
+
+/// Conditions, what is not as it should be marked: some are good when true, some when false.
+fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
+    let mut rows = Vec::new();
+    for condition in conditions {
+        let good = match condition.type_.as_str() {
+            "Degraded" | "Stalled" => "False",
+            "Progressing" => condition.status.as_str(), // neither is better
+            _ => "True",
+        };
+        let mark = if condition.status == good { " " } else { "!" };
+        let since = age(condition.last_transition_time.0, now);
+        rows.push(vec![
+            format!("{mark} {}", condition.type_),
+            condition.status.clone(),
+            since,
+        ]);
+    }
+    let mut lines = vec!["CONDITIONS".to_owned()];
+    for (head, condition) in table(&rows).into_iter().zip(conditions) {
+        let words = format!("{}: {}", condition.reason, condition.message);
+        lines.extend(wrapped(&format!("{head:<26}"), &words));
+    }
+    lines
+}
+
+/// A span as kubectl writes ages, in its two largest units at most.
+fn age(from: Timestamp, to: Timestamp) -> String {
+    let seconds = to.duration_since(from).as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}

@@ -1,0 +1,182 @@
+//! The screens, as they are shown: `tests/screens`. `UPDATE_GOLDEN=1` writes them anew.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::screen::{Operator, Seen, status};
+use super::table::{WIDTH, wrapped};
+
+const NOW: &str = "2026-05-01T12:00:00Z";
+
+fn shown(name: &str, cluster: Value, events: Value, operator: Operator) {
+    let read = "the test's own objects are whole";
+    let seen = Seen {
+        cluster: serde_json::from_value(cluster).expect(read),
+        events: serde_json::from_value(events).expect(read),
+        operator,
+    };
+    let text = status(&seen, NOW.parse::<Timestamp>().expect(read));
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "too wide: {line:?}");
+        assert_eq!(line.trim_end(), line, "blanks at the end of a line");
+    }
+    let path = format!("{}/tests/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).expect("the folder is there");
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, golden, "{path}");
+}
+
+fn lease(renewed: &str) -> Operator {
+    let leases = json!([{
+        "metadata": {"name": "quorate-operator", "namespace": "quorate-system"},
+        "spec": {"renewTime": renewed, "leaseDurationSeconds": 15},
+    }]);
+    Operator::Leases(serde_json::from_value(leases).expect("a Lease"))
+}
+
+fn cluster(spec: Value, status: Value) -> Value {
+    json!({
+        "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+        "metadata": {"name": "demo", "namespace": "tenants", "uid": "u", "generation": 3},
+        "spec": spec, "status": status,
+    })
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str, since: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+}
+
+fn member(name: &str, more: Value) -> Value {
+    let mut member = json!({
+        "name": name, "role": "Voter", "leader": false, "health": "Healthy", "version": "0.1.0",
+        "nodeName": format!("node-{}", name.len()), "updated": true,
+    });
+    for (key, value) in more.as_object().expect("an object") {
+        member[key] = value.clone();
+    }
+    member
+}
+
+fn event(type_: &str, at: &str, message: &str) -> Value {
+    json!({
+        "metadata": {"name": at}, "involvedObject": {}, "type": type_, "message": message, "lastTimestamp": at,
+    })
+}
+
+#[test]
+fn at_rest() {
+    let status = json!({
+        "observedGeneration": 3, "version": "0.1.0", "leader": "demo-2", "clusterID": "fa4d23850fde98fe",
+        "endpoints": {"client": "http://demo-client.tenants.svc:2379"}, "summary": "3 voters, demo-2 leads",
+        "members": [member("demo-1", json!({})), member("demo-2", json!({"leader": true})), member("demo-14", json!({}))],
+        "conditions": [
+            condition("Ready", "True", "AllVotersReady", "3 of 3 wanted voters are ready", "2026-04-01T12:00:00Z"),
+            condition("Progressing", "False", "AtRest", "nothing to do", "2026-05-01T11:58:30Z"),
+            condition("Degraded", "False", "AsWanted", "3 voters: 1 may fail", "2026-05-01T09:00:00Z"),
+        ],
+    });
+    let events = json!([event(
+        "Normal",
+        "2026-05-01T11:58:30Z",
+        "promoted demo-14: it has caught up"
+    )]);
+    shown(
+        "at-rest",
+        cluster(json!({"replicas": 3, "version": "0.1.0"}), status),
+        events,
+        lease("2026-05-01T11:59:58.000000Z"),
+    );
+}
+
+#[test]
+fn a_member_is_replaced() {
+    let sick = json!({
+        "health": "Unhealthy", "restarts": 3, "version": null, "updated": false,
+        "reason": "no contact with the leader for 640 s, and its pod has been replaced three times without any change",
+    });
+    let learner = json!({"role": "Learner", "lagEntries": 48_211});
+    let status = json!({
+        "observedGeneration": 3, "version": "0.1.0", "leader": "demo-1", "clusterID": "fa4d23850fde98fe",
+        "endpoints": {"client": "http://demo-client.tenants.svc:2379"},
+        "summary": "demo-4 is catching up: 48211 entries behind; promoted when it is within 100 entries of the leader",
+        "members": [member("demo-1", json!({"leader": true})), member("demo-2", sick), member("demo-3", json!({})), member("demo-4", learner)],
+        "step": {
+            "action": "Promote", "member": "demo-4", "state": "Waiting", "reason": "CatchingUp",
+            "waitingFor": "demo-4 to come within 100 entries of the leader; it is 48211 behind and gains on it",
+            "next": "at rest with 3 voters", "startTime": "2026-05-01T11:59:10Z", "deadline": "2026-05-01T12:14:10Z",
+        },
+        "joinFailures": {"count": 2, "lastTime": "2026-05-01T11:40:00Z", "inputs": "x", "reason": "the image could not be pulled"},
+        "conditions": [
+            condition("Ready", "False", "VotersMissing", "2 of 3 wanted voters are ready", "2026-05-01T11:49:00Z"),
+            condition("Quorate", "True", "LeaderSeen", "demo-1 leads; 2 of 3 voters are healthy, no more may fail", "2026-04-01T12:00:00Z"),
+            condition("Degraded", "True", "VoterLost", "one more loss stops all writes", "2026-05-01T11:49:00Z"),
+        ],
+        "leftovers": [{"kind": "PersistentVolumeClaim", "name": "data-demo-9-63b6a", "reason": "kept by storage.retention.whenRemoved; delete it when its data is not needed any more"}],
+    });
+    let events = json!([
+        event(
+            "Warning",
+            "2026-05-01T11:58:00Z",
+            "demo-2 is not reached by the leader any more, and does not answer the operator either"
+        ),
+        event(
+            "Normal",
+            "2026-05-01T11:59:00Z",
+            "removed demo-2: it cannot come back by itself"
+        ),
+        event(
+            "Normal",
+            "2026-05-01T11:59:10Z",
+            "add demo-4 as a learner: its server waits with an empty disk"
+        ),
+    ]);
+    shown(
+        "replaced",
+        cluster(json!({"replicas": 3, "version": "0.2.0"}), status),
+        events,
+        lease("2026-05-01T11:59:58.000000Z"),
+    );
+}
+
+#[test]
+fn nobody_is_there() {
+    let status = json!({"observedGeneration": 2, "summary": "3 voters, demo-2 leads", "members": [member("demo-1", json!({"health": "Unknown", "reason": "not seen for 30 s"}))]});
+    let spec = json!({"replicas": 3, "version": "0.1.0", "paused": true});
+    shown(
+        "no-operator",
+        cluster(spec, status),
+        json!([]),
+        lease("2026-05-01T11:00:00.000000Z"),
+    );
+    let refused = Operator::Unknown(
+        "Error from server (Forbidden): leases.coordination.k8s.io is forbidden".to_owned(),
+    );
+    shown(
+        "new",
+        cluster(json!({"replicas": 1, "version": "0.1.0"}), Value::Null),
+        json!([]),
+        refused,
+    );
+    shown(
+        "never",
+        cluster(json!({"replicas": 1, "version": "0.1.0"}), Value::Null),
+        json!([]),
+        Operator::Leases(Vec::new()),
+    );
+}
+
+#[test]
+fn a_long_word_has_a_line_of_its_own() {
+    let long = "x".repeat(90);
+    let lines = wrapped("head ", &format!("before {long} after"));
+    assert_eq!(
+        lines,
+        [
+            "head before".to_owned(),
+            format!("     {long}"),
+            "     after".to_owned()
+        ]
+    );
+}
