@@ -6,7 +6,7 @@
 #   tests/soak.sh              about an hour on two cores
 #   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
-#                              differential fuzz robustness
+#                              differential fuzz robustness e2e
 #   BASE=n                     the first seed where a part takes one (default: days since 1970
 #                              times a million, so each day looks elsewhere)
 set -euo pipefail
@@ -74,6 +74,11 @@ for members in 3 5; do
     env MINUTES=$(((n + 1) / 2)) MEMBERS=$members SEED="$base" QUORATE_REQUIRE_PEERS=1 \
     cargo test --locked --test robustness -- --nocapture
 done
+if [ "$only" = e2e ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ]; }; then
+  part e2e "every end-to-end scenario" env E2E_SOAK=1 tests/e2e/run.sh
+elif [ -z "$only" ]; then
+  echo "soak: the end-to-end scenarios are left out: they need Linux and root"
+fi
 n=$(seeds 1500)
 part fuzz "every decoder under libFuzzer, $n s in all" tests/fuzz.sh "$n"
 

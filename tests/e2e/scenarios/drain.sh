@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # own cluster
 # every member's node is drained by kubectl alone, one at a time and two at once, under load: members move with their volumes, or are replaced first where these stay; no request fails
 spare=4

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # a deleted pod comes back as the same member with its data, also while the operator is away
 apply_cluster demo 3
 ready demo 3

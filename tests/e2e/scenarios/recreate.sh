@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # a deleted cluster leaves only what retention keeps, and a new one of its name never adopts old disks
 apply_cluster demo 3 local
 ready demo 3

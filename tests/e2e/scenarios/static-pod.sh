@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # own cluster
 # deploy/static-pod runs as a kubelet's static pod with TLS, and comes back with its data when its process dies
 node=$QUORATE_E2E_DIR/node1 address=10.99.0.11 pki=$QUORATE_E2E_DIR/static-pki work=$QUORATE_E2E_DIR/static-data

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# soak
 # own cluster
 # Kubernetes' own life on its store: Deployment, StatefulSet, Service, custom resources, a namespace that goes with all of it
 pause() { # pause KIND NAME REPLICAS EXTRA: a workload of the pause image, under the restricted standard
