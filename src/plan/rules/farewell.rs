@@ -4,6 +4,7 @@
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::draft::{Draft, fence};
+use crate::plan::guards;
 use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::{Action, Class};
 use crate::plan::victims;
@@ -96,6 +97,38 @@ fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
         let ago = s.o.now_ms.saturating_sub(*since);
         action == word && whom.as_deref() == Some(member) && ago > HAND_OVER_MS
     })
+}
+
+/// A voter is removed for good, where the guards allow it and once it has said farewell.
+pub(super) fn removed(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    member: &str,
+    rule: u8,
+    reason: String,
+) {
+    let Some(seat) = s.voters.get(member) else {
+        return;
+    };
+    if let Err(held) = guards::remove_voter(s, member) {
+        draft.guarded("Remove", member, &held);
+        return;
+    }
+    let leaver = Leaver {
+        member,
+        rule,
+        reason: &reason,
+        for_good: true,
+    };
+    if !said(s, draft, &leaver) {
+        return;
+    }
+    let action = Action::Remove {
+        member: member.to_owned(),
+        id: seat.view.id,
+        fence: fence(s),
+    };
+    draft.step(rule, action, reason);
 }
 
 /// Whether every voter that is wanted is there and healthy, and nobody is on the way in.

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 
 use crate::crd::member_number;
-use crate::plan::draft::{Draft, fence};
+use crate::plan::draft::Draft;
 use crate::plan::guards;
 use crate::plan::nodes::Way;
 use crate::plan::observed::PodFacts;
@@ -148,33 +148,12 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
 }
 
 fn remove(s: &Situation<'_>, draft: &mut Draft, member: &str) {
-    let Some(seat) = s.voters.get(member) else {
-        return;
-    };
     if draft.held(Class::Membership) {
-        return;
-    }
-    if let Err(held) = guards::remove_voter(s, member) {
-        draft.guarded("Remove", member, &held);
         return;
     }
     let reason = format!(
         "{}, and disruption.nodeReplacement is RemoveFirst",
         reason(s, member)
     );
-    let leaver = Leaver {
-        member,
-        rule: 14,
-        reason: &reason,
-        for_good: true,
-    };
-    if !farewell::said(s, draft, &leaver) {
-        return;
-    }
-    let action = Action::Remove {
-        member: member.to_owned(),
-        id: seat.view.id,
-        fence: fence(s),
-    };
-    draft.step(14, action, reason);
+    farewell::removed(s, draft, member, 14, reason);
 }

@@ -3,12 +3,11 @@
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::draft::{Draft, fence};
-use crate::plan::guards;
 use crate::plan::situation::Situation;
 use crate::plan::step::Action;
 use crate::plan::victims;
 
-use super::farewell::{self, Leaver};
+use super::farewell;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     // What is on its way in may be one more: the successor of a member that is replaced.
@@ -61,13 +60,6 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 }
 
 fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
-    let Some(seat) = s.voters.get(victim) else {
-        return;
-    };
-    if let Err(held) = guards::remove_voter(s, victim) {
-        draft.guarded("Remove", victim, &held);
-        return;
-    }
     let mut reason = format!(
         "{} voters are more than {}",
         s.voters.len(),
@@ -80,19 +72,5 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
     } else if s.is_replaced(victim) && !s.updated(victim) {
         reason += ", and it runs an older spec";
     }
-    let leaver = Leaver {
-        member: victim,
-        rule: 15,
-        reason: &reason,
-        for_good: true,
-    };
-    if !farewell::said(s, draft, &leaver) {
-        return;
-    }
-    let action = Action::Remove {
-        member: victim.to_owned(),
-        id: seat.view.id,
-        fence: fence(s),
-    };
-    draft.step(15, action, reason);
+    farewell::removed(s, draft, victim, 15, reason);
 }
