@@ -97,6 +97,15 @@ pub(crate) fn configuration(world: &World) -> u64 {
     indexes.next_back().unwrap_or(0)
 }
 
+/// The configuration must still be what it was.
+pub(crate) fn unchanged(world: &World, before: u64) -> Result<(), super::harness::world::Failure> {
+    let now = configuration(world);
+    if now == before {
+        return Ok(());
+    }
+    Err(world.unexpected(format!("the configuration went from {before} to {now}")))
+}
+
 /// The status of a resource.
 pub(crate) fn status(world: &World, name: &str) -> Value {
     let found = world.api.lock().get(Kind::EtcdCluster, NAMESPACE, name);

@@ -134,15 +134,6 @@ async fn three(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await
 }
 
-/// The configuration must still be what it was.
-fn unchanged(world: &World, before: u64) -> Result<(), Failure> {
-    let now = user::configuration(world);
-    if now == before {
-        return Ok(());
-    }
-    Err(world.unexpected(format!("the configuration went from {before} to {now}")))
-}
-
 async fn volume_gone(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
     let victim = user::follower(world);
@@ -178,7 +169,7 @@ async fn learner_never_starts(world: &mut World) -> Result<(), Failure> {
     let bad = json!({"replicas": 5, "image": "registry.example/broken:1"});
     user::edit(world, "demo", &bad);
     world.pass_ms(600_000).await?;
-    unchanged(world, before)?;
+    user::unchanged(world, before)?;
     if user::voters(world) != voters {
         return Err(world.unexpected("the voters changed"));
     }
@@ -216,7 +207,7 @@ async fn sick_while_rolled(world: &mut World) -> Result<(), Failure> {
     let change = json!({"podTemplate": {"metadata": {"annotations": {"note": "new"}}}});
     user::edit(world, "demo", &change);
     world.pass_ms(40_000).await?;
-    unchanged(world, before)?;
+    user::unchanged(world, before)?;
     world.ground.kube.node_up(&node);
     user::roll(world, "demo").await
 }
@@ -254,7 +245,7 @@ async fn node_reboots(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(60_000).await?;
     world.ground.kube.node_up(&node);
     world.settle(SOON_MS).await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn local_disk_lost(world: &mut World) -> Result<(), Failure> {
@@ -287,7 +278,7 @@ async fn power_loss(world: &mut World) -> Result<(), Failure> {
         world.pass_ms(700).await?;
     }
     world.settle(SOON_MS).await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn quorum_lost(world: &mut World) -> Result<(), Failure> {
@@ -299,7 +290,7 @@ async fn quorum_lost(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(200_000).await?;
     let writes = world.writes();
     world.pass_ms(200_000).await?;
-    unchanged(world, before)?;
+    user::unchanged(world, before)?;
     if world.writes() != writes {
         return Err(world.unexpected("something is still written"));
     }
@@ -320,13 +311,13 @@ async fn operator_apart(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(300_000).await?;
     lock(&world.servers).unseen.extend(nodes);
     world.pass_ms(300_000).await?;
-    unchanged(world, before)?;
+    user::unchanged(world, before)?;
     if user::reason(world, "demo", "Quorate").is_some() {
         return Err(world.unexpected("the status says Quorate of what nobody sees"));
     }
     lock(&world.servers).unseen.clear();
     world.settle(SOON_MS).await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn island(world: &mut World) -> Result<(), Failure> {
@@ -338,7 +329,7 @@ async fn island(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(30_000).await?;
     lock(&world.servers).islands.clear();
     world.settle(SOON_MS).await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn operator_absent(world: &mut World) -> Result<(), Failure> {
@@ -350,7 +341,7 @@ async fn operator_absent(world: &mut World) -> Result<(), Failure> {
     user::edit(world, "demo", &json!({"replicas": 5}));
     let wrote = world.acknowledged();
     world.pass_ms(200_000).await?;
-    unchanged(world, before)?;
+    user::unchanged(world, before)?;
     if world.acknowledged() < wrote + 1_000 {
         return Err(world.unexpected("the cluster did not serve without its operator"));
     }
@@ -414,10 +405,10 @@ async fn bad_image(world: &mut World) -> Result<(), Failure> {
     let bad = json!({"image": "registry.example/broken:1"});
     user::edit(world, "demo", &bad);
     world.pass_ms(80_000).await?;
-    unchanged(world, before)?;
+    user::unchanged(world, before)?;
     user::edit(world, "demo", &json!({"image": "registry.example/good:1"}));
     user::roll(world, "demo").await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn server_hangs(world: &mut World) -> Result<(), Failure> {
@@ -427,7 +418,7 @@ async fn server_hangs(world: &mut World) -> Result<(), Failure> {
     faults::server_hangs(world, &victim);
     world.pass_ms(10_000).await?;
     world.settle(SOON_MS).await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn kubelet_silent(world: &mut World) -> Result<(), Failure> {

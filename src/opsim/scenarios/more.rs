@@ -49,14 +49,6 @@ async fn made(world: &mut World, replicas: u32) -> Result<u64, Failure> {
     Ok(user::configuration(world))
 }
 
-fn unchanged(world: &World, before: u64) -> Result<(), Failure> {
-    let now = user::configuration(world);
-    if now == before {
-        return Ok(());
-    }
-    Err(world.unexpected(format!("the configuration went from {before} to {now}")))
-}
-
 async fn five_and_one_down(world: &mut World) -> Result<(), Failure> {
     for node in ["node-d", "node-e", "node-f", "node-g"] {
         world.ground.kube.add_node(node, "zone-1");
@@ -76,10 +68,10 @@ async fn one_unseen(world: &mut World) -> Result<(), Failure> {
     let node = user::node_of(world, &user::follower(world));
     lock(&world.servers).unseen.insert(node);
     world.pass_ms(300_000).await?;
-    unchanged(world, before)?;
+    user::unchanged(world, before)?;
     lock(&world.servers).unseen.clear();
     world.settle(SOON_MS).await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn disks_all_empty(world: &mut World) -> Result<(), Failure> {
@@ -100,7 +92,7 @@ async fn set_deleted(world: &mut World) -> Result<(), Failure> {
     user::delete(world, Kind::StatefulSet, &member);
     world.pass_ms(10_000).await?;
     world.settle(SOON_MS).await?;
-    unchanged(world, before)
+    user::unchanged(world, before)
 }
 
 async fn service_refused(world: &mut World) -> Result<(), Failure> {

@@ -258,13 +258,7 @@ async fn cordon_taken_back(world: &mut World) -> Result<(), Failure> {
         "Move Released",
         "DeletePod DeletePod",
     ] {
-        let node = user::node_of(world, &user::follower(world));
-        world.ground.kube.cordon(&node, true);
-        world
-            .until(at, 120_000, |world, _| reached(world, at, &node))
-            .await?;
-        world.ground.kube.cordon(&node, false);
-        world.settle(SOON_MS).await?;
+        taken_back_at(world, at).await?;
         same_voters(world, &before)?;
     }
     user::edit(
@@ -277,15 +271,20 @@ async fn cordon_taken_back(world: &mut World) -> Result<(), Failure> {
         "AddLearner AddLearner",
         "Promote Promote",
     ] {
-        let node = user::node_of(world, &user::follower(world));
-        world.ground.kube.cordon(&node, true);
-        world
-            .until(at, 120_000, |world, _| reached(world, at, &node))
-            .await?;
-        world.ground.kube.cordon(&node, false);
-        world.settle(SOON_MS).await?;
+        taken_back_at(world, at).await?;
     }
     Ok(())
+}
+
+/// Cordons a follower's node until its leave has come so far, and then no more.
+async fn taken_back_at(world: &mut World, at: &str) -> Result<(), Failure> {
+    let node = user::node_of(world, &user::follower(world));
+    world.ground.kube.cordon(&node, true);
+    world
+        .until(at, 120_000, |world, _| reached(world, at, &node))
+        .await?;
+    world.ground.kube.cordon(&node, false);
+    world.settle(SOON_MS).await
 }
 
 /// Whether a leave has come so far. An operator that ends right after the step never says so: then
