@@ -9,6 +9,9 @@ use clap::Parser;
 use crate::operator::kubernetes::cache::Namespaces;
 use crate::operator::kubernetes::{self, Options};
 
+/// Name of the Lease by which one of several operators acts, if no other is given.
+pub(super) const LEASE: &str = "quorate-operator";
+
 /// Runs replicated etcd-style clusters on Kubernetes: one EtcdCluster resource, one cluster.
 #[derive(Debug, Parser)]
 #[command(version, about)]
@@ -27,7 +30,7 @@ struct Arguments {
     probe_address: SocketAddr,
 
     /// Name of the Lease by which one of several operators acts.
-    #[arg(long, default_value = "quorate-operator")]
+    #[arg(long, default_value = LEASE)]
     lease_name: String,
 
     /// Namespace of the Lease; by default the operator's own.

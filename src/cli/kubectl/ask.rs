@@ -11,13 +11,14 @@ use serde::de::DeserializeOwned;
 
 use super::Which;
 use super::screen::Operator;
+use crate::cli::operator::LEASE;
 use crate::crd::EtcdCluster;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// kubectl is not there, or cannot be started.
-    #[error("cannot run kubectl, by which it asks: {0}; put kubectl on the PATH")]
+    #[error("cannot run kubectl, by which it asks: put it on the PATH")]
     NoKubectl(#[source] std::io::Error),
     /// kubectl said no; its words say why.
     #[error("{0}")]
@@ -55,7 +56,7 @@ pub(super) fn cluster(which: &Which, name: Option<&str>) -> Result<EtcdCluster, 
     }
 }
 
-/// What was said of a cluster, oldest first.
+/// What was said of a cluster, in no order.
 pub(super) fn events(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Event>, Error> {
     let uid = cluster.uid().unwrap_or_default();
     let selector = format!("--field-selector=involvedObject.uid={uid}");
@@ -69,7 +70,7 @@ pub(super) fn operator(which: &Which) -> Operator {
     let question = [
         "leases.coordination.k8s.io",
         "--all-namespaces",
-        "--field-selector=metadata.name=quorate-operator",
+        &format!("--field-selector=metadata.name={LEASE}"),
     ];
     match get::<List<Lease>>(which, question) {
         Ok(list) => Operator::Leases(list.items),
