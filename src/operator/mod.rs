@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod describe;
+pub mod forecast;
 pub mod hints;
 pub mod kubernetes;
 pub mod local;

@@ -111,6 +111,7 @@ impl World {
             }
         }
         self.acts.push(act.action.word().to_owned());
+        self.told.push(act.action.to_string());
         Ok(())
     }
 

@@ -92,6 +92,8 @@ pub(crate) struct World {
     pub(crate) catch_up_ms: u64,
     /// Words of every act that changed something.
     pub(crate) acts: Vec<String>,
+    /// The same acts in full.
+    pub(crate) told: Vec<String>,
 }
 
 /// When the operator dies in a pass.
@@ -131,6 +133,7 @@ impl World {
             bootstraps: 0,
             catch_up_ms: 2000,
             acts: vec![],
+            told: vec![],
         }
     }
 
@@ -478,11 +481,13 @@ impl World {
         panic!("not settled: {:?}; {:?}", self.status.summary, self.acts);
     }
 
-    /// As many voters as wanted, nothing else, and an object of each kind for each of them.
+    /// As many voters as wanted, nothing else, an object of each kind for each of them, and nothing
+    /// that the operator says it waits for: between two restarts all of the rest is so as well.
     fn settled(&self) -> bool {
         let names: Vec<&String> = self.voters().iter().map(|voter| &voter.name).collect();
         let members = self.raft.as_ref().map_or(0, |raft| raft.members.len());
-        names.len() == self.cluster.target()
+        self.status.step.is_none()
+            && names.len() == self.cluster.target()
             && members == names.len()
             && self.sets.len() == names.len()
             && self.claims.len() == names.len()

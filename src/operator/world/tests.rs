@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::crd::RetentionPolicy;
+use crate::operator::forecast::{End, forecast};
 
 /// A life of a cluster in parts: each changes something, and the loop settles.
 type Part = fn(&mut World);
@@ -191,6 +192,53 @@ fn a_crash_at_any_step_changes_nothing_about_the_end() {
             }
         }
     }
+}
+
+/// A forecast is worth what it is right: at the beginning of every part of every life it names the
+/// very acts that follow, in their order.
+#[test]
+fn what_is_forecast_is_what_is_done() {
+    for (name, replicas, parts) in LIVES {
+        let mut world = World::new(*replicas);
+        for (number, part) in parts.iter().enumerate() {
+            part(&mut world);
+            let (said, before) = (forecast(&world.look("")), world.told.len());
+            world.settle(None);
+            let done: Vec<&str> = world.told[before..]
+                .iter()
+                .map(|act| lasting(act))
+                .collect();
+            let said_of = said.steps.iter().map(|step| lasting(&step.what));
+            assert_eq!(said_of.collect::<Vec<_>>(), done, "{name}, part {number}");
+            let end = world.status.summary.clone().unwrap_or_default();
+            assert_eq!(said.end, End::Rest(end), "{name}, part {number}");
+        }
+    }
+}
+
+/// What an act is, without the random part of it.
+fn lasting(act: &str) -> &str {
+    act.split(", nonce").next().unwrap_or(act)
+}
+
+#[test]
+fn a_forecast_says_what_it_waits_for_and_what_is_refused() {
+    let (mut world, _) = live(3, &[|_| {}], None);
+    world.cluster.spec.paused = true;
+    world.cluster.spec.replicas = 5;
+    let said = forecast(&world.look(""));
+    assert_eq!((said.steps, said.holds.is_empty()), (vec![], false));
+    world.cluster.spec.paused = false;
+    let lost = world.leader_name();
+    let silent: Vec<String> = world
+        .names()
+        .into_iter()
+        .filter(|name| *name != lost)
+        .collect();
+    world.down.extend(silent);
+    world.tick();
+    let said = forecast(&world.look(""));
+    assert!(!matches!(said.end, End::Rest(_)), "{said:?}");
 }
 
 #[test]
