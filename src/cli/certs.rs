@@ -79,12 +79,10 @@ fn carry_out(arguments: &Arguments) -> Result<Vec<PathBuf>, String> {
         .to_zoned(jiff::tz::TimeZone::UTC)
         .date();
     let from = today.yesterday().map_err(|error| error.to_string())?;
-    let validity = |days: u32| Validity {
-        from,
-        days: days.saturating_add(1),
-    };
-    let (authority, mut files) = authority(out, validity(arguments.ca_days))?;
-    let validity = validity(arguments.days);
+    let validity =
+        |days: u32| Validity::days(from, days.saturating_add(1)).map_err(|error| error.to_string());
+    let (authority, mut files) = authority(out, validity(arguments.ca_days)?)?;
+    let validity = validity(arguments.days)?;
     let issue = |name: &str, hosts: &[String], purpose| {
         let issued = authority.issue(name, hosts, purpose, validity);
         issued.map_err(|error| error.to_string())

@@ -62,7 +62,7 @@ fn ask(arguments: &Arguments) -> Result<String, String> {
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
     let described = runtime.block_on(async {
-        let mut client = MemberClient::new(&arguments.address, key, PATIENCE)
+        let mut client = MemberClient::new(&arguments.address, key, PATIENCE, None)
             .map_err(|error| error.to_string())?;
         let answer = client.describe(false).await;
         answer.map_err(|status| format!("{}: {}", arguments.address, status.message()))

@@ -38,7 +38,7 @@ pub type Dial = Arc<dyn Fn(&str, &Key) -> Result<MemberClient, AddressError> + S
 
 /// Over the network.
 pub fn network() -> Dial {
-    Arc::new(|address, key| MemberClient::new(address, key.clone(), TIMEOUT))
+    Arc::new(|address, key| MemberClient::new(address, key.clone(), TIMEOUT, None))
 }
 
 /// Connections to the members of one cluster, by address (`host:port`).

@@ -10,6 +10,7 @@ use tonic::transport::Endpoint;
 use tower::ServiceExt;
 use tower::util::BoxCloneService;
 
+use super::member_secure::{Connector, Secure, SecureError};
 use super::operator_auth::{Key, Signed};
 use crate::wire::member as proto;
 
@@ -36,25 +37,54 @@ pub struct MemberClient {
 
 /// Why an address cannot be dialled at all.
 #[derive(Debug, thiserror::Error)]
-#[error("{address:?} is no host:port to dial: {source}")]
-pub struct AddressError {
-    address: String,
-    source: tonic::transport::Error,
+pub enum AddressError {
+    /// It is no address.
+    #[error("{address:?} is no host:port to dial: {source}")]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        source: tonic::transport::Error,
+    },
+    /// What its TLS has to prove is no use.
+    #[error("cannot dial {address} by TLS: {source}")]
+    Secure {
+        /// Where.
+        address: String,
+        /// What is wrong.
+        source: SecureError,
+    },
 }
 
 impl MemberClient {
     /// A client of the member at `host:port`. Connects at the first call; each call, and the
-    /// connecting within it, takes at most `timeout`.
-    pub fn new(address: &str, key: Key, timeout: Duration) -> Result<MemberClient, AddressError> {
+    /// connecting within it, takes at most `timeout`. Without `secure` it speaks no TLS.
+    pub fn new(
+        address: &str,
+        key: Key,
+        timeout: Duration,
+        secure: Option<&Secure>,
+    ) -> Result<MemberClient, AddressError> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|source| AddressError {
+            .map_err(|source| AddressError::Address {
                 address: address.to_owned(),
                 source,
             })?
             .connect_timeout(timeout)
             .timeout(timeout)
             .tcp_nodelay(true);
-        let channel = endpoint.connect_lazy().map_err(WayError::new);
+        let channel = match secure {
+            None => endpoint.connect_lazy(),
+            Some(secure) => {
+                let connector =
+                    Connector::new(address, secure).map_err(|source| AddressError::Secure {
+                        address: address.to_owned(),
+                        source,
+                    })?;
+                endpoint.connect_with_connector_lazy(connector)
+            }
+        };
+        let channel = channel.map_err(WayError::new);
         Ok(Self::over(channel.boxed_clone(), key))
     }
 
@@ -111,6 +141,21 @@ impl MemberClient {
         let fence = Some(fence);
         let request = proto::RemoveRequest { fence, id };
         Ok(self.inner.remove(request).await?.into_inner())
+    }
+
+    /// Changes where the others dial a member.
+    pub async fn update_peer_urls(
+        &mut self,
+        fence: proto::Fence,
+        id: u64,
+        peer_urls: Vec<String>,
+    ) -> Result<proto::ChangeResponse, tonic::Status> {
+        let request = proto::UpdatePeerUrlsRequest {
+            fence: Some(fence),
+            id,
+            peer_urls,
+        };
+        Ok(self.inner.update_peer_urls(request).await?.into_inner())
     }
 
     /// Hands leadership to another voter; 0 lets the leader choose.

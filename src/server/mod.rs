@@ -2,6 +2,7 @@
 
 pub mod access;
 mod auth;
+pub mod certificates;
 pub mod client_metrics;
 mod clock;
 pub mod config;
@@ -26,6 +27,7 @@ pub mod listen;
 mod log_lines;
 pub mod machine;
 pub mod member_client;
+pub mod member_secure;
 pub mod metrics;
 pub mod operator_auth;
 mod queue;

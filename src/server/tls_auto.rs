@@ -70,11 +70,10 @@ fn make(files: &TlsFiles, hosts: Vec<String>, years: u32) -> Result<(), String> 
     let now = jiff::Timestamp::try_from(std::time::UNIX_EPOCH + super::clock::since_1970());
     let today = now.map_err(|error| failed(&error))?;
     let today = today.to_zoned(jiff::tz::TimeZone::UTC).date();
-    let validity = Validity {
-        // Clocks differ by hours, and zones by a day.
-        from: today.yesterday().map_err(|error| failed(&error))?,
-        days: years.saturating_mul(365).saturating_add(1),
-    };
+    // Clocks differ by hours, and zones by a day.
+    let from = today.yesterday().map_err(|error| failed(&error))?;
+    let days = years.saturating_mul(365).saturating_add(1);
+    let validity = Validity::days(from, days).map_err(|error| failed(&error))?;
     let issued = self_signed("quorate", &hosts, validity).map_err(|error| failed(&error))?;
     if let Some(folder) = files.certificate.parent() {
         let mut builder = std::fs::DirBuilder::new();

@@ -3,12 +3,15 @@
 //!
 //! Never writes a file and never reads a clock: today comes in.
 
-use jiff::Span;
 use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+
+use super::certificates::{Certificate, CertificateError};
 
 /// A certificate and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,15 @@ pub enum IssueError {
         #[source]
         source: rcgen::Error,
     },
+    /// A stored authority that cannot be read.
+    #[error("cannot read the certificate of the authority: {0}")]
+    Stored(#[from] CertificateError),
+    /// A stored authority that another program made, or whose key is another's.
+    #[error(
+        "the authority {0:?} was not made by this program with this key: what it signed would lead \
+         to another certificate"
+    )]
+    Foreign(String),
     /// A day beyond the calendar.
     #[error("{0} days from today is beyond the calendar: give fewer")]
     Days(u32),
@@ -45,19 +57,39 @@ pub enum Purpose {
     Client,
 }
 
-/// Days in which something holds.
-#[derive(Clone, Copy, Debug)]
+/// When something holds, to the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Today, or the day on which clocks that are behind may still begin.
-    pub from: Date,
-    /// How long from there.
-    pub days: u32,
+    /// From here on.
+    pub not_before: Timestamp,
+    /// Until here.
+    pub not_after: Timestamp,
+}
+
+impl Validity {
+    /// So many days from the beginning of this one: today, or the day on which clocks that are
+    /// behind may still begin.
+    pub fn days(from: Date, days: u32) -> Result<Validity, IssueError> {
+        let until = from.checked_add(Span::new().days(i64::from(days)));
+        let at = |date: Date| {
+            let zoned = date.to_zoned(TimeZone::UTC);
+            zoned
+                .map(|zoned| zoned.timestamp())
+                .map_err(|_| IssueError::Days(days))
+        };
+        Ok(Validity {
+            not_before: at(from)?,
+            not_after: at(until.map_err(|_| IssueError::Days(days))?)?,
+        })
+    }
 }
 
 /// An authority that signs for others.
 pub struct Authority {
     params: CertificateParams,
     key: KeyPair,
+    /// As it was stored; absent: of a new one.
+    certificate: Option<String>,
 }
 
 impl Authority {
@@ -76,15 +108,49 @@ impl Authority {
             None => KeyPair::generate(),
         };
         let key = key.map_err(refused)?;
-        Ok(Authority { params, key })
+        Ok(Authority {
+            params,
+            key,
+            certificate: None,
+        })
+    }
+
+    /// The one that [`Authority::issued`] gave earlier, from its two PEM texts. Of several
+    /// certificates the first counts.
+    pub fn stored(certificate: &str, key: &str) -> Result<Authority, IssueError> {
+        let stored = Certificate::first(certificate)?;
+        let (Some(not_before), Some(not_after)) = (
+            Timestamp::from_millisecond(stored.not_before_ms).ok(),
+            Timestamp::from_millisecond(stored.not_after_ms).ok(),
+        ) else {
+            return Err(IssueError::Foreign(stored.common_name));
+        };
+        let validity = Validity {
+            not_before,
+            not_after,
+        };
+        let mut authority = Authority::new(&stored.common_name, validity, Some(key))?;
+        // What it signs must lead to the certificate that is there.
+        let own = Certificate::first(&authority.issued()?.certificate)?;
+        if !own.is_same_issuer(&stored) {
+            return Err(IssueError::Foreign(stored.common_name));
+        }
+        authority.certificate = Some(stored.pem());
+        Ok(authority)
     }
 
     /// Its own certificate and key.
     pub fn issued(&self) -> Result<Issued, IssueError> {
-        let certificate = self.params.self_signed(&self.key);
-        let certificate = certificate.map_err(|source| refusal("the authority", source))?;
+        let certificate = match &self.certificate {
+            Some(stored) => stored.clone(),
+            None => {
+                let made = self.params.self_signed(&self.key);
+                made.map_err(|source| refusal("the authority", source))?
+                    .pem()
+            }
+        };
         Ok(Issued {
-            certificate: certificate.pem(),
+            certificate,
             key: self.key.serialize_pem(),
         })
     }
@@ -132,12 +198,8 @@ fn params(
     let mut params = CertificateParams::new(hosts).map_err(|source| refusal(name, source))?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    let until = validity
-        .from
-        .checked_add(Span::new().days(i64::from(validity.days)))
-        .map_err(|_| IssueError::Days(validity.days))?;
-    params.not_before = day(validity.from);
-    params.not_after = day(until);
+    params.not_before = second(validity.not_before);
+    params.not_after = second(validity.not_after);
     Ok(params)
 }
 
@@ -153,12 +215,10 @@ fn leaf(params: &mut CertificateParams, purpose: Purpose) {
     };
 }
 
-fn day(date: Date) -> time::OffsetDateTime {
-    rcgen::date_time_ymd(
-        i32::from(date.year()),
-        date.month().unsigned_abs(),
-        date.day().unsigned_abs(),
-    )
+fn second(at: Timestamp) -> time::OffsetDateTime {
+    // Every second of jiff's calendar, which ends with the year 9999, is one of that calendar.
+    time::OffsetDateTime::from_unix_timestamp(at.as_second())
+        .unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }
 
 fn refusal(name: &str, source: rcgen::Error) -> IssueError {

@@ -141,7 +141,7 @@ impl Server {
     pub(crate) fn operator(&self) -> MemberClient {
         let address = format!("{}:2380", self.address);
         let key = Key::new(SECRET.as_bytes());
-        MemberClient::new(&address, key, Duration::from_secs(10)).expect("an address")
+        MemberClient::new(&address, key, Duration::from_secs(10), None).expect("an address")
     }
 
     pub(crate) async fn put(&self, key: &str, value: &str) -> Result<i64, tonic::Status> {

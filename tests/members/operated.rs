@@ -282,7 +282,7 @@ async fn calls_without_the_key_are_refused_and_a_standby_survives_a_restart() {
     let address = format!("{}:2380", servers[0].address);
     let stranger = Key::new(b"ffffffffffffffffffffffffffffffff");
     let patience = super::fixture::PATIENCE;
-    let mut stranger = MemberClient::new(&address, stranger, patience).unwrap();
+    let mut stranger = MemberClient::new(&address, stranger, patience, None).unwrap();
     let refused = stranger.bootstrap(call(&said)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     servers[0].kill();

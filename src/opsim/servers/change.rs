@@ -7,7 +7,7 @@ use tonic::Status;
 
 use crate::node::{
     Add, ChangeBody, Facts, MemberRecord, Membership, MembershipCommand, MembershipError, Target,
-    cluster_id, member_id,
+    Update, cluster_id, member_id,
 };
 use crate::server::refusal;
 use crate::wire::member as proto;
@@ -202,6 +202,18 @@ impl Servers {
     ) -> Result<proto::ChangeResponse, Status> {
         let target = Target { id: request.id };
         self.change(pod, ChangeBody::Remove(target), request.fence)
+    }
+
+    pub(super) fn update_peer_urls(
+        &mut self,
+        pod: &str,
+        request: proto::UpdatePeerUrlsRequest,
+    ) -> Result<proto::ChangeResponse, Status> {
+        let update = Update {
+            id: request.id,
+            peer_urls: request.peer_urls,
+        };
+        self.change(pod, ChangeBody::Update(update), request.fence)
     }
 
     pub(super) fn transfer(&mut self, pod: &str, to: u64) -> Result<u64, Status> {

@@ -73,6 +73,8 @@ impl Servers {
             peer_urls: vec![container.peer_url.clone()],
             retiring_ms: (process.retired_ms)
                 .map_or(0, |since| self.now_ms.saturating_sub(since).max(1)),
+            peer_security: None,
+            client_security: None,
         })
     }
 

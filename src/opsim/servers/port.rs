@@ -117,6 +117,14 @@ impl proto::member_server::Member for Port {
         self.with(|servers, pod| servers.remove(pod, &request))
     }
 
+    async fn update_peer_urls(
+        &self,
+        request: Request<proto::UpdatePeerUrlsRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        let request = request.into_inner();
+        self.with(|servers, pod| servers.update_peer_urls(pod, request))
+    }
+
     async fn transfer(
         &self,
         request: Request<proto::TransferRequest>,

@@ -25,7 +25,7 @@ const BMP_STRING: u8 = 0x1e;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 /// Of several, the last counts, as in Go.
-fn last_common_name(mut subject: &[u8]) -> Option<String> {
+pub(crate) fn last_common_name(mut subject: &[u8]) -> Option<String> {
     let mut found = None;
     while !subject.is_empty() {
         let (SET, mut set, rest) = element(subject)? else {
@@ -61,7 +61,7 @@ fn text_of(tag: u8, bytes: &[u8]) -> Option<String> {
 }
 
 /// One element of DER: its tag, what it holds, and what follows it.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(crate) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = if first < 0x80 {

@@ -15,6 +15,7 @@ use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::operator_auth::{Verified, Verifier};
 use crate::server::start::endpoints_are_withdrawn;
+use crate::server::url::Endpoint;
 use crate::store::{Alarm, AlarmKind};
 use crate::wire::member as proto;
 
@@ -84,6 +85,21 @@ impl proto::member_server::Member for Service {
         let request = request.into_inner();
         let remove = MembershipRequest::Remove { id: request.id };
         self.change(remove, request.fence).await
+    }
+
+    async fn update_peer_urls(
+        &self,
+        request: Request<proto::UpdatePeerUrlsRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        let request = request.into_inner();
+        for url in &request.peer_urls {
+            Endpoint::parse(url).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        }
+        let update = MembershipRequest::Update {
+            id: request.id,
+            peer_urls: request.peer_urls,
+        };
+        self.change(update, request.fence).await
     }
 
     async fn transfer(
@@ -290,6 +306,8 @@ fn describe(site: &Site) -> proto::DescribeResponse {
         db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
         peer_urls: site.config.advertise_peer_urls.clone(),
         retiring_ms: site.shared.retiring_ms(),
+        peer_security: None,
+        client_security: None,
     }
 }
 
