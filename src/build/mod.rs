@@ -24,7 +24,7 @@ pub use common::{
     wanted_slot_inputs,
 };
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
-pub use pod::stateful_set;
+pub use pod::{SetOptions, stateful_set};
 pub use rbac::{cluster_role_yaml, every_rule, namespaced_rules_yaml, rules};
 pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
 pub use service::{client_service, peers_service, slot_member, slot_service};

@@ -36,14 +36,22 @@ const HOST: &str = "kubernetes.io/hostname";
 /// Seconds to hand over before the kill.
 const GRACE_SECONDS: i64 = 60;
 
-/// The set of a member. `apart`: its pod never begins on a node with another member of the cluster.
-/// No input of the hash: it follows from what is seen of the volumes, and a member that runs is not
-/// outdated because more is seen.
+/// What of a member's set the plan decides. No input of the hash: it follows from what is seen, and
+/// a member that runs is not outdated because more is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetOptions {
+    /// Its pod never begins on a node with another member of the cluster.
+    pub apart: bool,
+    /// It has no pod.
+    pub asleep: bool,
+}
+
+/// The set of a member.
 pub fn stateful_set(
     cluster: &ValidatedCluster,
     settings: &Settings,
     member: &str,
-    apart: bool,
+    how: SetOptions,
 ) -> StatefulSet {
     let inputs = wanted_inputs(cluster);
     let labels = member_labels(cluster, member);
@@ -65,7 +73,7 @@ pub fn stateful_set(
     StatefulSet {
         metadata,
         spec: Some(StatefulSetSpec {
-            replicas: Some(1),
+            replicas: Some(i32::from(!how.asleep)),
             service_name: Some(peers_service_name(&cluster.name)),
             pod_management_policy: Some("Parallel".to_owned()),
             update_strategy: Some(StatefulSetUpdateStrategy {
@@ -79,7 +87,7 @@ pub fn stateful_set(
             },
             template: PodTemplateSpec {
                 metadata: Some(template),
-                spec: Some(pod(cluster, settings, member, apart)),
+                spec: Some(pod(cluster, settings, member, how.apart)),
             },
             ..StatefulSetSpec::default()
         }),

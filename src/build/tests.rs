@@ -23,6 +23,13 @@ fn settings() -> Settings {
     }
 }
 
+fn how(apart: bool) -> SetOptions {
+    SetOptions {
+        apart,
+        ..SetOptions::default()
+    }
+}
+
 const EVERYTHING: &str = "
 spec:
   replicas: 5
@@ -92,7 +99,7 @@ fn objects_of_a_plain_cluster() {
         &slot_service(&cluster, 0, "demo-1"),
         &budget(&cluster),
         &claim(&cluster, "demo-1", ClaimState::New),
-        &stateful_set(&cluster, &settings(), "demo-1", false),
+        &stateful_set(&cluster, &settings(), "demo-1", how(false)),
     ];
     golden("plain.yaml", &yaml(&objects));
 }
@@ -104,7 +111,7 @@ fn objects_with_every_field() {
         &client_service(&cluster),
         &claim(&cluster, "demo-4", ClaimState::Joined),
         &claim(&cluster, "demo-2", ClaimState::Retired),
-        &stateful_set(&cluster, &settings(), "demo-4", false),
+        &stateful_set(&cluster, &settings(), "demo-4", how(false)),
     ];
     golden("everything.yaml", &yaml(&objects));
 }
@@ -112,7 +119,7 @@ fn objects_with_every_field() {
 #[test]
 fn pods_satisfy_the_restricted_standard() {
     for text in ["spec: {}", EVERYTHING] {
-        let set = stateful_set(&cluster(text), &settings(), "demo-1", true);
+        let set = stateful_set(&cluster(text), &settings(), "demo-1", how(true));
         let pod = set.spec.expect("a spec").template.spec.expect("a pod");
         let security = pod.security_context.expect("a security context");
         assert_eq!(security.run_as_non_root, Some(true));
@@ -158,7 +165,7 @@ fn every_selector_names_this_life_of_the_cluster() {
         .and_then(|spec| spec.selector)
         .expect("a selector");
     assert_eq!(selector.match_labels.expect("labels").get(key), uid);
-    let set = stateful_set(&cluster, &settings(), "demo-1", true)
+    let set = stateful_set(&cluster, &settings(), "demo-1", how(true))
         .spec
         .expect("a spec");
     let selector = set.selector.match_labels.expect("labels");
@@ -261,7 +268,7 @@ fn a_slot_stands_in_front_of_one_member_and_says_which() {
     assert_eq!(service.metadata.name.as_deref(), Some("demo-client-2"));
     assert_eq!(slot_member(&service).as_deref(), Some("demo-7"));
     assert_eq!(slot_member(&client_service(&cluster)), None);
-    let set = stateful_set(&cluster, &settings(), "demo-7", false);
+    let set = stateful_set(&cluster, &settings(), "demo-7", how(false));
     let pod = set.spec.and_then(|spec| spec.template.metadata);
     let labels = pod.and_then(|pod| pod.labels).expect("labels");
     let spec = service.spec.expect("a spec");
@@ -278,7 +285,7 @@ fn a_slot_stands_in_front_of_one_member_and_says_which() {
 
 /// Which hosts a set's pod keeps away from, and over what it is spread.
 fn placement(text: &str, apart: bool) -> (usize, Vec<(String, String)>) {
-    let set = stateful_set(&cluster(text), &settings(), "demo-4", apart);
+    let set = stateful_set(&cluster(text), &settings(), "demo-4", how(apart));
     let pod = set.spec.and_then(|spec| spec.template.spec);
     let pod = pod.expect("a pod");
     let terms = pod
@@ -310,7 +317,7 @@ fn members_that_cannot_leave_their_nodes_are_kept_apart() {
     assert_eq!(placement("spec: {}", true), (1, vec![zone]));
     // The user's own affinity stays beside it.
     let user = "spec: {podTemplate: {spec: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {matchLabels: {app: etcd}}}]}}}}}";
-    let set = stateful_set(&cluster(user), &settings(), "demo-4", true);
+    let set = stateful_set(&cluster(user), &settings(), "demo-4", how(true));
     let affinity = set.spec.and_then(|spec| spec.template.spec?.affinity);
     let terms = affinity
         .and_then(|affinity| affinity.pod_anti_affinity)
@@ -336,7 +343,7 @@ fn where_a_member_may_run_is_no_reason_to_roll_it() {
         of("spec: {scheduling: {volumes: NodeBound}}")
     );
     let inputs = |apart| {
-        let set = stateful_set(&cluster("spec: {}"), &settings(), "demo-1", apart);
+        let set = stateful_set(&cluster("spec: {}"), &settings(), "demo-1", how(apart));
         set.metadata.annotations.unwrap_or_default()
     };
     assert_eq!(inputs(true), inputs(false));
@@ -347,7 +354,7 @@ fn where_a_member_may_run_is_no_reason_to_roll_it() {
 #[test]
 fn a_users_spread_stands_in_for_the_same_of_ours() {
     let of = |text: &str| {
-        let set = stateful_set(&cluster(text), &settings(), "demo-1", false);
+        let set = stateful_set(&cluster(text), &settings(), "demo-1", how(false));
         let pod = set.spec.and_then(|spec| spec.template.spec).expect("a pod");
         pod.topology_spread_constraints.expect("constraints")
     };

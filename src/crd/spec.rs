@@ -47,11 +47,11 @@ use super::schema;
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
     /// Voting members, 1 to 9. Odd sizes are better: an even one needs one more member for its
-    /// quorum and tolerates no more failures than the odd size below it.
+    /// quorum and tolerates no more failures than the odd size below it. 0 hibernates: every member
+    /// stops, volumes and identities stay, and any other size wakes all of them together.
     #[serde(default = "default_replicas")]
     #[x_kube(
-        validation = kube::core::Rule::new("self != 0").message("replicas 0 (hibernation) is not supported by this version: use 1 to 9, or delete the resource and keep its volumes with storage.retention.whenDeleted: Retain"),
-        validation = kube::core::Rule::new("self >= 0 && self <= 9").message("replicas must be 1 to 9: more members make every write slower without making the cluster safer")
+        validation = kube::core::Rule::new("self >= 0 && self <= 9").message("replicas must be 0 (hibernation) to 9: more members make every write slower without making the cluster safer")
     )]
     pub replicas: i32,
     /// Version of Quorate that the members run. Pinned when the resource is created.

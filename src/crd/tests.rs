@@ -44,11 +44,14 @@ fn each_mistake_is_named_with_its_remedy() {
     for (name, spec, words) in [
         (
             "demo",
-            "{replicas: 0}",
-            "replicas 0 (hibernation) is not supported by this version",
+            "{replicas: 10}",
+            "replicas must be 0 (hibernation) to 9",
         ),
-        ("demo", "{replicas: 10}", "replicas must be 1 to 9"),
-        ("demo", "{replicas: -1}", "replicas must be 1 to 9"),
+        (
+            "demo",
+            "{replicas: -1}",
+            "replicas must be 0 (hibernation) to 9",
+        ),
         (
             "demo",
             "{replicas: three}",
@@ -181,7 +184,7 @@ fn what_the_api_server_would_not_check_is_checked_again() {
     cluster.metadata.uid = Some("u".into());
     let valid = validate(&cluster).expect("valid");
     assert_eq!((valid.target(), valid.storage_bytes), (3, 8 << 30));
-    cluster.spec.replicas = 0;
+    cluster.spec.replicas = 10;
     cluster.spec.storage.size = "lots".into();
     cluster.metadata.uid = None;
     let invalid = validate(&cluster).expect_err("three problems");

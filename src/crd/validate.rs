@@ -26,7 +26,7 @@ pub struct ValidatedCluster {
 }
 
 impl ValidatedCluster {
-    /// The number of voters that the user wants.
+    /// The number of voters that the user wants; 0 for a cluster that hibernates.
     pub fn target(&self) -> usize {
         usize::try_from(self.spec.replicas).unwrap_or(1)
     }

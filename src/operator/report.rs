@@ -213,11 +213,12 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::DeleteSet { .. } => Some("SetDeleted"),
         Action::DeleteClaim { .. } => Some("ClaimDeleted"),
         Action::GrowClaim { .. } => Some("ClaimGrown"),
+        Action::ApplySet { asleep: true, .. } => Some("MemberStopped"),
         Action::ApplyObject(_)
         | Action::CreateLatch { .. }
         | Action::MarkClaim { .. }
         | Action::OwnClaim { .. }
-        | Action::ApplySet { .. }
+        | Action::ApplySet { asleep: false, .. }
         | Action::DropSlot { .. } => None,
     }
 }
@@ -227,6 +228,7 @@ fn turned(new: &Condition, before: Option<&Condition>) -> Option<Severity> {
     match (new.type_.as_str(), new.status.as_str()) {
         ("Ready" | "Quorate", "True") => Some(Severity::Normal),
         // A cluster that is only being made was not quorate before either.
+        ("Quorate", "False") if new.reason.starts_with("Hibernat") => None, // as asked for
         ("Quorate", _) => before
             .filter(|before| before.status == "True")
             .map(|_| Severity::Warning),

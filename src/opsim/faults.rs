@@ -51,6 +51,20 @@ pub(crate) fn claim_is_deleted(world: &mut World, member: &str) {
     }
 }
 
+/// A user deletes the claim of a member that sleeps, and with it its volume.
+pub(crate) fn sleepers_claim_is_deleted(world: &mut World, member: &str) {
+    let found = world
+        .api
+        .lock()
+        .all(Kind::PersistentVolumeClaim)
+        .find(|claim| object::label(claim, crate::crd::LABEL_MEMBER) == Some(member))
+        .cloned();
+    if let Some(claim) = found {
+        lock(&world.servers).excuse(object::text(&claim, &["spec", "volumeName"]));
+        super::user::delete(world, Kind::PersistentVolumeClaim, object::name(&claim));
+    }
+}
+
 /// A member's server does nothing any more, and does not end.
 pub(crate) fn server_hangs(world: &mut World, member: &str) {
     let pod = crate::crd::pod_name(member);

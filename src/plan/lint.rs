@@ -53,6 +53,7 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn check(&self, action: &Action) -> Result<(), String> {
+        self.hibernation(action)?;
         match action {
             Action::CreateLatch { .. } => {
                 refuse(self.o.latch.is_some(), "I7: there is an identity already")?;
@@ -134,6 +135,29 @@ impl Facts<'_> {
             | Action::HoldPod { .. }
             | Action::Retire { .. }
             | Action::ApplySet { .. } => Ok(()),
+        }
+    }
+
+    /// A cluster that hibernates keeps its members, its volumes and its sets, and nobody sleeps in one
+    /// that does not.
+    fn hibernation(&self, action: &Action) -> Result<(), String> {
+        let hibernates = self.cluster.target() == 0;
+        match action {
+            Action::ApplySet { asleep, .. } => refuse(
+                *asleep != hibernates,
+                "I1: only replicas 0 lets members sleep",
+            ),
+            Action::CreateLatch { .. }
+            | Action::CreateClaim { .. }
+            | Action::DeleteClaim { .. }
+            | Action::DeleteSet { .. }
+            | Action::Bootstrap { .. }
+            | Action::MapSlot { .. }
+            | Action::DropSlot { .. } => refuse(hibernates, "I1: the cluster hibernates"),
+            other => refuse(
+                hibernates && other.is_membership(),
+                "I1: the cluster hibernates",
+            ),
         }
     }
 

@@ -193,6 +193,8 @@ pub struct SetFacts {
     pub inputs: Option<String>,
     /// When it was created.
     pub created_ms: u64,
+    /// It asks for no pod: its member hibernates.
+    pub asleep: bool,
 }
 
 /// A member's pod (or process) as it is.

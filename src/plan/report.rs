@@ -155,6 +155,11 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
     let member = member.unwrap_or("the next member");
     let joins = format!("{member} is added as a learner");
     Some(match word {
+        "ApplySet" if rule == 4 && target == 0 => {
+            "every member stops; volumes and identities stay".to_owned()
+        }
+        "ApplySet" if rule == 4 => "a quorum of the members leads on".to_owned(),
+        "Hibernate" => "the cluster hibernates until replicas is raised".to_owned(),
         "CreateLatch" => format!("{member} gets a volume and a pod and forms the cluster"),
         "Bootstrap" if target > 1 => format!("grow to {target} members"),
         "CreateClaim" if s.view.is_none() => format!("{member} forms the cluster"),
@@ -207,6 +212,13 @@ fn summary(s: &Situation<'_>, draft: &Draft, next: Option<&str>) -> String {
     };
     match s.view {
         Some((leader, _)) => format!("{paused}{}, {leader} leads", count(s.voters.len(), "voter")),
+        None if s.hibernates() && !s.bootstrapped() => {
+            format!("{paused}replicas is 0: nothing was formed yet")
+        }
+        None if s.sleeps() => format!(
+            "{paused}hibernates: {} asleep on their volumes",
+            count(s.o.sets.len(), "member")
+        ),
         None => format!("{paused}no leader with a quorum was seen"),
     }
 }
@@ -224,6 +236,8 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
     let small = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     let voters = if s.view.is_some() {
         s.voters.len()
+    } else if s.sleeps() {
+        0
     } else {
         s.o.hints.voters.len()
     };

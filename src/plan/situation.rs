@@ -163,12 +163,32 @@ impl<'a> Situation<'a> {
         self.cluster.spec.scheduling.spread == Spread::Required && self.node_bound()
     }
 
+    /// Whether the spec wants no member to run, and every member and volume to stay.
+    pub(super) fn hibernates(&self) -> bool {
+        self.cluster.target() == 0
+    }
+
+    /// Whether nothing runs any more of a cluster that is to hibernate.
+    pub(super) fn sleeps(&self) -> bool {
+        let awake = self.o.sets.values().any(|set| !set.asleep);
+        self.hibernates() && !awake && self.o.pods.is_empty()
+    }
+
+    /// Since when a newcomer has had its chance: since its set was made, or its pod where that is
+    /// younger, because it has slept since.
+    pub(super) fn tries_since(&self, name: &str) -> u64 {
+        let set = self.o.sets.get(name).map(|set| set.created_ms);
+        let pod = self.o.pods.get(name).map(|pod| pod.created_ms);
+        set.max(pod).unwrap_or(self.o.now_ms)
+    }
+
     /// The act that makes a member's set, or gives it the current template.
     pub(super) fn apply_set(&self, member: &str) -> Action {
         Action::ApplySet {
             member: member.to_owned(),
             claim: self.claim_name(member),
             apart: self.keeps_apart(),
+            asleep: self.hibernates(),
         }
     }
 

@@ -50,7 +50,8 @@ pub enum Action {
         /// Whether the resource owns it from now on.
         owned: bool,
     },
-    /// Apply a member's set: create it, or give it the spec's current template. Restarts nothing.
+    /// Apply a member's set: create it, or give it the spec's current template. Restarts nothing,
+    /// and stops its pod where the set is to sleep.
     ApplySet {
         /// The member.
         member: String,
@@ -58,6 +59,8 @@ pub enum Action {
         claim: String,
         /// Never on a node with another member: its volume could not leave that node.
         apart: bool,
+        /// Without a pod, until it is applied awake.
+        asleep: bool,
     },
     /// Point a slot's Service at a voter, creating it where it is missing.
     MapSlot {

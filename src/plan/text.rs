@@ -34,7 +34,11 @@ impl fmt::Display for Action {
                 member,
                 claim,
                 apart,
+                asleep,
             } => {
+                if *asleep {
+                    return write!(f, "put set {member} to sleep on claim {claim}");
+                }
                 let alone = if *apart { ", alone on its node" } else { "" };
                 write!(f, "apply set {member} on claim {claim}{alone}")
             }

@@ -71,7 +71,9 @@ fn head(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> Vec<String> {
     if status.observed_generation != cluster.metadata.generation && summary.is_some() {
         lines.push("          the newest spec has not been looked at yet".to_owned());
     }
-    let running = status.version.as_deref().unwrap_or("unknown");
+    let asleep = cluster.spec.replicas == 0;
+    let nobody = if asleep { "none runs" } else { "unknown" };
+    let running = status.version.as_deref().unwrap_or(nobody);
     let mut version = running.to_owned();
     if running != cluster.spec.version {
         version += &format!(" (wanted {})", cluster.spec.version);
@@ -230,7 +232,13 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
             "Progressing" => condition.status.as_str(), // neither is better
             _ => "True",
         };
-        let mark = if condition.status == good { " " } else { "!" };
+        // Who asked for sleep sees nothing wrong in it.
+        let asleep = condition.reason == "Hibernated";
+        let mark = if condition.status == good || asleep {
+            " "
+        } else {
+            "!"
+        };
         let since = age(condition.last_transition_time.0, now);
         rows.push(vec![
             format!("{mark} {}", condition.type_),

@@ -141,6 +141,34 @@ fn a_member_is_replaced() {
 }
 
 #[test]
+fn a_cluster_sleeps() {
+    let asleep = |name| {
+        let row = json!({"health": "Unknown", "reason": "it sleeps", "version": null, "nodeName": null, "podName": null, "updated": false});
+        member(name, row)
+    };
+    let why = "replicas is 0: no member runs; volumes and identities stay";
+    let at = "2026-05-01T08:00:00Z";
+    let status = json!({
+        "observedGeneration": 3, "clusterID": "fa4d23850fde98fe", "replicas": 0,
+        "endpoints": {"client": "http://demo-client.tenants.svc:2379"},
+        "summary": "hibernates: 3 members asleep on their volumes",
+        "members": [asleep("demo-1"), asleep("demo-2"), asleep("demo-3")],
+        "conditions": [
+            condition("Ready", "False", "Hibernated", why, at),
+            condition("Progressing", "False", "Hibernated", why, at),
+            condition("Stalled", "False", "NotStalled", "the operator goes on by itself", at),
+        ],
+    });
+    let stopped = "put set demo-1 to sleep on claim data-demo-1-63b6a: replicas is 0: it stops, and its volume stays";
+    shown(
+        "hibernated",
+        cluster(json!({"replicas": 0, "version": "0.1.0"}), status),
+        json!([event("Normal", at, stopped)]),
+        lease("2026-05-01T11:59:58.000000Z"),
+    );
+}
+
+#[test]
 fn nobody_is_there() {
     let status = json!({"observedGeneration": 2, "summary": "3 voters, demo-2 leads", "members": [member("demo-1", json!({"health": "Unknown", "reason": "not seen for 30 s"}))]});
     let spec = json!({"replicas": 3, "version": "0.1.0", "paused": true});

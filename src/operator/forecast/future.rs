@@ -25,7 +25,7 @@ impl Future {
     pub(super) fn new(seen: &Seen) -> Self {
         Self {
             o: seen.observed.clone(),
-            disks: BTreeMap::new(),
+            disks: super::asleep::disks(&seen.observed),
             next: 0,
         }
     }
@@ -64,10 +64,11 @@ impl Future {
 
     /// Sets make their pods, pods without a set go, claims that are let go are gone.
     fn kubernetes(&mut self) {
-        let sets: Vec<String> = self.o.sets.keys().cloned().collect();
+        let awake = self.o.sets.iter().filter(|(_, set)| !set.asleep);
+        let sets: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         let orphans: Vec<String> = self.o.pods.keys().cloned().collect();
         for member in orphans {
-            if !self.o.sets.contains_key(&member) {
+            if !sets.contains(&member) {
                 self.lose_pod(&member);
             }
         }
@@ -310,7 +311,7 @@ impl Future {
             | Action::MarkClaim { .. }
             | Action::OwnClaim { .. }
             | Action::DeleteClaim { .. } => self.act_on_claim(action),
-            Action::ApplySet { member, .. } => self.apply_set(member),
+            Action::ApplySet { member, asleep, .. } => self.apply_set(member, *asleep),
             Action::DeleteSet { member, .. } => drop(self.o.sets.remove(member)),
             Action::MapSlot { slot, member, .. } => {
                 let facts = SlotFacts {
@@ -344,7 +345,7 @@ impl Future {
         }
     }
 
-    fn apply_set(&mut self, member: &str) {
+    fn apply_set(&mut self, member: &str, asleep: bool) {
         let uid = self.fresh("set");
         let (now_ms, inputs) = (self.o.now_ms, self.o.wanted_inputs.clone());
         let sets = self.o.sets.entry(member.to_owned());
@@ -354,7 +355,9 @@ impl Future {
             terminating: false,
             inputs: None,
             created_ms: now_ms,
+            asleep,
         });
+        set.asleep = asleep;
         set.inputs = Some(inputs);
     }
 

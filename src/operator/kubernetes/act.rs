@@ -58,8 +58,17 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
         Action::DropSlot { service, uid, .. } => delete::<Service>(client, namespace, service, uid)
             .await
             .map(|_| ()),
-        Action::ApplySet { member, apart, .. } => {
-            let set = build::stateful_set(cluster, &one.shared.settings, member, *apart);
+        Action::ApplySet {
+            member,
+            apart,
+            asleep,
+            ..
+        } => {
+            let how = build::SetOptions {
+                apart: *apart,
+                asleep: *asleep,
+            };
+            let set = build::stateful_set(cluster, &one.shared.settings, member, how);
             apply(client, namespace, &set, ours).await.map(|_| ())
         }
         Action::ReleasePod { member, uid } => {

@@ -68,6 +68,7 @@ pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
         terminating: meta.deletion_timestamp.is_some(),
         inputs: annotation(meta, ANNOTATION_INPUTS),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
+        asleep: set.spec.as_ref().and_then(|spec| spec.replicas) == Some(0),
     }
 }
 

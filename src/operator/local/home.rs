@@ -106,6 +106,9 @@ pub struct SetRecord {
     pub input_hash: String,
     /// When it was made, in Unix milliseconds.
     pub created_ms: u64,
+    /// No process is wanted for now.
+    #[serde(default)]
+    pub asleep: bool,
     /// The server's arguments, as rendered.
     pub arguments: Vec<String>,
 }

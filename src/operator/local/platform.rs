@@ -323,16 +323,23 @@ impl Local {
             Action::DeleteClaim { claim, uid } => {
                 self.change_claim(claim, uid, |record| record.terminating = true)?;
             }
-            Action::ApplySet { member, claim, .. } => {
+            Action::ApplySet {
+                member,
+                claim,
+                asleep,
+                ..
+            } => {
                 let set = SetRecord {
                     uid: uuid::Uuid::new_v4().to_string(),
                     claim: claim.clone(),
                     input_hash: inputs(&self.cluster),
                     created_ms: now_ms(),
+                    asleep: *asleep,
                     arguments: self.arguments(member, claim).map_err(broken)?,
                 };
                 let apply = |state: &mut home::State| match state.sets.get_mut(member) {
                     Some(found) => {
+                        found.asleep = set.asleep;
                         found.input_hash = set.input_hash;
                         found.arguments = set.arguments;
                     }
@@ -511,6 +518,7 @@ fn set_facts(set: &SetRecord) -> SetFacts {
         terminating: false,
         inputs: Some(set.input_hash.clone()),
         created_ms: set.created_ms,
+        asleep: set.asleep,
     }
 }
 

@@ -79,7 +79,7 @@ impl Pods {
                     .is_none_or(|child| child.state().stopped))
         });
         for (member, pod) in self.pods.iter_mut().filter(|(_, pod)| !pod.deleting) {
-            let set = home.state().sets.get(member);
+            let set = home.state().sets.get(member).filter(|set| !set.asleep);
             let claim_lost = set.is_some_and(|set| !claims.contains_key(&set.claim));
             let Some(child) = &pod.supervisor else {
                 pod.deleting = set.is_none();
@@ -96,7 +96,8 @@ impl Pods {
                 ));
             }
         }
-        for (member, set) in &home.state().sets {
+        let sets = home.state().sets.iter();
+        for (member, set) in sets.filter(|(_, set)| !set.asleep) {
             let pod = self.pods.entry(member.clone()).or_insert_with(|| Pod {
                 uid: uuid::Uuid::new_v4().to_string(),
                 created_ms: now_ms,
@@ -219,6 +220,7 @@ mod tests {
             claim: "data-demo-1".into(),
             input_hash: "h".into(),
             created_ms: 1,
+            asleep: false,
             arguments: vec!["60".into()],
         };
         home.update(|state| state.sets.insert("demo-1".into(), set))
@@ -240,6 +242,18 @@ mod tests {
             running(view) && view[0].uid != first
         })
         .await;
+
+        // Asleep it stops, and its directory stays for the one that wakes.
+        let sleep = |home: &mut Home, asleep| {
+            let change = |state: &mut home::State| {
+                state.sets.values_mut().for_each(|set| set.asleep = asleep);
+            };
+            home.update(change).expect("written");
+        };
+        sleep(&mut home, true);
+        until(&mut pods, &home, <[PodView]>::is_empty).await;
+        sleep(&mut home, false);
+        until(&mut pods, &home, running).await;
 
         // A lost disk stops the process, and the new pod waits for a claim.
         std::fs::remove_dir_all(home.root().join("claims/data-demo-1")).expect("removed");

@@ -36,16 +36,18 @@ impl World {
             Action::DeleteClaim { claim, uid } => {
                 self.change_claim(claim, uid, |claim| claim.terminating = true)?;
             }
-            Action::ApplySet { member, .. } => {
+            Action::ApplySet { member, asleep, .. } => {
                 let (uid, created_ms) = (self.uid(), self.now_ms);
                 let inputs = self.wanted_inputs.clone();
                 let set = self.sets.entry(member.clone());
-                set.or_insert(Set {
+                let set = set.or_insert(Set {
                     uid,
+                    asleep: false,
                     created_ms,
                     inputs: String::new(),
-                })
-                .inputs = inputs;
+                });
+                set.inputs = inputs;
+                set.asleep = *asleep;
             }
             Action::MapSlot { slot, member, .. } => {
                 let uid = self.uid();

@@ -19,6 +19,7 @@ use crate::plan::{
 
 pub(crate) struct Set {
     uid: String,
+    pub(crate) asleep: bool,
     created_ms: u64,
     inputs: String,
 }
@@ -181,7 +182,8 @@ impl World {
             self.past.push(self.look(""));
         }
         self.now_ms += 1000;
-        let sets: Vec<String> = self.sets.keys().cloned().collect();
+        let awake = self.sets.iter().filter(|(_, set)| !set.asleep);
+        let sets: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         self.pods
             .retain(|member, pod| !pod.deleting && sets.contains(member));
         for member in sets {
@@ -486,6 +488,9 @@ impl World {
     fn settled(&self) -> bool {
         let names: Vec<&String> = self.voters().iter().map(|voter| &voter.name).collect();
         let members = self.raft.as_ref().map_or(0, |raft| raft.members.len());
+        if self.cluster.target() == 0 {
+            return self.pods.is_empty() && self.sets.values().all(|set| set.asleep);
+        }
         self.status.step.is_none()
             && names.len() == self.cluster.target()
             && members == names.len()
@@ -547,6 +552,7 @@ fn set_facts(set: &Set) -> SetFacts {
         terminating: false,
         inputs: Some(set.inputs.clone()),
         created_ms: set.created_ms,
+        asleep: set.asleep,
     }
 }
 

@@ -106,6 +106,18 @@ const LIVES: &[(&str, i32, &[Part])] = &[
         &[|_| {}, |world| world.wanted_inputs = "new".into()],
     ),
     (
+        "sleeps for days and wakes",
+        3,
+        &[
+            |_| {},
+            |world| world.cluster.spec.replicas = 0,
+            |world| {
+                world.now_ms += 300_000_000;
+                world.cluster.spec.replicas = 3;
+            },
+        ],
+    ),
+    (
         "volumes grow and are kept no more",
         3,
         &[

@@ -569,6 +569,10 @@ spec:
       topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, maxSkew: 2, whenUnsatisfiable: ScheduleAnyway}]
       affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {matchLabels: {a: b}}}]}}
 ";
+    let how = |apart| crate::build::SetOptions {
+        apart,
+        ..crate::build::SetOptions::default()
+    };
     let objects = |spec: &str, apart: bool| {
         let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod}\n";
         let mut cluster = crate::crd::parse(&format!("{head}{spec}")).expect("a resource");
@@ -577,7 +581,7 @@ spec:
         let settings = crate::build::Settings {
             image_repository: "quorate".into(),
         };
-        let set = crate::build::stateful_set(&cluster, &settings, "demo-1", apart);
+        let set = crate::build::stateful_set(&cluster, &settings, "demo-1", how(apart));
         let service = crate::build::client_service(&cluster);
         [
             serde_json::to_value(set).expect("JSON"),

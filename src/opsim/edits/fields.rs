@@ -55,8 +55,8 @@ fn members() -> Vec<Field> {
         field(
             "replicas",
             json!([1, 2, 3, 4, 5]),
-            json!([]),
-            json!([0, -1, 10, "three"]),
+            json!([0]),
+            json!([-1, 10, "three"]),
         ),
         field(
             "version",

@@ -4,11 +4,13 @@
 
 use crate::opsim::harness::truth::{ClusterTruth, Member};
 
-use super::{History, Step};
+use super::{BELIEVED_MS, History, Step};
 
 pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
     let (before, after) = (step.before, step.after);
-    if !after.exists || before.voters.is_empty() {
+    // Who hibernates wants nobody to serve; an operator may have looked a moment ago.
+    let targets = history.targets(step.uid, step.now_ms, BELIEVED_MS);
+    if !after.exists || before.voters.is_empty() || targets.contains(&0) {
         return None;
     }
     let serves = |(id, member): &(&u64, &Member)| {

@@ -12,7 +12,9 @@ pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
         .filter(|(id, _)| !after.voters.contains_key(id));
     for (id, member) in gone {
         let targets = history.targets(step.uid, step.now_ms, BELIEVED_MS);
-        let surplus = targets.iter().any(|target| before.voters.len() > *target);
+        // In hibernation everybody stays a member.
+        let mut awake = targets.iter().filter(|target| **target > 0);
+        let surplus = awake.any(|target| before.voters.len() > *target);
         let asked = before.replace.contains(&member.name) && surplus;
         let disk_gone = member.held.is_none() || member.taken.is_some() || !member.claimed;
         let away = history

@@ -15,11 +15,40 @@ use crate::opsim::harness::truth::ClusterTruth;
 /// Why this cluster is not in its desired state, if it is not.
 pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
     let names: BTreeSet<&str> = cluster.voters.values().map(|m| m.name.as_str()).collect();
+    if cluster.target == 0 {
+        return awake(api, uid, cluster, &names).or_else(|| told(cluster, false));
+    }
     members(cluster)
         .or_else(|| objects(api, uid, &names))
         .or_else(|| claims(api, uid, &names))
         .or_else(|| services(api, cluster, &names))
-        .or_else(|| status(cluster))
+        .or_else(|| told(cluster, true))
+}
+
+/// Of a cluster that hibernates: what runs, or is missing of what has to wait for it to wake.
+fn awake(
+    api: &ApiServer,
+    uid: &str,
+    cluster: &ClusterTruth,
+    names: &BTreeSet<&str>,
+) -> Option<String> {
+    if let Some(pod) = ours(api, Kind::Pod, uid).keys().next() {
+        return Some(format!("pod {pod} is there, and the cluster is to sleep"));
+    }
+    let sets = ours(api, Kind::StatefulSet, uid);
+    let asks = |set: &&&Value| object::number(set, &["spec", "replicas"]) != Some(0);
+    if let Some(set) = sets.values().find(asks) {
+        return Some(format!("set {} asks for a pod", object::name(set)));
+    }
+    let claims = ours(api, Kind::PersistentVolumeClaim, uid);
+    let kept = |name: &&&str| {
+        let claim = claims.get(claim_name(name, uid).as_str());
+        claim.is_some_and(|claim| !object::is_deleting(claim))
+    };
+    if let Some(name) = names.iter().find(|name| !kept(name)) {
+        return Some(format!("the claim of {name} is not there"));
+    }
+    (cluster.serving() > 0).then(|| "somebody serves, and the cluster is to sleep".to_owned())
 }
 
 fn members(cluster: &ClusterTruth) -> Option<String> {
@@ -115,7 +144,8 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     there(Kind::Service, &surplus).then(|| format!("{surplus} is one slot too many"))
 }
 
-fn status(cluster: &ClusterTruth) -> Option<String> {
+/// What the status does not say yet.
+fn told(cluster: &ClusterTruth, wanted_ready: bool) -> Option<String> {
     let status = &cluster.status;
     if status["observedGeneration"].as_i64() != Some(cluster.generation) {
         return Some("the status is of an older specification".into());
@@ -123,9 +153,9 @@ fn status(cluster: &ClusterTruth) -> Option<String> {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     let ready =
         conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-    if !ready {
+    if ready != wanted_ready {
         return Some(format!(
-            "the status does not say Ready: {}",
+            "the status says of Ready that it is {ready}: {}",
             status["summary"]
         ));
     }

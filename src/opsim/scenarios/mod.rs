@@ -5,6 +5,7 @@ mod hard;
 mod life;
 mod more;
 mod nodes;
+mod sleep;
 
 use super::run::Scenario;
 
@@ -15,6 +16,7 @@ pub fn all() -> Vec<Scenario> {
         &hard::SCENARIOS[..],
         &more::SCENARIOS[..],
         &nodes::SCENARIOS[..],
+        &sleep::SCENARIOS[..],
     ]
     .concat()
 }

@@ -51,6 +51,9 @@ fn input(
 fn ready(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     let type_ = ConditionType::Ready;
     let (target, voters, ready) = (s.cluster.target(), s.voters.len(), ready_voters(s));
+    if s.hibernates() {
+        return hibernated(s, type_);
+    }
     let message = format!("{ready} of {target} wanted voters are ready");
     if s.view.is_none() {
         let seen = s.bootstrapped();
@@ -78,6 +81,17 @@ fn ready(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     input(type_, False, reason, message)
 }
 
+/// What does not hold, because no member is wanted to run.
+fn hibernated(s: &Situation<'_>, type_: ConditionType) -> ConditionInput {
+    let (reason, message) = if s.sleeps() {
+        let message = "replicas is 0: no member runs; volumes and identities stay";
+        ("Hibernated", message)
+    } else {
+        ("Hibernating", "replicas is 0: the members stop")
+    };
+    input(type_, False, reason, message)
+}
+
 fn available(s: &Situation<'_>) -> ConditionInput {
     let type_ = ConditionType::Available;
     let described: Vec<_> =
@@ -92,6 +106,9 @@ fn available(s: &Situation<'_>) -> ConditionInput {
             "Serving",
             format!("{name} answers linearizable reads"),
         );
+    }
+    if s.sleeps() {
+        return hibernated(s, type_);
     }
     if described.is_empty() && s.bootstrapped() {
         return input(
@@ -118,6 +135,9 @@ fn quorate(s: &Situation<'_>) -> ConditionInput {
             "{leader} leads; {healthy} of {voters} voters are healthy, {spare} more may fail"
         );
         return input(type_, True, "LeaderSeen", message);
+    }
+    if s.hibernates() {
+        return hibernated(s, type_);
     }
     if planted(Mutant::StatusFromMemory) && s.bootstrapped() {
         return input(type_, True, "LeaderSeen", "it was formed before");
@@ -161,12 +181,18 @@ fn progressing(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     if s.cluster.spec.paused {
         return input(type_, False, "Paused", "paused by spec.paused");
     }
+    if s.hibernates() {
+        return hibernated(s, type_);
+    }
     input(type_, False, "AtRest", "nothing to do")
 }
 
 fn degraded(s: &Situation<'_>) -> ConditionInput {
     let type_ = ConditionType::Degraded;
     let target = s.cluster.target();
+    if s.hibernates() {
+        return hibernated(s, type_);
+    }
     if s.view.is_none() {
         return match s.bootstrapped() {
             true => input(

@@ -16,7 +16,9 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
     for (name, seat) in &s.learners {
         rows.push(seated(s, draft, name, seat, MemberRole::Learner));
     }
-    for name in &s.standbys {
+    // Without a leader's word, a voter whose claim is gone looks like somebody on the way in.
+    let voted = |name: &&String| s.view.is_none() && s.o.hints.voters.contains(*name);
+    for name in s.standbys.iter().filter(|name| !voted(name)) {
         rows.push(unseated(s, draft, name, MemberRole::Standby));
     }
     for name in &s.leaving {
@@ -69,6 +71,9 @@ fn unseated(s: &Situation<'_>, draft: &Draft, name: &str, role: MemberRole) -> M
         }
         (Some(d), _) => Some(format!("its server says that it is {:?}", d.phase)),
         (None, Some(pod)) => Some(format!("it does not answer; {}", pod_in_words(pod))),
+        (None, None) if s.o.sets.get(name).is_some_and(|set| set.asleep) => {
+            Some("it sleeps".to_owned())
+        }
         (None, None) => Some("it has no pod".to_owned()),
     };
     row.restarts = super::restarts(s, draft, name, false);

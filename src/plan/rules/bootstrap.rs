@@ -204,21 +204,8 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     if s.view.is_some() {
         return false;
     }
-    let known = known_voters(s);
-    let lost: Vec<&str> = known
-        .iter()
-        .map(String::as_str)
-        .filter(|name| disk_lost(s, name))
-        .collect();
-    let intact = known.len() - lost.len();
-    if !known.is_empty() && intact < quorum(known.len()) {
-        let why = format!(
-            "the disks of {} are lost: {intact} of {} voters can have data, {} are needed",
-            lost.join(", "),
-            known.len(),
-            quorum(known.len())
-        );
-        return data_lost(s, draft, &why);
+    if too_few_disks(s, draft) {
+        return true;
     }
     let why = "no leader with a quorum was seen: who does not answer is unknown, not dead";
     draft.hold(Class::Membership, why);
@@ -232,6 +219,28 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
         "a leader that holds a quorum to answer",
     );
     true
+}
+
+/// Whether so many voters of a formed cluster have lost their disks that the others have no quorum:
+/// then that is said, and nothing is formed anew.
+pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let known = known_voters(s);
+    let lost: Vec<&str> = known
+        .iter()
+        .map(String::as_str)
+        .filter(|name| disk_lost(s, name))
+        .collect();
+    let intact = known.len() - lost.len();
+    if known.is_empty() || intact >= quorum(known.len()) {
+        return false;
+    }
+    let why = format!(
+        "the disks of {} are lost: {intact} of {} voters can have data, {} are needed",
+        lost.join(", "),
+        known.len(),
+        quorum(known.len())
+    );
+    data_lost(s, draft, &why)
 }
 
 /// Rule 7: a pod that does not even start, and was made from an older spec, gets the current one:

@@ -55,7 +55,7 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     if ready(seat) {
         return promote(s, draft, name, seat);
     }
-    let since = s.o.sets.get(name).map_or(s.o.now_ms, |set| set.created_ms);
+    let since = s.tries_since(name);
     let patience = in_ms(s.cluster.spec.healing.learner_deadline_seconds);
     let contact = seat
         .view

@@ -6,6 +6,7 @@ mod conflict;
 mod farewell;
 mod going;
 mod grow;
+mod hibernate;
 mod learner;
 mod leftovers;
 mod missing_set;
@@ -39,6 +40,10 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
         }
         return;
     }
+    // 4, before anything is made: a cluster that was never wanted awake.
+    if hibernate::unborn(s, draft) {
+        return;
+    }
     // 5 begins before 3: nothing of a cluster exists before its identity.
     if bootstrap::latch(s, draft) {
         return;
@@ -47,6 +52,10 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     going::gates(s, draft);
     // 3: objects that need no quorum.
     objects::rule(s, draft);
+    // 4: all members sleep, or wake.
+    if hibernate::rule(s, draft) {
+        return;
+    }
     // 5: the first member.
     if bootstrap::seed(s, draft) {
         return;

@@ -63,7 +63,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             (None, None) => "it has no pod".to_owned(),
         };
         let patience = in_ms(s.cluster.spec.healing.learner_deadline_seconds);
-        let deadline = set.created_ms + patience;
+        let since = s.tries_since(name);
+        let deadline = since + patience;
         if s.o.now_ms < deadline {
             let wait = draft.wait(
                 "AddLearner",
@@ -71,7 +72,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 "StandbyNotReady",
                 format!("{name} to start: {state}"),
             );
-            wait.since_ms = Some(set.created_ms);
+            wait.since_ms = Some(since);
             wait.deadline_ms = Some(deadline);
             continue;
         }

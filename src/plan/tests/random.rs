@@ -30,7 +30,7 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
         return;
     };
     let down = world.nodes.values().filter(|n| !n.ready).count();
-    match rng.next_u64() % 18 {
+    match rng.next_u64() % 19 {
         0 | 1 if world.observe().descriptions.values().any(|d| d.leads) => {
             let voters: Vec<_> = world.members.iter().filter(|m| !m.learner).collect();
             let all = voters.iter().all(|m| world.lives(m));
@@ -93,6 +93,14 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
                 claim.terminating = true;
             }
         }
+        // Half of the time for longer than any patience.
+        17 => {
+            world.cluster.spec.replicas = 0;
+            if one_in(rng, 2) {
+                (0..20).for_each(|_| drop(world.pass()));
+                world.now += 100_000_000;
+            }
+        }
         _ => world.cluster.spec.replicas = 1 + i32::try_from(rng.next_u64() % 5).unwrap_or(0),
     }
 }
@@ -137,6 +145,7 @@ fn run(seed: u64) {
     world.side.clear();
     world.catch_up = 1000;
     world.inputs = "spec-good".into();
+    world.cluster.spec.replicas = world.cluster.spec.replicas.max(1);
     let plans = world.settle(6000);
     let last = plans.last().expect("a plan");
     let target = world.cluster.target();

@@ -314,7 +314,7 @@ impl World {
         let gone: Vec<String> = self
             .pods
             .keys()
-            .filter(|member| !self.sets.contains_key(*member))
+            .filter(|member| self.sets.get(*member).is_none_or(|set| set.asleep))
             .cloned()
             .collect();
         for member in gone {
@@ -333,7 +333,8 @@ impl World {
             }
             !goes
         });
-        let members: Vec<String> = self.sets.keys().cloned().collect();
+        let awake = self.sets.iter().filter(|(_, set)| !set.asleep);
+        let members: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         for member in members {
             if !self.pods.contains_key(&member) {
                 let uid = self.fresh("pod");

@@ -2,6 +2,7 @@
 
 mod faults;
 mod growth;
+mod hibernate;
 mod nodes;
 mod objects;
 mod slots;

@@ -35,6 +35,7 @@ fn conflicts_and_earlier_lives() {
         terminating: false,
         inputs: None,
         created_ms: 0,
+        asleep: false,
     };
     let mut world = World::new(3);
     world.sets.insert(

@@ -35,7 +35,7 @@ impl World {
         let quorate = self.leader.is_some() && alive > voters / 2;
         self.act(action);
         let (alive, voters) = self.reachable_voters();
-        if quorate {
+        if quorate && self.cluster.target() > 0 {
             assert!(
                 alive > voters / 2,
                 "I3: {action} leaves {alive} of {voters} voters"
@@ -94,8 +94,10 @@ impl World {
                 member,
                 claim,
                 apart,
+                asleep,
             } => {
-                assert!(self.claims.contains_key(claim), "a set without its claim");
+                let claimed = self.claims.contains_key(claim);
+                assert!(claimed || *asleep, "a set without its claim");
                 self.apart.remove(member);
                 if *apart {
                     self.apart.insert(member.clone());
@@ -109,8 +111,10 @@ impl World {
                     terminating: false,
                     inputs: None,
                     created_ms,
+                    asleep: false,
                 });
                 set.inputs = inputs;
+                set.asleep = *asleep;
             }
             Action::ReleasePod { member, uid } => {
                 let pod = self.pods.get_mut(member).expect("a pod");

@@ -1,0 +1,84 @@
+//! Rule 4: `replicas: 0` stops every member, the leader last, and leaves members, volumes and
+//! identities as they are; nothing about the membership is decided meanwhile. Any other size wakes
+//! all members together. What is grown, shrunk or replaced then waits for their quorum, by the
+//! rules that wait for one anyway.
+
+use std::cmp::Reverse;
+
+use crate::crd::member_number;
+use crate::plan::draft::Draft;
+use crate::plan::situation::Situation;
+use crate::plan::step::Class;
+
+use super::bootstrap;
+
+/// Whether a cluster that nobody ever made is not wanted to run: nothing is made for it, not even
+/// its identity.
+pub(super) fn unborn(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let made = s.o.latch.is_some() || s.bootstrapped() || s.our_claims().next().is_some();
+    let unborn = s.hibernates() && !made && s.o.sets.is_empty();
+    if unborn {
+        hold(draft);
+    }
+    unborn
+}
+
+/// Returns whether the plan ends here.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    if s.hibernates() {
+        sleep(s, draft);
+        return true;
+    }
+    wake(s, draft)
+}
+
+fn hold(draft: &mut Draft) {
+    for class in [Class::Membership, Class::Disruption, Class::Objects] {
+        draft.hold(class, "replicas is 0: the cluster hibernates");
+    }
+}
+
+fn sleep(s: &Situation<'_>, draft: &mut Draft) {
+    hold(draft);
+    let awake = s.o.sets.iter();
+    let awake = awake.filter(|(_, set)| !set.asleep && !set.terminating);
+    let mut names: Vec<&str> = awake.map(|(name, _)| name.as_str()).collect();
+    names.sort_by_key(|name| {
+        let leads = s.view.is_some_and(|(leader, _)| leader == *name);
+        (leads, Reverse(member_number(&s.cluster.name, name)))
+    });
+    for name in &names {
+        let reason = "replicas is 0: it stops, and its volume stays";
+        draft.step(4, s.apply_set(name), reason);
+    }
+    if names.is_empty() && !s.o.pods.is_empty() {
+        let pods: Vec<&str> = s.o.pods.keys().map(String::as_str).collect();
+        let what = format!("{} to stop", pods.join(", "));
+        draft.wait("Hibernate", "", "Stopping", what);
+    }
+    // Nothing is done about it now, but it is better told before somebody wants the data.
+    if s.sleeps() && s.bootstrapped() {
+        bootstrap::too_few_disks(s, draft);
+    }
+}
+
+fn wake(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    // Without its claim a set stays as it is: its member's disk is gone, and the others say what
+    // becomes of it.
+    let asleep = s.o.sets.iter().filter(|(name, set)| {
+        set.asleep && !set.terminating && s.claim(name).is_some() && !s.leaving.contains(*name)
+    });
+    let reason = format!("replicas is {} again", s.cluster.target());
+    let mut wakes = false;
+    for (name, _) in asleep {
+        draft.step(4, s.apply_set(name), reason.clone());
+        wakes = true;
+    }
+    if wakes {
+        let why = "the members wake: all start, and have to find a quorum first";
+        for class in [Class::Membership, Class::Disruption, Class::Objects] {
+            draft.hold(class, why);
+        }
+    }
+    wakes
+}

@@ -1,0 +1,103 @@
+//! Situations of a cluster that sleeps and wakes.
+
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::World;
+
+#[test]
+fn a_cluster_sleeps_and_wakes() {
+    let mut script = Script::new(
+        "hibernate",
+        "replicas 0: every set sleeps, the leader's last, and members and claims stay; then all wake together, and only a quorum grows.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 0;
+    script.look("The followers go first", &world);
+    script.settle("Until nothing runs", &mut world);
+    wait(&mut world, 3 * 24 * 3600);
+    script.look("Three days later", &world);
+    world.cluster.spec.paused = true;
+    world.cluster.spec.replicas = 3;
+    script.look("Paused: it sleeps on", &world);
+    world.cluster.spec.paused = false;
+    world.cluster.spec.replicas = 5;
+    world.inputs = "spec-2".into();
+    script.settle("Woken by a larger size and with another spec", &mut world);
+    script.compare();
+}
+
+#[test]
+fn never_wanted_awake() {
+    let mut script = Script::new(
+        "hibernate-unborn",
+        "A cluster that is made with replicas 0: nothing is made before it is to run; and one that was put to sleep while its seed was on the way.",
+    );
+    let mut world = World::new(0);
+    script.look("Nothing is made", &world);
+    world.cluster.spec.replicas = 1;
+    while world.sets.is_empty() {
+        world.pass();
+    }
+    world.cluster.spec.replicas = 0;
+    script.settle("The seed has a set, and formed nothing", &mut world);
+    world.cluster.spec.replicas = 3;
+    script.settle("Woken", &mut world);
+    script.compare();
+}
+
+#[test]
+fn half_way() {
+    let mut script = Script::new(
+        "hibernate-half-way",
+        "Put to sleep with a learner in hand, another size on the way and a node that is drained; the learner, and whoever sleeps, gets its time again after waking.",
+    );
+    let mut world = rested(3);
+    world.commit += 100_000;
+    world.catch_up = 100;
+    world.cluster.spec.replicas = 5;
+    while !world.members.iter().any(|m| m.learner) {
+        world.pass();
+    }
+    let node = world.node_of("demo-2");
+    world.cordon(&node, true);
+    world.cluster.spec.replicas = 0;
+    script.settle("A learner sleeps like everybody", &mut world);
+    wait(&mut world, 24 * 3600);
+    world.cluster.spec.replicas = 3;
+    script.settle(
+        "Woken with the old size: the learner is not needed",
+        &mut world,
+    );
+    world.cluster.spec.replicas = 0;
+    for _ in 0..2 {
+        world.pass();
+    }
+    world.cluster.spec.replicas = 3;
+    script.settle("Changed their mind half-way", &mut world);
+    script.compare();
+}
+
+#[test]
+fn disks_are_lost_in_sleep() {
+    let mut script = Script::new(
+        "hibernate-disks",
+        "Volumes are lost while the cluster sleeps: one is replaced after waking; of two of three it is said at once that the data may be lost, and nothing is formed anew.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 0;
+    world.settle(100);
+    world.lose_claim("demo-2");
+    script.look("One is lost", &world);
+    world.cluster.spec.replicas = 3;
+    script.settle("The others wake, and it is replaced", &mut world);
+    world.cluster.spec.replicas = 0;
+    world.settle(100);
+    world.lose_claim("demo-1");
+    world.lose_claim("demo-3");
+    script.look("Two of three are lost", &world);
+    world.cluster.spec.replicas = 3;
+    for _ in 0..5 {
+        world.pass();
+    }
+    script.look("After waking", &world);
+    script.compare();
+}
