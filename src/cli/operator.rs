@@ -41,6 +41,12 @@ struct Arguments {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     concurrency: u16,
 
+    /// Whether POST /forecast at the probes' address says what would be done about a cluster, for
+    /// `kubectl quorate plan`. Whoever reaches the address may ask, and learns what a cluster's
+    /// status says.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    forecasts: bool,
+
     /// Form of the log.
     #[arg(long, default_value = "text")]
     log_format: super::logging::Format,
@@ -67,6 +73,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         lease_name: arguments.lease_name,
         lease_namespace: arguments.lease_namespace,
         concurrency: arguments.concurrency.into(),
+        forecasts: arguments.forecasts,
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

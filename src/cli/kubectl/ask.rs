@@ -1,7 +1,8 @@
 //! Questions to the API server, asked by `kubectl`. Changes nothing there.
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
@@ -13,6 +14,8 @@ use super::Which;
 use super::screen::Operator;
 use crate::cli::operator::LEASE;
 use crate::crd::EtcdCluster;
+use crate::operator::forecast::Forecast;
+use crate::operator::kubernetes::ahead::Answer;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,15 @@ pub(super) enum Error {
     /// A name is needed.
     #[error("there are several EtcdClusters in this namespace: say which of {0}")]
     Several(String),
+    /// The file is for something else.
+    #[error("{0} holds {1}: give the manifest of one EtcdCluster")]
+    NotOne(String, String),
+    /// Nobody could say what would be done.
+    #[error("no operator is at work here: only one that runs can say what it would do")]
+    NoOperator,
+    /// The operator cannot say.
+    #[error("the operator cannot say what it would do: {0}")]
+    NoForecast(String),
 }
 
 #[derive(Deserialize)]
@@ -78,12 +90,62 @@ pub(super) fn operator(which: &Which) -> Operator {
     }
 }
 
+/// The cluster of a file as the API server would store it. Stores nothing.
+pub(super) fn as_if_applied(which: &Which, filename: &str) -> Result<EtcdCluster, Error> {
+    let mut command = kubectl(which, "apply");
+    command.args(["--dry-run=server", "--output=json", "--filename", filename]);
+    let printed = run(command, None)?;
+    let object: serde_json::Value = serde_json::from_slice(&printed).map_err(Error::Unreadable)?;
+    let kind = object["kind"].as_str().unwrap_or("nothing").to_owned();
+    if kind != "EtcdCluster" {
+        return Err(Error::NotOne(filename.to_owned(), format!("a {kind}")));
+    }
+    serde_json::from_value(object).map_err(Error::Unreadable)
+}
+
+/// What the operator at work would do, asked through the API server.
+pub(super) fn forecast(which: &Which, wanted: &EtcdCluster, port: u16) -> Result<Forecast, Error> {
+    let leases = match operator(which) {
+        Operator::Leases(leases) => leases,
+        Operator::Unknown(why) => return Err(Error::Refused(why)),
+    };
+    let mut pods: Vec<(String, String)> = leases.iter().filter_map(pod_of).collect();
+    pods.dedup();
+    let body = serde_json::to_vec(wanted).map_err(Error::Unreadable)?;
+    let mut refused = None;
+    // Several operators may be at work, each for its own namespaces: one of them knows the cluster.
+    for (namespace, pod) in pods {
+        let mut command = kubectl(which, "create");
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/forecast");
+        command.args(["--raw", &path, "--filename", "-"]);
+        let printed = run(command, Some(&body))?;
+        match serde_json::from_slice(&printed).map_err(Error::Unreadable)? {
+            Answer::Forecast(forecast) => return Ok(forecast),
+            Answer::Refused(why) => refused = Some(Error::NoForecast(why)),
+        }
+    }
+    Err(refused.unwrap_or(Error::NoOperator))
+}
+
+/// The pod that holds a Lease: the holder's name ends with something random.
+fn pod_of(lease: &Lease) -> Option<(String, String)> {
+    let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
+    let (pod, _) = holder.rsplit_once('-')?;
+    Some((lease.namespace()?, pod.to_owned()))
+}
+
 fn get<T: DeserializeOwned>(
     which: &Which,
     question: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Result<T, Error> {
+    let mut command = kubectl(which, "get");
+    command.arg("--output=json").args(question);
+    serde_json::from_slice(&run(command, None)?).map_err(Error::Unreadable)
+}
+
+fn kubectl(which: &Which, verb: &str) -> Command {
     let mut command = Command::new("kubectl");
-    command.arg("get").arg("--output=json");
+    command.arg(verb);
     command.arg(format!("--request-timeout={}", which.request_timeout));
     let given = [
         ("namespace", &which.namespace),
@@ -93,10 +155,24 @@ fn get<T: DeserializeOwned>(
     for (flag, value) in given {
         command.args(value.as_ref().map(|value| format!("--{flag}={value}")));
     }
-    let output = command.args(question).output().map_err(Error::NoKubectl)?;
+    command
+}
+
+/// Runs it with this input, or with that of this process. Gives what it printed.
+fn run(mut command: Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command.spawn().map_err(Error::NoKubectl)?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // It may end without reading: then its words say why.
+        let _ = stdin.write_all(input);
+    }
+    let output = child.wait_with_output().map_err(Error::NoKubectl)?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
         return Err(Error::Refused(words.trim().to_owned()));
     }
-    serde_json::from_slice(&output.stdout).map_err(Error::Unreadable)
+    Ok(output.stdout)
 }

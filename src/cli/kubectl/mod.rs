@@ -1,6 +1,7 @@
 //! `kubectl quorate`: what a person asks of clusters on Kubernetes. Asks by the `kubectl` that is
 //! there, so contexts, logins and rights are those of every other command. Reads only.
 
+mod ahead;
 mod ask;
 mod screen;
 #[cfg(test)]
@@ -25,12 +26,30 @@ struct Arguments {
 enum Question {
     /// A cluster's members, what the operator did last, does and waits for, and what comes next.
     Status(Status),
+    /// What the operator would do, step by step, if a file were applied, or goes on to do as it is.
+    Plan(Plan),
 }
 
 #[derive(Debug, Args)]
 struct Status {
     /// Name of the EtcdCluster; may be left out where there is only one.
     name: Option<String>,
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, Args)]
+struct Plan {
+    /// Name of the EtcdCluster; may be left out where there is only one.
+    #[arg(conflicts_with = "filename")]
+    name: Option<String>,
+    /// The manifest of one EtcdCluster to plan for as if it were applied; `-` for standard input.
+    /// Nothing is applied.
+    #[arg(long, short)]
+    filename: Option<String>,
+    /// Port of the operator's probes (its --probe-address).
+    #[arg(long, default_value_t = 8080)]
+    operator_port: u16,
     #[command(flatten)]
     which: Which,
 }
@@ -58,8 +77,11 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return super::refuse(&error),
     };
-    let Question::Status(status) = arguments.question;
-    match answer(&status) {
+    let answer = match &arguments.question {
+        Question::Status(status) => status_of(status),
+        Question::Plan(plan) => plan_of(plan),
+    };
+    match answer {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -71,7 +93,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn answer(status: &Status) -> Result<String, ask::Error> {
+fn status_of(status: &Status) -> Result<String, ask::Error> {
     let cluster = ask::cluster(&status.which, status.name.as_deref())?;
     let seen = screen::Seen {
         events: ask::events(&status.which, &cluster)?,
@@ -79,4 +101,14 @@ fn answer(status: &Status) -> Result<String, ask::Error> {
         cluster,
     };
     Ok(screen::status(&seen, Timestamp::now()))
+}
+
+fn plan_of(plan: &Plan) -> Result<String, ask::Error> {
+    let wanted = match &plan.filename {
+        Some(filename) => ask::as_if_applied(&plan.which, filename)?,
+        None => ask::cluster(&plan.which, plan.name.as_deref())?,
+    };
+    let forecast = ask::forecast(&plan.which, &wanted, plan.operator_port)?;
+    let applied = plan.filename.is_some();
+    Ok(ahead::plan(&wanted, &forecast, applied))
 }

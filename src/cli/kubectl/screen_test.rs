@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::ahead::plan;
 use super::screen::{Operator, Seen, status};
 use super::table::{WIDTH, wrapped};
 
@@ -15,17 +16,70 @@ fn shown(name: &str, cluster: Value, events: Value, operator: Operator) {
         events: serde_json::from_value(events).expect(read),
         operator,
     };
-    let text = status(&seen, NOW.parse::<Timestamp>().expect(read));
+    compare(name, &status(&seen, NOW.parse::<Timestamp>().expect(read)));
+}
+
+fn compare(name: &str, text: &str) {
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "too wide: {line:?}");
         assert_eq!(line.trim_end(), line, "blanks at the end of a line");
     }
     let path = format!("{}/tests/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &text).expect("the folder is there");
+        std::fs::write(&path, text).expect("the folder is there");
     }
     let golden = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(text, golden, "{path}");
+}
+
+fn planned(name: &str, forecast: Value, applied: bool) {
+    let wanted = cluster(json!({"replicas": 5, "version": "0.1.0"}), Value::Null);
+    let read = "the test's own objects are whole";
+    let wanted = serde_json::from_value(wanted).expect(read);
+    let forecast = serde_json::from_value(forecast).expect(read);
+    compare(name, &plan(&wanted, &forecast, applied));
+}
+
+#[test]
+fn what_a_file_would_lead_to() {
+    let step = |after: u64, member: &str, what: &str, why: &str| json!({"afterSeconds": after, "member": member, "what": what, "why": why});
+    let steps = json!([
+        step(
+            0,
+            "demo-4",
+            "create claim data-demo-4-63b6a for demo-4",
+            "3 of 5 voters"
+        ),
+        step(
+            1,
+            "demo-4",
+            "apply set demo-4 on claim data-demo-4-63b6a",
+            "3 of 5 voters, and its volume claim is there"
+        ),
+        step(
+            2,
+            "demo-4",
+            "add demo-4 as a learner",
+            "its server waits with an empty disk, and everybody else is healthy and in sync"
+        ),
+        step(103, "demo-4", "promote demo-4", "it has caught up"),
+    ]);
+    let end = json!({"state": "rest", "words": "5 voters, demo-2 leads"});
+    planned(
+        "plan",
+        json!({"steps": steps, "end": end, "holds": []}),
+        true,
+    );
+    let none = json!({"steps": [], "end": {"state": "rest", "words": "3 voters, demo-2 leads"}, "holds": []});
+    planned("plan-nothing", none, false);
+    let stalled = json!({
+        "steps": [step(0, "demo-3", "apply set demo-3 on claim data-demo-3-63b6a", "its spec is outdated")],
+        "end": {"state": "stalled", "words": "demo-3 did not come back with the current spec in 600 s (ImagePullBackOff): correct the spec, or set it back"},
+        "holds": ["demo-3 is not healthy", "demo-3 is not healthy"],
+    });
+    planned("plan-stalled", stalled, true);
+    let waits = json!({"steps": [], "end": {"state": "waits", "words": "a node for demo-1, whose node node-1 is cordoned, and no other one has room for it"}, "holds": ["demo-1 is on its way"]});
+    planned("plan-waits", waits, false);
 }
 
 fn lease(renewed: &str) -> Operator {

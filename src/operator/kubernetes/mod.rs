@@ -2,6 +2,7 @@
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
 mod act;
+pub(crate) mod ahead;
 mod beside;
 pub mod cache;
 mod facts;

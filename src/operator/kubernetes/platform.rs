@@ -28,6 +28,7 @@ use crate::crd::{
     ValidatedCluster, latch_name, operator_secret_name,
 };
 use crate::operator::clock::{Clock, Moment};
+use crate::operator::forecast::{Forecast, forecast};
 use crate::operator::members::{Described, Dial, Members};
 use crate::operator::metrics::Metrics;
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
@@ -182,9 +183,39 @@ impl OneCluster {
         let Some(resource) = resource else {
             return Ok(None);
         };
+        self.look_at(resource, look, entropy).await.map(Some)
+    }
+
+    /// What would be done if the resource were this one. `None`: another one of this name is looked
+    /// after, or it exists (it has a version) and is not looked after.
+    pub(super) async fn forecast(
+        &mut self,
+        wanted: EtcdCluster,
+    ) -> Result<Option<Forecast>, Failure> {
+        let (namespace, name) = &self.key;
+        let there = self.shared.caches.clusters.get(namespace, name);
+        let known = match there {
+            Some(there) => there.uid() == wanted.uid(),
+            None => wanted.resource_version().is_none(),
+        };
+        if !known {
+            return Ok(None);
+        }
+        let wanted = Arc::new(DeserializeGuard(Ok(wanted)));
+        let seen = Box::pin(self.look_at(wanted, Look::Cached, "")).await?;
+        Ok(Some(forecast(&seen)))
+    }
+
+    async fn look_at(
+        &mut self,
+        resource: Arc<Resourceful>,
+        look: Look,
+        entropy: &str,
+    ) -> Result<Seen, Failure> {
+        let name = self.key.1.clone();
         let uid = resource.uid().unwrap_or_default();
-        let found = self.find(look, &uid).await?;
         let (status, status_age_ms) = self.status(look, &resource);
+        let found = self.find(look, &uid, status.cluster_id.is_some()).await?;
         let cluster = validated(&resource, &name);
         let pods = self.pods_by_member(&found, &uid);
         let addresses = addresses(&pods);
@@ -239,12 +270,12 @@ impl OneCluster {
             cluster,
             addresses,
         });
-        Ok(Some(Seen {
+        Ok(Seen {
             observed,
             generation,
             status,
             status_age_ms,
-        }))
+        })
     }
 
     /// The status as stored; what this operator wrote last where the cache is still behind it.
@@ -265,20 +296,18 @@ impl OneCluster {
         (status.unwrap_or_default(), age_ms)
     }
 
-    /// Claims and the latch are read live by every look: what is formed and what is lost is
-    /// decided on them.
-    async fn find(&self, look: Look, uid: &str) -> Result<Found, Failure> {
+    /// Claims and the latch are read live until the cluster is known to be formed: what is formed is
+    /// decided on them. From then on they are as all else: cached, and read live before an act, so
+    /// that a cluster at rest asks the API server for nothing.
+    async fn find(&self, look: Look, uid: &str, formed: bool) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let of_name = ListParams::default().labels(&format!("{LABEL_CLUSTER}={name}"));
-        let claims = live(self.api(), &of_name).await?;
-        let latch = self.api::<Secret>().get_opt(&latch_name(name)).await;
-        let latch = latch.map_err(|error| failure("read", &latch_name(name), &error))?;
         if look == Look::Live {
             return Ok(Found {
+                claims: live(self.api(), &of_name).await?,
+                latch: self.live_latch().await?,
                 sets: live(self.api(), &of_name).await?,
                 pods: live(self.api(), &of_name).await?,
-                claims,
-                latch,
                 nodes: self.live_nodes().await?,
             });
         }
@@ -288,6 +317,13 @@ impl OneCluster {
                 && (facts::label(meta, LABEL_CLUSTER).as_deref() == Some(name)
                     || facts::label(meta, LABEL_CLUSTER_UID).as_deref() == Some(uid))
         };
+        let (claims, latch) = if formed {
+            let latch = caches.secrets.get(namespace, &latch_name(name));
+            let claims = caches.claims.select(|claim| ours(&claim.metadata));
+            (claims, latch.map(|latch| (*latch).clone()))
+        } else {
+            (live(self.api(), &of_name).await?, self.live_latch().await?)
+        };
         Ok(Found {
             sets: caches.sets.select(|set| ours(&set.metadata)),
             pods: caches.pods.select(|pod| ours(&pod.metadata)),
@@ -295,6 +331,12 @@ impl OneCluster {
             latch,
             nodes: caches.nodes.select(|_| true),
         })
+    }
+
+    async fn live_latch(&self) -> Result<Option<Secret>, Failure> {
+        let name = latch_name(&self.key.1);
+        let latch = self.api::<Secret>().get_opt(&name).await;
+        latch.map_err(|error| failure("read", &name, &error))
     }
 
     /// The Nodes as they are now; none where the operator may not see them.

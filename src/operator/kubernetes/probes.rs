@@ -1,6 +1,6 @@
-//! The operator's own HTTP endpoint: `/livez`, `/readyz` and `/metrics`. Ready means that the
-//! caches are filled; it does not need the Lease, so that a standby replica is ready too. Alive
-//! means that no pass has been stuck.
+//! The operator's own HTTP endpoint: `/livez`, `/readyz`, `/metrics`, and `/forecast` where that is
+//! offered. Ready means that the caches are filled; it does not need the Lease, so that a standby
+//! replica is ready too. Alive means that no pass has been stuck. Nothing here changes anything.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -68,20 +68,26 @@ struct Shared {
     registry: Arc<Registry>,
 }
 
-/// Binds the endpoint; the returned future serves it. Fails at once where the port is taken.
+/// Binds the endpoint; the returned future serves it, with these further routes. Fails at once
+/// where the port is taken.
 pub async fn bind(
     address: SocketAddr,
     health: Arc<Health>,
     registry: Arc<Registry>,
+    further: Router,
 ) -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
     let listener = tokio::net::TcpListener::bind(address).await?;
-    let routes = Router::new()
+    let routes = further.merge(own(Shared { health, registry }));
+    Ok(async move { axum::serve(listener, routes).await })
+}
+
+fn own(shared: Shared) -> Router {
+    Router::new()
         .route("/livez", get(livez))
         .route("/healthz", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Shared { health, registry });
-    Ok(async move { axum::serve(listener, routes).await })
+        .with_state(shared)
 }
 
 async fn livez(State(shared): State<Shared>) -> (StatusCode, String) {

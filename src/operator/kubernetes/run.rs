@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Router;
 use kube::api::ObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher;
@@ -13,6 +14,7 @@ use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::ahead::{self, Acting};
 use super::cache::{Cache, Namespaces};
 use super::lease::{self, Candidate};
 use super::passes::{self, Key};
@@ -41,6 +43,8 @@ pub struct Options {
     pub lease_namespace: Option<String>,
     /// Clusters worked on at the same time.
     pub concurrency: usize,
+    /// Whether what would be done can be asked for at the probes' address.
+    pub forecasts: bool,
 }
 
 /// Why the operator ends.
@@ -86,12 +90,18 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let health = Arc::new(Health::default());
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
-    let probes = probes::bind(options.probe_address, health.clone(), Arc::new(registry))
-        .await
-        .map_err(|source| Error::Listen {
-            address: options.probe_address,
-            source,
-        })?;
+    let acting = Acting::default();
+    let further = if options.forecasts {
+        ahead::route(acting.clone())
+    } else {
+        Router::new()
+    };
+    let registry = Arc::new(registry);
+    let probes = probes::bind(options.probe_address, health.clone(), registry, further).await;
+    let probes = probes.map_err(|source| Error::Listen {
+        address: options.probe_address,
+        source,
+    })?;
     tokio::spawn(async move {
         if let Err(error) = probes.await {
             tracing::error!(%error, "the probes' endpoint ended");
@@ -143,6 +153,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let shared = Arc::new(Shared::new(
         client, caches, settings, leadership, recorder, metrics, outside,
     ));
+    let _ = acting.set(shared.clone());
     for cluster in shared.caches.clusters.select(|_| true) {
         if let Some(key) = key_of_resource(kube::Resource::meta(&*cluster)) {
             let _ = trigger.send(key);
