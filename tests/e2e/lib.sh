@@ -45,6 +45,21 @@ equal() { # equal WHAT WANTED GOT
   [ "$2" = "$3" ] || die "$1: wanted \"$2\", got \"$3\""
 }
 
+says() { # says TEXT WORDS...: the text has each of them
+  local text=$1 words; shift
+  for words in "$@"; do
+    case $text in *"$words"*) ;; *) die "no \"$words\" in: $text" ;; esac
+  done
+}
+
+# The plugin, found by kubectl under its name as a user's kubectl finds it: the image's own binary.
+quorate_plugin() {
+  local folder=target/image/plugin
+  mkdir -p "$folder"
+  ln -sf ../context/out/quorate "$folder/kubectl-quorate"
+  PATH="$PWD/$folder:$PATH" kubectl quorate "$@" 2>&1 || die "kubectl quorate $*"
+}
+
 status() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.$2}"; }
 condition() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")].status}"; }
 is_ready() { # is_ready CLUSTER VOTERS: the latest generation is served by so many voters, all ready
