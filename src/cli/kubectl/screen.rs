@@ -124,7 +124,8 @@ fn members(members: &[MemberStatus]) -> Vec<String> {
             (role, _) => format!("{role:?}"),
         };
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let outdated = if member.updated { "" } else { " (old spec)" };
+        let behind = !member.updated && member.pod_name.is_some();
+        let outdated = if behind { " (old spec)" } else { "" };
         rows.push(vec![
             member.name.clone(),
             role,
