@@ -205,7 +205,7 @@ fn beginning(not_before_ms: i64) -> Option<UnixTime> {
 }
 
 /// SHA-256, hexadecimal.
-fn fingerprint(der: &[u8]) -> String {
+pub(super) fn fingerprint(der: &[u8]) -> String {
     let hash = Sha256::digest(der);
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -220,7 +220,10 @@ struct Signed<'a> {
 
 impl<'a> Signed<'a> {
     fn read(der: &'a [u8]) -> Option<Signed<'a>> {
-        let (certificate, _) = expect(SEQUENCE, der)?;
+        let (certificate, rest) = expect(SEQUENCE, der)?;
+        if !rest.is_empty() {
+            return None;
+        }
         let (mut rest, _) = expect(SEQUENCE, certificate)?;
         if let Some((_, after)) = expect(VERSION, rest) {
             rest = after;

@@ -58,6 +58,10 @@ pub struct Config {
     pub client_tls: Option<TlsFiles>,
     /// Certificates of the peer port; absent: plain text.
     pub peer_tls: Option<TlsFiles>,
+    /// The peer port takes plain text too, until every member is dialled by TLS.
+    pub peer_tls_transition: bool,
+    /// The client port's TLS sockets take plain text too.
+    pub client_plaintext: bool,
     /// Versions and suites for both.
     pub tls_policy: TlsPolicy,
     /// The client port's manners.
@@ -163,6 +167,9 @@ pub struct TlsFiles {
     pub trusted_ca: Option<PathBuf>,
     /// Refuse whoever shows no certificate.
     pub client_auth: bool,
+    /// Whoever shows no certificate may make calls that prove themselves otherwise, and have no
+    /// link of members.
+    pub calls_without: bool,
     /// PEM or DER list of revoked certificates.
     pub revoked: Option<PathBuf>,
     /// Chain to show when dialling, where it differs.

@@ -97,14 +97,20 @@ impl Config {
             log: log(flags)?,
             termination_message_file: path(flags, "termination-message-file"),
             expected_hostname: flags.optional("expected-hostname").map(str::to_owned),
-            listen_peer_urls,
-            listen_client_urls,
-            listen_client_http_urls,
-            listen_metrics_urls,
             advertise_peer_urls,
             formation,
             heartbeat,
             election,
+            peer_tls_transition: peer_tls_transition(flags, &listen_peer_urls)?,
+            client_plaintext: client_plaintext(
+                flags,
+                &listen_client_urls,
+                &listen_client_http_urls,
+            )?,
+            listen_peer_urls,
+            listen_client_urls,
+            listen_client_http_urls,
+            listen_metrics_urls,
             client_tls,
             peer_tls,
             warnings,
@@ -380,9 +386,13 @@ fn times(flags: &Flags) -> Result<(Duration, Duration), ConfigError> {
     ))
 }
 
+fn file_of_operator(flags: &Flags) -> Option<PathBuf> {
+    path(flags, "operator-secret-file")
+}
+
 fn operated(flags: &Flags, awaits: bool) -> Result<Operated, ConfigError> {
     let operated = Operated {
-        secret_file: path(flags, "operator-secret-file"),
+        secret_file: file_of_operator(flags),
         cluster_uid: flags.optional("cluster-uid").map(str::to_owned),
         pod_uid: flags.optional("pod-uid").map(str::to_owned),
     };
@@ -530,6 +540,8 @@ fn tls_files(
         key,
         // As in etcd, roots alone already make a certificate required.
         client_auth: trusted_ca.is_some(),
+        // An operator signs its calls, and must get in where certificates have to be renewed.
+        calls_without: client == "peer" && file_of_operator(flags).is_some(),
         self_signed_years: None,
         allowed,
         trusted_ca,
@@ -575,6 +587,7 @@ fn auto_tls(flags: &Flags, prefix: &str, port: &str) -> Result<TlsFiles, ConfigE
         self_signed_years: Some(years),
         allowed: AllowedNames::default(),
         client_auth: false,
+        calls_without: false,
         trusted_ca: None,
         revoked: None,
         client_certificate: None,
@@ -607,6 +620,31 @@ fn allowed_names(flags: &Flags, port: &str) -> Result<AllowedNames, ConfigError>
         ));
     }
     Ok(allowed)
+}
+
+fn peer_tls_transition(flags: &Flags, listen: &[Endpoint]) -> Result<bool, ConfigError> {
+    let asked = flags.bool("peer-tls-transition");
+    if asked && let Some(url) = listen.iter().find(|url| !url.tls) {
+        return refused(format!(
+            "--peer-tls-transition is for a port that speaks TLS, and --listen-peer-urls has {url}: write https://, and give --peer-cert-file and --peer-key-file"
+        ));
+    }
+    Ok(asked)
+}
+
+fn client_plaintext(
+    flags: &Flags,
+    listen: &[ClientUrl],
+    http: &[ClientUrl],
+) -> Result<bool, ConfigError> {
+    let asked = flags.bool("client-plaintext");
+    if asked && !listen.iter().chain(http).any(ClientUrl::tls) {
+        return refused(
+            "--client-plaintext is for ports that speak TLS, and neither --listen-client-urls nor --listen-client-http-urls has an https or unixs URL"
+                .to_owned(),
+        );
+    }
+    Ok(asked)
 }
 
 fn warn_about_schemes(

@@ -10,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::auth::simple::SimpleTokens;
 use super::metrics::CoreMetrics;
+use super::ports::Ports;
 use super::shared::{Carried, Done, Event, Forget, Shared};
 use crate::node::{
     Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
@@ -205,6 +206,11 @@ pub struct MemberHandle {
 impl MemberHandle {
     pub(crate) fn new(shared: Arc<Shared>) -> MemberHandle {
         MemberHandle { shared }
+    }
+
+    /// How the ports are secured.
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.shared.ports
     }
 
     /// Replicates and applies a command. The caller has checked it (`store::check`). Followers

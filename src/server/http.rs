@@ -318,6 +318,18 @@ fn write_member(text: &mut Text, services: &Services) {
         "Largest size of the store; 0 is unlimited.",
         quota,
     );
+    let name = "quorate_certificate_expiry_timestamp_seconds";
+    text.head(
+        name,
+        "gauge",
+        "End of the validity of the certificate that a port shows, in Unix seconds.",
+    );
+    for (port, security) in member.ports().look() {
+        if let Some(leaf) = &security.certificate {
+            let label = format!("port=\"{port}\"");
+            text.sample(name, &label, leaf.not_after_ms / 1000);
+        }
+    }
     let name = "etcd_server_id";
     text.head(name, "gauge", "This member's ID, as a label.");
     text.sample(name, &format!("server_id=\"{:x}\"", status.member_id), 1);

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -27,8 +27,9 @@ use tower::ServiceExt as _;
 use super::auth::certificate::{CommonName, common_name};
 use super::client_metrics::ClientMetrics;
 use super::config::{ClientPort, Config};
+use super::prefixed::{Prefixed, TLS_HANDSHAKE};
 use super::socket::{self, Accepted, Listener, Socket};
-use super::tls::{self, Reloaded};
+use super::tls::{self, Reloaded, Served};
 use super::url::{ClientUrl, Endpoint};
 
 /// Time for a TLS handshake, and for the head of an HTTP/1 request: without it, idle sockets
@@ -78,7 +79,7 @@ pub struct Bound {
     /// system.
     pub address: String,
     listener: socket::Bound,
-    tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
+    tls: Option<Arc<Reloaded<Served>>>,
 }
 
 /// Every socket of clients and probes.
@@ -89,6 +90,8 @@ pub struct AllBound {
     pub http: Vec<Bound>,
     /// Metrics and probes alone.
     pub probes: Vec<Bound>,
+    /// The certificates of those that speak TLS.
+    pub tls: Option<Arc<Reloaded<Served>>>,
 }
 
 impl Bound {
@@ -118,13 +121,14 @@ pub fn bind(config: &Config) -> Result<AllBound, ListenError> {
         clients: all("listen-client-urls", &config.listen_client_urls)?,
         http: all("listen-client-http-urls", &config.listen_client_http_urls)?,
         probes: all("listen-metrics-urls", &config.listen_metrics_urls)?,
+        tls,
     })
 }
 
 fn bind_one(
     flag: &'static str,
     url: &ClientUrl,
-    tls: Option<&Arc<Reloaded<rustls::ServerConfig>>>,
+    tls: Option<&Arc<Reloaded<Served>>>,
 ) -> Result<Bound, ListenError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => ListenError::InUse {
@@ -227,6 +231,8 @@ impl ClientRuntimes {
 pub struct Serve {
     /// gRPC and HTTP behind one router.
     pub router: axum::Router,
+    /// The same for connections without TLS to a socket that speaks it; absent: refused.
+    pub plain: Option<axum::Router>,
     /// HTTP/2's manners.
     pub port: ClientPort,
     /// Time for a handshake, and for the head of a request: [`HANDSHAKE`] but in tests.
@@ -276,11 +282,7 @@ pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
     });
 }
 
-async fn connection(
-    stream: Accepted,
-    tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
-    serve: Serve,
-) {
+async fn connection(stream: Accepted, tls: Option<Arc<Reloaded<Served>>>, serve: Serve) {
     let open = serve.open.clone();
     open.fetch_add(1, Relaxed);
     if let Err(error) = talk(stream, tls, serve).await {
@@ -292,7 +294,7 @@ async fn connection(
 
 async fn talk(
     stream: Accepted,
-    tls: Option<Arc<Reloaded<rustls::ServerConfig>>>,
+    tls: Option<Arc<Reloaded<Served>>>,
     mut serve: Serve,
 ) -> Result<(), ConnectionError> {
     let stream = Socket::from_accepted(stream)?;
@@ -303,21 +305,31 @@ async fn talk(
         }
     }
     let metrics = serve.metrics.clone();
-    let stream = Counted { stream, metrics };
-    match tls {
-        None => converse(stream, None, serve).await,
-        Some(tls) => secured(stream, &tls, serve).await,
+    let mut stream = Counted { stream, metrics };
+    let Some(tls) = tls else {
+        return converse(stream, None, serve).await;
+    };
+    let Some(plain) = serve.plain.take() else {
+        return secured(stream, &tls, serve).await;
+    };
+    let mut first = [0];
+    let read = timeout(serve.handshake, stream.read_exact(&mut first));
+    read.await.map_err(|_| "nothing was said in time")??;
+    let stream = Prefixed::new(&first, stream);
+    if first[0] == TLS_HANDSHAKE {
+        return secured(stream, &tls, serve).await;
     }
+    serve.router = plain;
+    converse(stream, None, serve).await
 }
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn secured(
-    stream: Counted,
-    tls: &Reloaded<rustls::ServerConfig>,
-    serve: Serve,
-) -> Result<(), ConnectionError> {
-    let acceptor = TlsAcceptor::from(tls.current());
+async fn secured<S>(stream: S, tls: &Reloaded<Served>, serve: Serve) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let acceptor = TlsAcceptor::from(tls.current().config.clone());
     let stream = timeout(serve.handshake, acceptor.accept(stream))
         .await
         .map_err(|_| "no TLS handshake in time")??;

@@ -43,6 +43,7 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
     (
         Serve {
             router,
+            plain: None,
             port,
             handshake: super::HANDSHAKE,
             metrics: Some(metrics.clone()),
@@ -183,17 +184,19 @@ async fn only_known_certificates_are_let_in() {
     let (serve, _drain) = serve(&Arc::new(ClientMetrics::new(false)));
     accept(bound, runtimes.handles(), serve);
 
-    let known = tls::client(&certificates.files(), &policy, &[b"http/1.1"]).expect("client");
-    let answer = ask(address, known.current()).await.expect("let in");
+    let known = tls::peers(&certificates.files(), &policy).expect("client");
+    let answer = ask(address, known.current().dialled.clone())
+        .await
+        .expect("let in");
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
 
-    let provider = known.current().crypto_provider().clone();
+    let provider = known.current().dialled.crypto_provider().clone();
     let nobody = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
-    let mut anonymous = (*known.current()).clone();
+    let mut anonymous = (*known.current().dialled).clone();
     anonymous.client_auth_cert_resolver = nobody.client_auth_cert_resolver.clone();
     let error = ask(address, Arc::new(anonymous))
         .await
@@ -201,9 +204,10 @@ async fn only_known_certificates_are_let_in() {
     assert!(error.to_string().contains("CertificateRequired"), "{error}");
 
     let stranger = Certificates::new();
-    let other = tls::client(&stranger.files(), &policy, &[b"http/1.1"]).expect("client");
-    let mut other_root = (*known.current()).clone();
-    other_root.client_auth_cert_resolver = other.current().client_auth_cert_resolver.clone();
+    let other = tls::peers(&stranger.files(), &policy).expect("client");
+    let mut other_root = (*known.current().dialled).clone();
+    other_root.client_auth_cert_resolver =
+        other.current().dialled.client_auth_cert_resolver.clone();
     let error = ask(address, Arc::new(other_root))
         .await
         .expect_err("a stranger's certificate");
@@ -236,8 +240,10 @@ async fn who_never_finishes_the_handshake_is_dropped_and_stalls_no_one() {
             stalled.push(stream);
         }
     }
-    let known = tls::client(&certificates.files(), &policy, &[b"http/1.1"]).expect("client");
-    let answer = ask(address, known.current()).await.expect("let in");
+    let known = tls::peers(&certificates.files(), &policy).expect("client");
+    let answer = ask(address, known.current().dialled.clone())
+        .await
+        .expect("let in");
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     for mut stream in stalled {
         let mut rest = Vec::new();
@@ -252,5 +258,40 @@ async fn who_never_finishes_the_handshake_is_dropped_and_stalls_no_one() {
     };
     let gone = tokio::time::timeout(Duration::from_secs(30), gone).await;
     assert!(gone.is_ok(), "{} connections are kept", open.load(Relaxed));
+    runtimes.shutdown();
+}
+
+/// For the time in which clients change over, one socket takes both; the rules for plain text hold
+/// for what comes without TLS.
+#[tokio::test]
+async fn a_port_of_tls_takes_plain_text_where_it_is_told_to() {
+    let certificates = Certificates::new();
+    let policy = TlsPolicy::default();
+    let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
+    let url = ClientUrl::parse("https://127.0.0.1:0").expect("url");
+    let runtimes = ClientRuntimes::start(1).expect("threads");
+    let known = tls::peers(&certificates.files(), &policy).expect("client");
+    let known = known.current().dialled.clone();
+    for taken in [true, false] {
+        let bound = bind_one("listen-client-urls", &url, Some(&shown)).expect("bound");
+        let address = address(&bound);
+        let (mut serve, _drain) = serve(&Arc::new(ClientMetrics::new(false)));
+        let plain = axum::routing::get(|| async { "in plain text" });
+        serve.plain = taken.then(|| axum::Router::new().route("/hello", plain));
+        accept(bound, runtimes.handles(), serve);
+        let answer = ask(address, known.clone()).await.expect("let in");
+        assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("open");
+        let asked = b"GET /hello HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+        stream.write_all(asked).await.expect("sent");
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert_eq!(
+            answer.ends_with("in plain text"),
+            taken,
+            "{read:?} {answer}"
+        );
+    }
     runtimes.shutdown();
 }

@@ -30,6 +30,8 @@ pub mod member_client;
 pub mod member_secure;
 pub mod metrics;
 pub mod operator_auth;
+mod ports;
+mod prefixed;
 mod queue;
 mod ready;
 pub mod restore;
@@ -40,6 +42,7 @@ mod socket;
 mod start;
 pub mod tls;
 mod tls_auto;
+mod tls_files;
 #[cfg(test)]
 mod tls_fixture;
 pub mod tls_issue;

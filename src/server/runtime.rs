@@ -1,3 +1,4 @@
 //! Where start-up finds the member: [`start`] gives its handle and the guard of its threads.
 
-pub use super::site::{Guard, start};
+pub use super::site::Guard;
+pub(crate) use super::site::start;

@@ -19,6 +19,7 @@ use super::config::Config;
 use super::exit::Stop;
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
 use super::metrics::CoreMetrics;
+use super::ports::Ports;
 use super::queue::{Queue, Refused};
 use crate::node::{
     Applied, Input, LeaseCall, LeaseTimes, Machine, MemberStatus, Membership, Outcome, Proposal,
@@ -214,6 +215,8 @@ pub(crate) struct Shared {
     pub held: AtomicBool,
     /// What the core threads measure.
     pub metrics: CoreMetrics,
+    /// How the ports are secured.
+    pub ports: Ports,
     /// Simple tokens; the applier brings them.
     pub tokens: SimpleTokens,
     beats: [Beat; 4],
@@ -260,6 +263,7 @@ impl Shared {
             raising: AtomicBool::new(false),
             held: AtomicBool::new(config.upkeep.initial_check),
             metrics: CoreMetrics::default(),
+            ports: Ports::default(),
             tokens: SimpleTokens::new(config.auth.token_ttl),
             beats: THREADS.map(beat),
             last_read_ms: AtomicU64::new(0),

@@ -27,7 +27,7 @@ use super::exit::Stop;
 use super::flags::Flags;
 use super::handle::MemberHandle;
 use super::listen::{self, AllBound, ClientRuntimes, Serve};
-use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ready, tls_auto};
+use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ports, ready, tls_auto};
 
 /// How long connections may take to finish what is in flight.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -120,7 +120,8 @@ fn serve(config: &Config) -> Result<(), Stop> {
         class: "io",
         message: format!("cannot start threads: {error}"),
     })?;
-    let (member, core) = super::runtime::start(config)?;
+    let client = ports::client(config, bound.tls.clone());
+    let (member, core) = super::runtime::start(config, client)?;
     let doors = Doors::open(config, member, issuer, bound, &runtimes);
     let result = live(core, &doors);
     runtimes.shutdown();
@@ -192,6 +193,7 @@ impl Doors {
         let own_http = !bound.http.is_empty();
         let serve = |router: axum::Router, counted: bool| Serve {
             router,
+            plain: None,
             port: config.client.clone(),
             handshake: listen::HANDSHAKE,
             metrics: counted.then(|| metrics.clone()),
@@ -202,16 +204,24 @@ impl Doors {
         let guarded = |router, tls| access::guarded(router, &config.client.access, tls);
         for bound in bound.clients {
             tracing::info!(address = %bound.address, "serving clients");
-            let router = match own_http {
+            let router = |tls| match own_http {
                 true => grpc.clone(),
-                false => guarded(grpc.clone().merge(http.clone()), bound.is_secure()),
+                false => guarded(grpc.clone().merge(http.clone()), tls),
             };
-            listen::accept(bound, runtimes.handles(), serve(router, true));
+            let serve = Serve {
+                plain: config.client_plaintext.then(|| router(false)),
+                ..serve(router(bound.is_secure()), true)
+            };
+            listen::accept(bound, runtimes.handles(), serve);
         }
         for bound in bound.http {
             tracing::info!(address = %bound.address, "serving clients by HTTP alone");
-            let router = guarded(http.clone().fallback(etcd::not_found), bound.is_secure());
-            listen::accept(bound, runtimes.handles(), serve(router, true));
+            let router = |tls| guarded(http.clone().fallback(etcd::not_found), tls);
+            let serve = Serve {
+                plain: config.client_plaintext.then(|| router(false)),
+                ..serve(router(bound.is_secure()), true)
+            };
+            listen::accept(bound, runtimes.handles(), serve);
         }
         for bound in bound.probes {
             tracing::info!(address = %bound.address, "serving metrics and probes");

@@ -1,7 +1,8 @@
 //! TLS of both ports: rustls with the aws-lc-rs provider, certificates read again when their
 //! files change.
 //!
-//! A change is noticed on the next connection, at most once a second. A pair that does not fit
+//! A change is noticed on the next connection or when somebody asks what the port shows, at most
+//! once a second. A pair that does not fit
 //! (files change one after the other) keeps the old certificate and is tried again. Never holds
 //! a socket.
 
@@ -14,11 +15,11 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
 
+use super::certificates::Certificate;
 use super::config::{TlsFiles, TlsPolicy};
+use super::tls_files::Read;
 use super::tls_names::{Dialled, NamedClients};
 
 /// How often changed files are looked for.
@@ -142,51 +143,81 @@ fn stamps(files: &TlsFiles) -> Vec<Stamp> {
     .collect()
 }
 
+/// What a port does with TLS.
+#[derive(Debug)]
+pub struct Served {
+    /// For the library.
+    pub config: Arc<ServerConfig>,
+    /// What it shows and whom it trusts, for people and for an operator.
+    pub shown: Shown,
+}
+
+/// What was read from the files of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The leaf; absent where the library takes it and this program cannot read it.
+    pub certificate: Option<Certificate>,
+    /// SHA-256 of each root that the other side's certificate may lead to, hexadecimal, sorted.
+    pub trusted: Vec<String>,
+}
+
+/// Both sides of the peer port, of one reading of the files.
+#[derive(Debug)]
+pub struct Peers {
+    /// What it shows and asks for.
+    pub served: Served,
+    /// What a member shows when it dials, and whom it trusts.
+    pub dialled: Arc<ClientConfig>,
+}
+
 /// What a port shows and asks for.
 pub fn server(
     files: &TlsFiles,
     policy: &TlsPolicy,
     alpn: &'static [&'static [u8]],
-) -> Result<Reloaded<ServerConfig>, TlsError> {
+) -> Result<Reloaded<Served>, TlsError> {
     let provider = provider(policy)?;
     let versions = versions(policy);
     Reloaded::new(files, move |files| {
-        server_config(files, &provider, &versions, alpn)
+        served(&Read::all(files)?, files, &provider, &versions, alpn)
     })
 }
 
-/// What a member shows when it dials a peer, and whom it trusts.
-pub fn client(
-    files: &TlsFiles,
-    policy: &TlsPolicy,
-    alpn: &'static [&'static [u8]],
-) -> Result<Reloaded<ClientConfig>, TlsError> {
+/// The peer port, where a member accepts and dials by the same files.
+pub fn peers(files: &TlsFiles, policy: &TlsPolicy) -> Result<Reloaded<Peers>, TlsError> {
     let provider = provider(policy)?;
     let versions = versions(policy);
     Reloaded::new(files, move |files| {
-        client_config(files, &provider, &versions, alpn)
+        let read = Read::all(files)?;
+        Ok(Peers {
+            served: served(&read, files, &provider, &versions, &[b"h2"])?,
+            dialled: Arc::new(client_config(&read, files, &provider, &versions)?),
+        })
     })
 }
 
-fn server_config(
+fn served(
+    read: &Read,
     files: &TlsFiles,
     provider: &Arc<CryptoProvider>,
     versions: &[&'static SupportedProtocolVersion],
     alpn: &[&[u8]],
-) -> Result<ServerConfig, TlsError> {
+) -> Result<Served, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::Roots(format!("TLS versions: {error}")))?;
-    let builder = match &files.trusted_ca {
-        Some(path) if files.client_auth => {
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(roots(path)?, provider.clone())
-                    .with_crls(revoked(files)?)
-                    .allow_unknown_revocation_status()
-                    .build()
-                    .map_err(|error| {
-                        TlsError::Roots(format!("roots in {}: {error}", path.display()))
-                    })?;
+    let builder = match &read.roots {
+        Some((path, roots)) if files.client_auth => {
+            let mut verifier =
+                WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+                    .with_crls(read.revoked.clone())
+                    .allow_unknown_revocation_status();
+            if files.calls_without {
+                verifier = verifier.allow_unauthenticated();
+            }
+            let verifier = verifier.build().map_err(|error| {
+                TlsError::Roots(format!("roots in {}: {error}", path.display()))
+            })?;
             if files.allowed.is_empty() {
                 builder.with_client_cert_verifier(verifier)
             } else {
@@ -199,37 +230,46 @@ fn server_config(
         _ => builder.with_no_client_auth(),
     };
     let mut config = builder
-        .with_single_cert(chain(&files.certificate)?, key(&files.key)?)
+        .with_single_cert(read.chain.clone(), read.key.clone_key())
         .map_err(|error| pair(&files.certificate, &files.key, &error))?;
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Ok(config)
+    Ok(Served {
+        config: Arc::new(config),
+        shown: read.shown(),
+    })
 }
 
 fn client_config(
+    read: &Read,
     files: &TlsFiles,
     provider: &Arc<CryptoProvider>,
     versions: &[&'static SupportedProtocolVersion],
-    alpn: &[&[u8]],
 ) -> Result<ClientConfig, TlsError> {
-    let dialled = dialled(files, provider)?;
+    let dialled = dialled(read, files, provider)?;
     let (certificate, private) = match (&files.client_certificate, &files.client_key) {
         (Some(certificate), Some(key)) => (certificate, key),
         _ => (&files.certificate, &files.key),
     };
-    let mut config = ClientConfig::builder_with_provider(provider.clone())
+    let (chain, key) = match &read.dialling {
+        Some((chain, key)) => (chain, key),
+        None => (&read.chain, &read.key),
+    };
+    ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::Roots(format!("TLS versions: {error}")))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(dialled))
-        .with_client_auth_cert(chain(certificate)?, key(private)?)
-        .map_err(|error| pair(certificate, private, &error))?;
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Ok(config)
+        .with_client_auth_cert(chain.clone(), key.clone_key())
+        .map_err(|error| pair(certificate, private, &error))
 }
 
 /// What whoever is dialled must show.
-fn dialled(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Dialled, TlsError> {
-    let Some(trusted) = &files.trusted_ca else {
+fn dialled(
+    read: &Read,
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Dialled, TlsError> {
+    let Some((path, roots)) = &read.roots else {
         if files.self_signed_years.is_some() {
             return Ok(Dialled::Anyone(provider.clone()));
         }
@@ -237,9 +277,9 @@ fn dialled(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Dialled, 
             "dialling with TLS needs roots: give --peer-trusted-ca-file".to_owned(),
         ));
     };
-    let chain = WebPkiServerVerifier::builder_with_provider(roots(trusted)?, provider.clone())
+    let chain = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
-        .map_err(|error| TlsError::Roots(format!("roots in {}: {error}", trusted.display())))?;
+        .map_err(|error| TlsError::Roots(format!("roots in {}: {error}", path.display())))?;
     Ok(Dialled::Named {
         chain,
         allowed: files.allowed.clone(),
@@ -292,61 +332,12 @@ fn provider(policy: &TlsPolicy) -> Result<Arc<CryptoProvider>, TlsError> {
     Ok(Arc::new(provider))
 }
 
-fn file_error(what: &'static str, path: &Path, reason: impl ToString) -> TlsError {
-    TlsError::File {
-        what,
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    }
-}
-
 fn pair(certificate: &Path, key: &Path, error: &rustls::Error) -> TlsError {
     TlsError::Pair {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
         reason: error.to_string(),
     }
-}
-
-fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let what = "the certificate";
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
-        .map_err(|error| file_error(what, path, error))?
-        .collect();
-    let chain = chain.map_err(|error| file_error(what, path, error))?;
-    if chain.is_empty() {
-        return Err(file_error(what, path, "it holds no certificate"));
-    }
-    Ok(chain)
-}
-
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| file_error("the key", path, error))
-}
-
-fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
-    let mut store = RootCertStore::empty();
-    for certificate in chain(path)? {
-        store
-            .add(certificate)
-            .map_err(|error| file_error("the roots", path, error))?;
-    }
-    Ok(Arc::new(store))
-}
-
-fn revoked(files: &TlsFiles) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let Some(path) = &files.revoked else {
-        return Ok(Vec::new());
-    };
-    let what = "the list of revoked certificates";
-    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_file_iter(path)
-        .map_err(|error| file_error(what, path, error))?
-        .collect();
-    let lists = lists.map_err(|error| file_error(what, path, error))?;
-    if lists.is_empty() {
-        return Err(file_error(what, path, "it holds no list"));
-    }
-    Ok(lists)
 }
 
 #[cfg(test)]

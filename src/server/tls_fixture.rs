@@ -96,6 +96,7 @@ impl Certificates {
             key: self.path("leaf.key"),
             trusted_ca: Some(self.path("ca.pem")),
             client_auth: true,
+            calls_without: false,
             self_signed_years: None,
             allowed: AllowedNames::default(),
             revoked: None,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{CLIENT_ALPN, TlsError, client, server};
+use super::{CLIENT_ALPN, TlsError, peers, server};
 use crate::server::config::{AllowedNames, TlsFiles, TlsPolicy};
 use crate::server::tls_fixture::Certificates as Files;
 
@@ -19,15 +19,15 @@ fn good_files_serve_and_dial() {
     let files = Files::new();
     let server = server(&files.files(), &TlsPolicy::default(), CLIENT_ALPN).expect("serves");
     assert_eq!(
-        server.current().alpn_protocols,
+        server.current().config.alpn_protocols,
         [b"h2".to_vec(), b"http/1.1".to_vec()]
     );
-    client(&files.files(), &TlsPolicy::default(), &[]).expect("dials");
+    peers(&files.files(), &TlsPolicy::default()).expect("dials");
     let without = TlsFiles {
         trusted_ca: None,
         ..files.files()
     };
-    let text = client(&without, &TlsPolicy::default(), &[])
+    let text = peers(&without, &TlsPolicy::default())
         .err()
         .expect("refused")
         .to_string();
@@ -80,6 +80,7 @@ fn suites_are_chosen_by_name() {
     .expect("offered");
     let old = chosen
         .current()
+        .config
         .crypto_provider()
         .cipher_suites
         .iter()
@@ -120,7 +121,9 @@ async fn handshake(dialler: &TlsFiles, port: &TlsFiles) -> Result<(), String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let policy = TlsPolicy::default();
     let server = server(port, &policy, &[]).expect("serves").current();
-    let client = client(dialler, &policy, &[]).expect("dials").current();
+    let server = server.config.clone();
+    let dialler = peers(dialler, &policy).expect("dials").current();
+    let client = dialler.dialled.clone();
     let (near, far) = tokio::io::duplex(1 << 16);
     let accept = async {
         let mut stream = tokio_rustls::TlsAcceptor::from(server).accept(far).await?;
@@ -215,9 +218,9 @@ async fn members_that_vouch_for_themselves_reach_each_other() {
 async fn new_roots_are_read_again_on_both_sides() {
     let (old, new) = (Files::new(), Files::new());
     let policy = TlsPolicy::default();
-    let port = server(&old.files(), &policy, &[]).expect("serves");
-    let dialler = client(&old.files(), &policy, &[]).expect("dials");
-    let (first_port, first_dialler) = (port.current(), dialler.current());
+    let port = peers(&old.files(), &policy).expect("serves and dials");
+    let first = port.current();
+    assert_eq!(first.served.shown.trusted.len(), 1);
     assert_eq!(handshake(&old.files(), &old.files()).await, Ok(()));
     assert!(handshake(&new.files(), &old.files()).await.is_err());
     // Both roots for the time of a change: a bundle, one byte longer whatever the clock says.
@@ -226,9 +229,12 @@ async fn new_roots_are_read_again_on_both_sides() {
     old.write("ca.pem", &bundle);
     new.write("ca.pem", &bundle);
     port.look(Duration::ZERO);
-    dialler.look(Duration::ZERO);
-    assert!(!std::sync::Arc::ptr_eq(&first_port, &port.current()));
-    assert!(!std::sync::Arc::ptr_eq(&first_dialler, &dialler.current()));
+    let second = port.current();
+    assert!(!std::sync::Arc::ptr_eq(&first, &second));
+    let shown = [&first, &second].map(|read| &read.served.shown);
+    assert_eq!(shown[1].trusted.len(), 2, "both roots are shown");
+    assert!(shown[1].trusted.contains(&shown[0].trusted[0]));
+    assert_eq!(shown[0].certificate, shown[1].certificate);
     assert_eq!(handshake(&new.files(), &old.files()).await, Ok(()));
     assert_eq!(handshake(&old.files(), &new.files()).await, Ok(()));
 }

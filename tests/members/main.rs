@@ -9,6 +9,7 @@ mod faults;
 mod fixture;
 mod operated;
 mod refused;
+mod secured;
 mod tls;
 
 use fixture::{Server, by_hand, initial_cluster, leader, until};

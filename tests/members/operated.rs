@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 
-fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
+pub(super) fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
     let secret = home.join("secret");
     std::fs::write(&secret, SECRET).unwrap();
     let mut servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
@@ -36,7 +36,7 @@ fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
     servers
 }
 
-fn call(said: &DescribeResponse) -> BootstrapRequest {
+pub(super) fn call(said: &DescribeResponse) -> BootstrapRequest {
     BootstrapRequest {
         cluster_uid: UID.to_owned(),
         incarnation: 1,
@@ -46,14 +46,14 @@ fn call(said: &DescribeResponse) -> BootstrapRequest {
     }
 }
 
-fn fence(said: &DescribeResponse) -> Fence {
+pub(super) fn fence(said: &DescribeResponse) -> Fence {
     Fence {
         configuration_index: said.configuration_index,
         epoch: 1,
     }
 }
 
-fn add(
+pub(super) fn add(
     server: &Server,
     standby: &DescribeResponse,
     leader: &DescribeResponse,

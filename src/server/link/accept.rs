@@ -4,27 +4,30 @@
 //! and then pumps. A connection that says nothing is closed.
 
 use std::io::{Error, ErrorKind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{interval, sleep, timeout};
 
-use super::dial::{Dialler, within};
+use super::dial::{Dialler, Proof, within};
 use super::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use super::hello::{Answer, Ask, Hello, Purpose, Question, Refusal, Reply};
 use super::outbound::{ALIVE, HEARD, PULSE, SILENCE};
 use super::{Io, PREFACE};
+use crate::server::prefixed::Prefixed;
 
 /// What the accepting end asks of the member that owns the port.
 pub(crate) trait Host: Send + Sync + 'static {
+    /// Whether a port of TLS takes connections without it as well, at this moment.
+    fn takes_plaintext(&self) -> bool;
+    /// Our side of the introduction to whoever may have no link whatever it says.
+    fn refuse(&self, refusal: Refusal, reason: String) -> Reply;
     /// Judges a hello; an unknown disk of an initial member is pinned durably first. Gives our
     /// side of the introduction, welcome or not.
     fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply>;
@@ -36,9 +39,10 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn receive(&self, from: u64, io: Io) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-/// Serves one listening socket until it is dropped.
+/// Serves one listening socket until it is dropped; `tls`: its URL says so.
 pub(crate) async fn serve(
     listener: TcpListener,
+    tls: bool,
     dialler: Arc<Dialler>,
     host: Arc<dyn Host>,
     grpc: axum::Router,
@@ -47,6 +51,7 @@ pub(crate) async fn serve(
         match listener.accept().await {
             Ok((tcp, from)) => {
                 let connection = Connection {
+                    tls,
                     dialler: Arc::clone(&dialler),
                     host: Arc::clone(&host),
                     grpc: grpc.clone(),
@@ -66,6 +71,7 @@ pub(crate) async fn serve(
 }
 
 struct Connection {
+    tls: bool,
     dialler: Arc<Dialler>,
     host: Arc<dyn Host>,
     grpc: axum::Router,
@@ -73,11 +79,33 @@ struct Connection {
 
 impl Connection {
     async fn run(self, tcp: TcpStream) -> Result<(), Error> {
-        let mut io = self.dialler.security().accept(tcp).await?;
+        let plaintext = !self.tls || self.host.takes_plaintext();
+        let security = self.dialler.security();
+        let (io, proof) = security.accept(tcp, self.tls, plaintext).await?;
+        if !self.tls || proof != Proof::Plain {
+            return self.talk(io, proof).await;
+        }
+        // Once every member is dialled by TLS, nobody has a reason to go on without.
+        let host = Arc::clone(&self.host);
+        let ended = async {
+            while host.takes_plaintext() {
+                sleep(PULSE).await;
+            }
+        };
+        tokio::select! {
+            talked = self.talk(io, proof) => talked,
+            () = ended => Err(Error::new(
+                ErrorKind::ConnectionAborted,
+                "it speaks without TLS, which this port no longer takes",
+            )),
+        }
+    }
+
+    async fn talk(self, mut io: Io, proof: Proof) -> Result<(), Error> {
         let mut first = [0_u8; PREFACE.len()];
         within("the preface", async { io.read_exact(&mut first).await }).await?;
         if &first == PREFACE {
-            return self.link(io).await;
+            return self.link(io, proof).await;
         }
         if first.starts_with(b"PRI * HT") {
             return self.grpc(Prefixed::new(&first, io)).await;
@@ -86,18 +114,21 @@ impl Connection {
         io.write_all(text.as_bytes()).await
     }
 
-    async fn grpc(self, io: Prefixed) -> Result<(), Error> {
+    async fn grpc(self, io: Prefixed<Io>) -> Result<(), Error> {
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(TokioIo::new(io), TowerToHyperService::new(self.grpc))
             .await
             .map_err(Error::other)
     }
 
-    async fn link(self, mut io: Io) -> Result<(), Error> {
+    async fn link(self, mut io: Io, proof: Proof) -> Result<(), Error> {
         let hello: Option<Hello> = within("the hello", frame::read(&mut io, HELLO_LIMIT)).await?;
         let hello = hello.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
         let (from, name, purpose) = (hello.member_id, hello.name.clone(), hello.purpose());
-        let reply = self.host.admit(hello).await;
+        let reply = match self.dialler.security().judge(proof) {
+            Ok(()) => self.host.admit(hello).await,
+            Err(reason) => self.host.refuse(Refusal::Certificate, reason),
+        };
         within("the answer", frame::write(&mut io, &reply)).await?;
         if reply.refusal() != Refusal::Welcome {
             let (peer, reason) = (format!("{from:x}"), &reply.reason);
@@ -171,57 +202,5 @@ impl Connection {
             };
             within("the answer", frame::write(&mut io, &answer)).await?;
         }
-    }
-}
-
-/// A connection whose first bytes were read already.
-struct Prefixed {
-    first: Bytes,
-    io: Io,
-}
-
-impl Prefixed {
-    fn new(first: &[u8], io: Io) -> Prefixed {
-        Prefixed {
-            first: Bytes::copy_from_slice(first),
-            io,
-        }
-    }
-}
-
-impl AsyncRead for Prefixed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<Result<(), Error>> {
-        if self.first.is_empty() {
-            return Pin::new(&mut self.io).poll_read(context, buffer);
-        }
-        let length = self.first.len().min(buffer.remaining());
-        buffer.put_slice(&self.first[..length]);
-        self.first.advance(length);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Prefixed {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<Result<usize, Error>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }

@@ -18,8 +18,9 @@ use tokio::time::timeout;
 use super::frame::{self, HELLO_LIMIT};
 use super::hello::{Hello, Refusal, Reply};
 use super::{Io, PREFACE};
-use crate::server::config::Config;
-use crate::server::tls::{self, Reloaded, TlsError};
+use crate::server::config::{Config, TlsFiles, TlsPolicy};
+use crate::server::prefixed::TLS_HANDSHAKE;
+use crate::server::tls::{self, Peers, Reloaded, Shown, TlsError};
 use crate::server::url::Endpoint;
 
 /// Time for each of resolving, connecting, TLS and hello.
@@ -27,58 +28,112 @@ const STEP: Duration = Duration::from_secs(2);
 
 /// What the peer port speaks: plain TCP, or TLS with certificates that may change.
 pub(crate) struct Security {
-    server: Option<Reloaded<rustls::ServerConfig>>,
-    client: Option<Reloaded<rustls::ClientConfig>>,
+    tls: Option<Reloaded<Peers>>,
+    /// Who shows no certificate may call, and have no link.
+    calls_without: bool,
+}
+
+/// What a connection to the peer port has shown of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// It speaks without TLS.
+    Plain,
+    /// It speaks TLS and showed no certificate.
+    Hidden,
+    /// It showed a certificate that leads to our roots.
+    Certified,
 }
 
 impl Security {
     /// Reads the certificates.
     pub(crate) fn new(config: &Config) -> Result<Security, TlsError> {
-        let Some(files) = &config.peer_tls else {
-            return Ok(Security {
-                server: None,
-                client: None,
-            });
-        };
+        match &config.peer_tls {
+            Some(files) => Security::of(files, &config.tls_policy),
+            None => Ok(Security::plain()),
+        }
+    }
+
+    /// TLS with these files.
+    pub(super) fn of(files: &TlsFiles, policy: &TlsPolicy) -> Result<Security, TlsError> {
         Ok(Security {
-            server: Some(tls::server(files, &config.tls_policy, &[b"h2"])?),
-            client: Some(tls::client(files, &config.tls_policy, &[])?),
+            tls: Some(tls::peers(files, policy)?),
+            calls_without: files.client_auth && files.calls_without,
         })
     }
 
     /// No TLS at all.
-    #[cfg(test)]
     pub(crate) fn plain() -> Security {
         Security {
-            server: None,
-            client: None,
+            tls: None,
+            calls_without: false,
         }
     }
 
-    /// The accepting side of TLS, or nothing where the port is plain.
-    pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<Io, Error> {
-        tcp.set_nodelay(true)?;
-        let Some(server) = &self.server else {
-            return Ok(Box::new(tcp));
-        };
-        let acceptor = tokio_rustls::TlsAcceptor::from(server.current());
-        let stream = within("the TLS handshake", acceptor.accept(tcp)).await?;
-        Ok(Box::new(stream))
+    /// What the files hold now; nothing where there are none.
+    pub(crate) fn shown(&self) -> Option<Shown> {
+        let tls = self.tls.as_ref()?;
+        Some(tls.current().served.shown.clone())
     }
 
-    async fn dial(&self, tcp: TcpStream, endpoint: &Endpoint) -> Result<Io, Error> {
+    /// The accepting side: TLS where the port's URL says so. With `plaintext` such a port takes
+    /// connections without TLS too; the first byte tells them apart.
+    pub(crate) async fn accept(
+        &self,
+        tcp: TcpStream,
+        tls: bool,
+        plaintext: bool,
+    ) -> Result<(Io, Proof), Error> {
+        tcp.set_nodelay(true)?;
+        let Some(served) = self.tls.as_ref().filter(|_| tls) else {
+            return Ok((Box::new(tcp), Proof::Plain));
+        };
+        let mut first = [0];
+        let length = within("the first byte", tcp.peek(&mut first)).await?;
+        if length == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if first[0] != TLS_HANDSHAKE {
+            if plaintext {
+                return Ok((Box::new(tcp), Proof::Plain));
+            }
+            let text = "it speaks without TLS, and this port takes TLS alone";
+            return Err(Error::new(ErrorKind::InvalidData, text));
+        }
+        let acceptor = tokio_rustls::TlsAcceptor::from(served.current().served.config.clone());
+        let stream = within("the TLS handshake", acceptor.accept(tcp)).await?;
+        let proof = match stream.get_ref().1.peer_certificates() {
+            Some(_) => Proof::Certified,
+            None => Proof::Hidden,
+        };
+        Ok((Box::new(stream), proof))
+    }
+
+    /// Whether whoever has shown this may have a link.
+    pub(crate) fn judge(&self, proof: Proof) -> Result<(), String> {
+        if proof == Proof::Hidden && self.calls_without {
+            return Err(
+                "a link between members needs a certificate, and none was shown: start the member \
+                 with --peer-cert-file and --peer-key-file"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The dialling side; whoever is there has to show a certificate with this name.
+    async fn dial(&self, tcp: TcpStream, endpoint: &Endpoint, name: &str) -> Result<Io, Error> {
         if !endpoint.tls {
             return Ok(Box::new(tcp));
         }
-        let Some(client) = &self.client else {
+        let Some(tls) = &self.tls else {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "the peer URL begins with https:// and this server has no --peer-cert-file",
             ));
         };
-        let name = ServerName::try_from(endpoint.host.clone())
+        let name = ServerName::try_from(name.to_owned())
             .map_err(|error| Error::new(ErrorKind::InvalidInput, error))?;
-        let connector = tokio_rustls::TlsConnector::from(client.current());
+        let connector = tokio_rustls::TlsConnector::from(tls.current().dialled.clone());
         let stream = within("the TLS handshake", connector.connect(name, tcp)).await?;
         Ok(Box::new(stream))
     }
@@ -130,7 +185,17 @@ impl Dialler {
         endpoint: &Endpoint,
         hello: &Hello,
     ) -> Result<(Io, Reply), DialError> {
-        let mut io = self.connect(endpoint).await?;
+        self.greet_as(endpoint, &endpoint.host, hello).await
+    }
+
+    /// The same, where the other side's certificate carries this name and not the endpoint's.
+    pub(crate) async fn greet_as(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+        hello: &Hello,
+    ) -> Result<(Io, Reply), DialError> {
+        let mut io = self.connect(endpoint, name).await?;
         let mut first = BytesMut::from(&PREFACE[..]);
         frame::encode(hello, &mut first);
         within("the hello", async {
@@ -142,7 +207,8 @@ impl Dialler {
         let reply = reply.ok_or_else(|| {
             Error::new(
                 ErrorKind::UnexpectedEof,
-                "the other side closed without an answer: is it a peer port of Quorate?",
+                "the other side closed without an answer: is it a peer port of Quorate, and does it \
+                 speak TLS as the URL says?",
             )
         })?;
         match reply.refusal() {
@@ -156,7 +222,7 @@ impl Dialler {
         }
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Io, Error> {
+    async fn connect(&self, endpoint: &Endpoint, name: &str) -> Result<Io, Error> {
         let authority = endpoint.authority();
         let mut failure = Error::new(ErrorKind::NotFound, format!("{authority} has no address"));
         for address in self.addresses(&authority).await? {
@@ -164,7 +230,7 @@ impl Dialler {
                 Ok(tcp) => {
                     tcp.set_nodelay(true)?;
                     self.lock().insert(authority.clone(), address);
-                    return self.security.dial(tcp, endpoint).await;
+                    return self.security.dial(tcp, endpoint, name).await;
                 }
                 Err(error) => failure = error,
             }

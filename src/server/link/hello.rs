@@ -99,6 +99,8 @@ pub(crate) enum Refusal {
     NotYet = 6,
     /// The answering side is busy with what only one may do at a time: try again.
     Busy = 7,
+    /// The dialling side showed no certificate: it may be given one without a restart.
+    Certificate = 8,
 }
 
 /// What the answering side knows when it judges.

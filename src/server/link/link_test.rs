@@ -18,6 +18,8 @@ use super::hello::{
 };
 use super::outbound::{self, Listener, Peer};
 use super::{Io, frame};
+use crate::server::config::{TlsFiles, TlsPolicy};
+use crate::server::tls_fixture::Certificates;
 use crate::server::url::Endpoint;
 
 const CLUSTER: u64 = 7;
@@ -38,12 +40,12 @@ impl Member {
 }
 
 impl Host for Member {
-    fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply> {
-        let (refusal, reason) = match self.known().judge(&hello) {
-            Ok(()) => (Refusal::Welcome, String::new()),
-            Err(refused) => refused,
-        };
-        let reply = Reply {
+    fn takes_plaintext(&self) -> bool {
+        false
+    }
+
+    fn refuse(&self, refusal: Refusal, reason: String) -> Reply {
+        Reply {
             format: FORMAT,
             cluster_id: CLUSTER,
             member_id: self.id,
@@ -51,7 +53,15 @@ impl Host for Member {
             name: format!("m{}", self.id),
             refusal: refusal.into(),
             reason,
+        }
+    }
+
+    fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply> {
+        let (refusal, reason) = match self.known().judge(&hello) {
+            Ok(()) => (Refusal::Welcome, String::new()),
+            Err(refused) => refused,
         };
+        let reply = Host::refuse(self, refusal, reason);
         async move { reply }.boxed()
     }
 
@@ -144,6 +154,7 @@ async fn listen(host: Arc<Member>) -> Endpoint {
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(accept::serve(
         listener,
+        false,
         dialler(),
         host,
         axum::Router::new(),
@@ -291,4 +302,76 @@ async fn whoever_answers_must_be_the_one_meant() {
         ..reply
     };
     assert!(outbound::check_reply(&known, 1, &cluster).is_err());
+}
+
+/// An operator's calls are signed and come without a certificate, so the handshake asks for one and
+/// does not insist. A link is nothing without: whoever reaches the port could speak for a member.
+#[tokio::test]
+async fn a_link_needs_the_certificate_that_a_call_does_not() {
+    use tokio::io::AsyncWriteExt as _;
+    let certificates = Certificates::new();
+    let files = TlsFiles {
+        calls_without: true,
+        ..certificates.files()
+    };
+    let policy = TlsPolicy::default();
+    let security = || super::dial::Security::of(&files, &policy).expect("certificates");
+    let (one, _inbox, _removed) = member(1);
+    let (two, _inbox, _removed) = member(2);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let accepts = Arc::new(Dialler::new(security()));
+    tokio::spawn(accept::serve(
+        listener,
+        true,
+        accepts,
+        one,
+        axum::Router::new(),
+    ));
+    let endpoint = Endpoint {
+        tls: true,
+        host: "localhost".to_owned(),
+        port,
+    };
+    let hello = two.hello(1, Purpose::Messages);
+    let certified = Dialler::new(security()).greet(&endpoint, &hello).await;
+    assert_eq!(certified.expect("welcome").1.member_id, 1);
+
+    let dialled = crate::server::tls::peers(&files, &policy).expect("certificates");
+    let mut config = (*dialled.current().dialled).clone();
+    config.client_auth_cert_resolver = nobody();
+    let tcp = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+    let name = rustls_pki_types::ServerName::try_from("localhost").expect("a name");
+    let mut hidden = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, tcp.expect("open"))
+        .await
+        .expect("the handshake passes");
+    hidden.write_all(super::PREFACE).await.expect("sent");
+    frame::write(&mut hidden, &hello).await.expect("sent");
+    let reply: Option<Reply> = frame::read(&mut hidden, frame::HELLO_LIMIT)
+        .await
+        .expect("an answer");
+    let reply = reply.expect("an answer");
+    assert_eq!(reply.refusal(), Refusal::Certificate);
+    assert!(reply.reason.contains("needs a certificate"), "{reply:?}");
+
+    // Without TLS there is no answer at all.
+    let plain = Dialler::new(super::dial::Security::plain());
+    let endpoint = Endpoint {
+        tls: false,
+        ..endpoint
+    };
+    let refused = plain.greet(&endpoint, &hello).await.err().expect("refused");
+    assert!(matches!(refused, DialError::Io(_)), "{refused}");
+}
+
+/// Shows no certificate.
+fn nobody() -> Arc<dyn rustls::client::ResolvesClientCert> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth()
+        .client_auth_cert_resolver
 }

@@ -4,6 +4,7 @@
 //! only once it is certain that its member never voted from another one.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,7 +167,7 @@ impl Site {
                     }
                     Err(
                         DialError::Refused {
-                            refusal: Refusal::NotYet | Refusal::Busy,
+                            refusal: Refusal::NotYet | Refusal::Busy | Refusal::Certificate,
                             ..
                         }
                         | DialError::Io(_),
@@ -324,16 +325,12 @@ impl Site {
                 Some((_, port)) if port.parse::<u16>().is_ok() => target.clone(),
                 _ => format!("{target}:{PEER_PORT}"),
             };
-            let tls = self.config.peer_tls.is_some();
+            let host = authority.rsplit_once(':').map_or("", |(host, _)| host);
+            let name = host.trim_start_matches('[').trim_end_matches(']');
             let resolved = within("resolving", tokio::net::lookup_host(authority.clone())).await;
             let Ok(addresses) = resolved else { continue };
             for address in addresses {
-                let endpoint = Endpoint {
-                    tls,
-                    host: address.ip().to_string(),
-                    port: address.port(),
-                };
-                let Ok(answer) = self.ask(&endpoint, Ask::List(List {})).await else {
+                let Some(answer) = self.ask_at(address, name).await else {
                     continue;
                 };
                 let wanted = self
@@ -348,6 +345,31 @@ impl Site {
                 let own = |member: &&Listed| member.disk_uuid == self.disk_uuid;
                 if let Some(member) = answer.members.iter().find(own) {
                     return Some((member.id, answer));
+                }
+            }
+        }
+        None
+    }
+
+    /// The list of whoever answers at this address; by TLS its certificate must carry the name. A
+    /// cluster that changes over is asked by TLS first, and then without.
+    async fn ask_at(&self, address: SocketAddr, name: &str) -> Option<Answer> {
+        let ways: &[bool] = match (&self.config.peer_tls, self.config.peer_tls_transition) {
+            (None, _) => &[false],
+            (Some(_), false) => &[true],
+            (Some(_), true) => &[true, false],
+        };
+        for tls in ways {
+            let endpoint = Endpoint {
+                tls: *tls,
+                host: address.ip().to_string(),
+                port: address.port(),
+            };
+            let ask = self.ask_as(0, &endpoint, name, Ask::List(List {}));
+            match ask.await {
+                Ok(answer) => return Some(answer),
+                Err(error) => {
+                    tracing::debug!(%endpoint, name, "nobody lists members here: {error}")
                 }
             }
         }
@@ -490,8 +512,18 @@ impl Site {
         endpoint: &Endpoint,
         ask: Ask,
     ) -> Result<Answer, DialError> {
+        self.ask_as(id, endpoint, &endpoint.host, ask).await
+    }
+
+    async fn ask_as(
+        &self,
+        id: u64,
+        endpoint: &Endpoint,
+        name: &str,
+        ask: Ask,
+    ) -> Result<Answer, DialError> {
         let hello = self.hello(id, Purpose::Questions);
-        let (mut io, reply) = self.dialler.greet(endpoint, &hello).await?;
+        let (mut io, reply) = self.dialler.greet_as(endpoint, name, &hello).await?;
         if id != 0 && reply.member_id != id {
             let text = format!("member {:x} answers in place of {id:x}", reply.member_id);
             return Err(DialError::Io(std::io::Error::other(text)));

@@ -12,7 +12,8 @@ mod start;
 mod upkeep;
 
 pub(crate) use service::refusal;
-pub use start::{Guard, start};
+pub use start::Guard;
+pub(crate) use start::start;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -249,6 +250,10 @@ fn peer(id: u64, urls: &[String]) -> Peer {
 impl Listener for Site {
     fn hello(&self, to: u64, purpose: Purpose) -> Hello {
         let who = self.who();
+        let published = self.shared.published.borrow().clone();
+        // The cluster may have changed where it is dialled since its flags were written.
+        let own = published.membership.member(who.member_id);
+        let peer_urls = own.map_or(&self.config.advertise_peer_urls, |own| &own.peer_urls);
         Hello {
             format: FORMAT,
             cluster_id: who.cluster_id,
@@ -257,7 +262,7 @@ impl Listener for Site {
             name: self.shared.name.clone(),
             to,
             purpose: purpose.into(),
-            peer_urls: self.config.advertise_peer_urls.clone(),
+            peer_urls: peer_urls.clone(),
         }
     }
 

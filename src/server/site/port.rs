@@ -32,8 +32,13 @@ impl Host for Site {
                 self.hear_of(hello.member_id, hello.peer_urls);
             }
         }
+        let reply = self.refuse(refusal, reason);
+        async move { reply }.boxed()
+    }
+
+    fn refuse(&self, refusal: Refusal, reason: String) -> Reply {
         let who = self.who();
-        let reply = Reply {
+        Reply {
             format: FORMAT,
             cluster_id: who.cluster_id,
             member_id: who.member_id,
@@ -41,8 +46,24 @@ impl Host for Site {
             name: self.shared.name.clone(),
             refusal: refusal.into(),
             reason,
-        };
-        async move { reply }.boxed()
+        }
+    }
+
+    fn takes_plaintext(&self) -> bool {
+        if !self.config.peer_tls_transition {
+            return false;
+        }
+        match self.phase() {
+            Phase::Standby | Phase::Joining => true,
+            // Nothing is known of the members before the log was read: whoever comes tries again.
+            Phase::Member => {
+                let published = self.shared.published.borrow().clone();
+                let members = published.membership.members.values();
+                let mut urls = members.flat_map(|member| &member.peer_urls);
+                urls.any(|url| !url.starts_with("https://"))
+            }
+            Phase::Removed => false,
+        }
     }
 
     fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error> {

@@ -14,6 +14,7 @@ use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::operator_auth::{Verified, Verifier};
+use crate::server::ports::PortSecurity;
 use crate::server::start::endpoints_are_withdrawn;
 use crate::server::url::Endpoint;
 use crate::store::{Alarm, AlarmKind};
@@ -306,8 +307,22 @@ fn describe(site: &Site) -> proto::DescribeResponse {
         db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
         peer_urls: site.config.advertise_peer_urls.clone(),
         retiring_ms: site.shared.retiring_ms(),
-        peer_security: None,
-        client_security: None,
+        peer_security: site.shared.ports.peer.get().map(|look| secured(look())),
+        client_security: site.shared.ports.client.get().map(|look| secured(look())),
+    }
+}
+
+fn secured(port: PortSecurity) -> proto::PortSecurity {
+    let certificate = port.certificate.as_ref();
+    proto::PortSecurity {
+        tls: port.tls,
+        plaintext_accepted: port.plaintext,
+        certificate_sha256: certificate
+            .map(|leaf| leaf.sha256.clone())
+            .unwrap_or_default(),
+        not_before_ms: certificate.map_or(0, |leaf| leaf.not_before_ms),
+        not_after_ms: certificate.map_or(0, |leaf| leaf.not_after_ms),
+        trusted_sha256: port.trusted,
     }
 }
 

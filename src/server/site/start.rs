@@ -19,9 +19,10 @@ use crate::server::config::{Config, Formation};
 use crate::server::core::{Core, disk_stop, open};
 use crate::server::exit::{self, Stop};
 use crate::server::handle::{Fence, Health, MemberHandle, MembershipRequest, Phase, Role};
-use crate::server::link::accept;
+use crate::server::link::accept::{self, Host as _};
 use crate::server::link::dial::{Dialler, Security};
 use crate::server::operator_auth::{Key, Verifier};
+use crate::server::ports::{Look, PortSecurity};
 use crate::server::shared::{Shared, Who};
 use crate::server::url::Endpoint;
 
@@ -43,12 +44,12 @@ pub struct Guard {
 /// # Errors
 /// Why the server cannot start, with its exit code: the data directory, the peer port, the
 /// certificates, the operator's secret.
-pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
+pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guard), Stop> {
     tell_of_panics(config);
     let listeners = config
         .listen_peer_urls
         .iter()
-        .map(listen)
+        .map(|url| Ok((url.tls, listen(url)?)))
         .collect::<Result<Vec<_>, Stop>>()?;
     let security = Security::new(config).map_err(Stop::listen)?;
     let key = match &config.operated.secret_file {
@@ -92,12 +93,24 @@ pub fn start(config: &Config) -> Result<(MemberHandle, Guard), Stop> {
         Arc::clone(&site),
         Verifier::new(key, config.operated.secret_file.clone()),
     );
-    for (url, listener) in listeners {
+    let looked = Arc::downgrade(&site);
+    let _ = site.shared.ports.peer.set(Box::new(move || {
+        let Some(site) = looked.upgrade() else {
+            return PortSecurity::default();
+        };
+        let shown = site.dialler.security().shown();
+        let urls = &site.config.listen_peer_urls;
+        let shown = shown.filter(|_| urls.iter().any(|url| url.tls));
+        let plaintext = site.takes_plaintext() || urls.iter().any(|url| !url.tls);
+        PortSecurity::new(shown.as_ref(), plaintext)
+    }));
+    let _ = site.shared.ports.client.set(client);
+    for (tls, (url, listener)) in listeners {
         let listener = TcpListener::from_std(listener).map_err(Stop::listen)?;
         tracing::info!(%url, disk = %site.disk_uuid, "serving peers");
         let host = Arc::clone(&site);
         let dialler = Arc::clone(&site.dialler);
-        runtime.spawn(accept::serve(listener, dialler, host, router.clone()));
+        runtime.spawn(accept::serve(listener, tls, dialler, host, router.clone()));
     }
     let supervised = Arc::clone(&site);
     runtime.spawn(async move {
