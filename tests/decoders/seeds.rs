@@ -29,6 +29,7 @@ pub(crate) fn all() -> Vec<Seed> {
     seeds.extend(texts());
     seeds.extend(records());
     seeds.extend(tokens());
+    seeds.extend(certificates());
     seeds
 }
 
@@ -427,5 +428,20 @@ fn tokens() -> Vec<Seed> {
             "right-proof",
             chosen(7, b"1000000\n0a0b\n\nthe call"),
         ),
+    ]
+}
+
+/// A certificate that vouches for itself for a century, as DER and as a file that holds it twice.
+fn certificates() -> Vec<Seed> {
+    use base64::Engine as _;
+    let pem = include_str!("certificate.pem");
+    let lines = pem.lines().filter(|line| !line.starts_with("-----"));
+    let der = base64::engine::general_purpose::STANDARD
+        .decode(lines.collect::<String>())
+        .unwrap();
+    let twice = format!("{pem}{pem}");
+    vec![
+        ("certificates", "der", chosen(0, &der)),
+        ("certificates", "pem", chosen(1, twice.as_bytes())),
     ]
 }

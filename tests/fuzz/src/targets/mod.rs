@@ -40,6 +40,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("json", 8 << 10, 2048, wire::json),
     target("stream", 8 << 10, 2048, wire::stream),
     target("tokens", 8 << 10, 512, text::tokens),
+    target("certificates", 8 << 10, 512, text::certificates),
     target("flags", 4 << 10, 2048, text::flags),
     target("config", 8 << 10, 2048, text::config_file),
     target("cluster", 8 << 10, 2048, text::cluster),

@@ -1,11 +1,12 @@
 //! What people write: flags, variables, the configuration file, the resource of `quorate local` and
-//! its records, keys; and the tokens and proofs that callers bring.
+//! its records, keys, certificates; and the tokens and proofs that callers bring.
 
 use std::collections::BTreeMap;
 
 use quorate::crd::{EtcdClusterStatus, parse, validate};
 use quorate::operator::hints;
 use quorate::operator::local::home::{ClaimRecord, State};
+use quorate::server::certificates::{Certificate, Chain};
 use quorate::server::config::Config;
 use quorate::server::decoders;
 use quorate::server::flags::Flags;
@@ -87,6 +88,28 @@ pub(crate) fn tokens(bytes: &[u8]) {
     } else {
         let _ = decoders::token(sealed, text);
     }
+}
+
+/// By the first byte one certificate as it is shown, or a file of them. What is read is written and
+/// read as the same.
+pub(crate) fn certificates(bytes: &[u8]) {
+    let Some((mode, bytes)) = choice(bytes) else {
+        return;
+    };
+    let read: Vec<Certificate> = match (mode & 1, str::from_utf8(bytes)) {
+        (0, _) => Certificate::of_der(bytes).into_iter().collect(),
+        (_, Ok(text)) => Certificate::all(text).unwrap_or_default(),
+        (_, Err(_)) => return,
+    };
+    if read.is_empty() {
+        return;
+    }
+    let text: String = read.iter().map(Certificate::pem).collect();
+    assert_eq!(Certificate::all(&text).unwrap(), read);
+    let chain = Chain::read(&text).unwrap();
+    assert_eq!(chain.leaf, read[0]);
+    let _ = chain.leads_to(&read);
+    assert!(!chain.fits("no key"));
 }
 
 /// Records of a local cluster; what they say of the resource is a status.
