@@ -13,6 +13,8 @@ use crate::crd::{
 };
 use crate::plan::{ObjectKey, ObjectKind};
 
+use super::certificates::pod_inputs;
+
 /// Number of this builder, written on every object. Raised when the rendering changes.
 pub const BUILDER: u32 = 1;
 /// Port for etcd clients.
@@ -33,13 +35,18 @@ pub struct Settings {
 /// The hash of the inputs of a member's set.
 pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
     let spec = &cluster.spec;
-    hash(&json!({
+    let mut inputs = json!({
         "version": spec.version,
         "image": spec.image,
         "resources": spec.resources,
         "podTemplate": spec.pod_template,
         "scheduling": spec.scheduling,
-    }))
+    });
+    // Left out without TLS: the inputs of existing members stay what they were.
+    if let Some(tls) = pod_inputs(cluster) {
+        inputs["tls"] = tls;
+    }
+    hash(&inputs)
 }
 
 /// The objects beside the members, with the hash of the inputs of each.
@@ -82,7 +89,7 @@ pub(super) fn inputs_of(cluster: &ValidatedCluster, kind: ObjectKind, name: &str
 }
 
 /// Half of a SHA-256, in hexadecimal, of a JSON value with sorted keys.
-fn hash(value: &Value) -> String {
+pub(super) fn hash(value: &Value) -> String {
     let digest = Sha256::digest(value.to_string().as_bytes());
     digest
         .iter()

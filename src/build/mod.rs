@@ -6,6 +6,7 @@
 //! therefore changes nothing until the inputs change or the member is made anew.
 
 mod budget;
+mod certificates;
 mod claim;
 mod common;
 mod member;
@@ -18,6 +19,12 @@ mod service;
 mod tests;
 
 pub use budget::budget;
+pub use certificates::{
+    ANNOTATION_ROTATED, AuthorityContent, CA_CERTIFICATES, CA_KEY, CERTIFICATE,
+    CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, authority_secret,
+    certificate_names, certificate_secret, secret_text, speaks_tls, takes_plain_peers,
+    wanted_certificates,
+};
 pub use claim::claim;
 pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, owner, wanted_inputs, wanted_objects,

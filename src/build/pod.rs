@@ -17,6 +17,7 @@ use crate::crd::{
     operator_secret_name, peers_service_name,
 };
 
+use super::certificates;
 use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, annotations, member_labels, metadata, selector,
     strings, wanted_inputs,
@@ -44,6 +45,9 @@ pub struct SetOptions {
     pub apart: bool,
     /// It has no pod.
     pub asleep: bool,
+    /// Its server takes connections without TLS on its peer port too, until all members are dialled
+    /// with TLS.
+    pub transition: bool,
 }
 
 /// The set of a member.
@@ -87,7 +91,7 @@ pub fn stateful_set(
             },
             template: PodTemplateSpec {
                 metadata: Some(template),
-                spec: Some(pod(cluster, settings, member, how.apart)),
+                spec: Some(pod(cluster, settings, member, how)),
             },
             ..StatefulSetSpec::default()
         }),
@@ -95,7 +99,8 @@ pub fn stateful_set(
     }
 }
 
-fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, apart: bool) -> PodSpec {
+fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOptions) -> PodSpec {
+    let apart = how.apart;
     let user = &cluster.spec.pod_template.spec;
     let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
     PodSpec {
@@ -130,13 +135,18 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, apart: boo
                 .clone()
                 .unwrap_or_else(|| "default".to_owned()),
         ),
-        containers: vec![container(cluster, settings, member)],
+        containers: vec![container(cluster, settings, member, how.transition)],
         volumes: Some(volumes(cluster, member)),
         ..PodSpec::default()
     }
 }
 
-fn container(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> Container {
+fn container(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    member: &str,
+    transition: bool,
+) -> Container {
     let image = cluster.spec.image.clone();
     let image =
         image.unwrap_or_else(|| format!("{}:{}", settings.image_repository, cluster.spec.version));
@@ -152,10 +162,15 @@ fn container(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> C
         read_only: read_only.then_some(true),
         ..VolumeMount::default()
     };
+    let mut mounts = vec![
+        mount("data", DATA_FOLDER, false),
+        mount("operator", KEY_FOLDER, true),
+    ];
+    mounts.extend(certificates::mounts(cluster));
     Container {
         name: "member".to_owned(),
         image: Some(image),
-        args: Some(server_arguments(cluster, member)),
+        args: Some(server_arguments(cluster, member, transition)),
         env: Some(vec![EnvVar {
             name: "POD_UID".to_owned(),
             value: None,
@@ -173,10 +188,7 @@ fn container(cluster: &ValidatedCluster, settings: &Settings, member: &str) -> C
             port("metrics", METRICS_PORT),
         ]),
         resources: requirements(&cluster.spec.resources),
-        volume_mounts: Some(vec![
-            mount("data", DATA_FOLDER, false),
-            mount("operator", KEY_FOLDER, true),
-        ]),
+        volume_mounts: Some(mounts),
         // A long log is replayed before the first answer: twenty minutes.
         startup_probe: Some(probe("/livez", 1, 1200)),
         liveness_probe: Some(probe("/livez", 10, 6)),
@@ -210,7 +222,7 @@ fn probe(path: &str, period_seconds: i32, failures: i32) -> Probe {
 }
 
 fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
-    vec![
+    let mut volumes = vec![
         Volume {
             name: "data".to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
@@ -233,7 +245,9 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
             }),
             ..Volume::default()
         },
-    ]
+    ];
+    volumes.extend(certificates::volumes(cluster, member));
+    volumes
 }
 
 fn requirements(resources: &Resources) -> Option<ResourceRequirements> {

@@ -16,11 +16,7 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("quorate.dev", &["etcdclusters/status"], &["get", "patch"]),
         rule("apps", &["statefulsets"], MANAGE),
         rule("", &["services", "persistentvolumeclaims"], MANAGE),
-        rule(
-            "",
-            &["secrets"],
-            &["get", "list", "watch", "create", "patch"],
-        ),
+        rule("", &["secrets"], MANAGE),
         rule(
             "policy",
             &["poddisruptionbudgets"],

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::*;
-use crate::crd::{EtcdCluster, ValidatedCluster, parse, validate};
+use crate::crd::{EtcdCluster, TlsPort, ValidatedCluster, parse, validate};
 use crate::plan::{ClaimState, Owner};
 
 fn cluster(yaml: &str) -> ValidatedCluster {
@@ -102,6 +102,59 @@ fn objects_of_a_plain_cluster() {
         &stateful_set(&cluster, &settings(), "demo-1", how(false)),
     ];
     golden("plain.yaml", &yaml(&objects));
+}
+
+#[test]
+fn objects_of_a_cluster_with_tls() {
+    let cluster = cluster("spec: {tls: {client: {extraSANs: [etcd.example.com]}}}");
+    let (client, peer) = (TlsPort::Client, TlsPort::Peer);
+    let content = AuthorityContent {
+        certificate: "certificate".into(),
+        key: "key".into(),
+        trusted: "certificates".into(),
+        next: Some(("next".into(), "next key".into())),
+        rotated_for: Some("2026-11-21".into()),
+    };
+    let objects: [&dyn erased::Yaml; 5] = [
+        &authority_secret(&cluster, peer, &content),
+        &certificate_secret(&cluster, client, Some("demo-1"), "c", "k", "ca"),
+        &certificate_secret(&cluster, client, None, "c", "k", "ca"),
+        &client_service(&cluster),
+        &stateful_set(&cluster, &settings(), "demo-1", how(false)),
+    ];
+    let mut text = yaml(&objects);
+    for port in TlsPort::ALL {
+        let names = certificate_names(&cluster, "demo-1", port);
+        text += &format!(
+            "---\n# names of the {} port\n{}\n",
+            port.as_str(),
+            names.join("\n")
+        );
+    }
+    let both = server_arguments(&cluster, "demo-1", true);
+    text += &format!("---\n# while TLS is switched on\n{}\n", both.join("\n"));
+    text += &format!(
+        "---\n{}\n{}\n",
+        client_endpoint(&cluster),
+        slot_endpoints(&cluster).join("\n")
+    );
+    golden("tls.yaml", &text);
+}
+
+/// What no pod depends on reaches certificates alone: nobody is restarted for a name.
+#[test]
+fn further_names_restart_nobody() {
+    let plain = cluster("spec: {}");
+    let some = cluster("spec: {tls: {}}");
+    let more = cluster("spec: {tls: {client: {extraSANs: [a.example.com]}}}");
+    let open = cluster("spec: {tls: {clientAuth: None, plaintext: Accepted}}");
+    assert_ne!(wanted_inputs(&plain), wanted_inputs(&some));
+    assert_eq!(wanted_inputs(&some), wanted_inputs(&more));
+    assert_ne!(wanted_inputs(&some), wanted_inputs(&open));
+    let of = |cluster, port| wanted_certificates(cluster).remove(&port);
+    assert_ne!(of(&some, TlsPort::Client), of(&more, TlsPort::Client));
+    assert_eq!(of(&some, TlsPort::Peer), of(&more, TlsPort::Peer));
+    assert!(wanted_certificates(&plain).is_empty());
 }
 
 #[test]
@@ -247,7 +300,7 @@ fn a_latch_is_read_back_as_it_was_written() {
 #[test]
 fn the_command_line_is_one_that_the_server_takes() {
     let cluster = cluster("spec: {}");
-    for argument in server_arguments(&cluster, "demo-1").iter().skip(1) {
+    for argument in server_arguments(&cluster, "demo-1", false).iter().skip(1) {
         let name = argument
             .trim_start_matches("--")
             .split('=')

@@ -13,18 +13,21 @@ pub enum ConditionType {
     Progressing,
     /// A member is unhealthy or missing, or the size tolerates less than it could.
     Degraded,
+    /// Every certificate is there, holds, and is what the members use. Only with TLS.
+    TlsReady,
     /// The operator cannot go on by itself: somebody has to change something.
     Stalled,
 }
 
 impl ConditionType {
     /// All condition types, in the order in which they are reported.
-    pub const ALL: [ConditionType; 6] = [
+    pub const ALL: [ConditionType; 7] = [
         ConditionType::Ready,
         ConditionType::Available,
         ConditionType::Quorate,
         ConditionType::Progressing,
         ConditionType::Degraded,
+        ConditionType::TlsReady,
         ConditionType::Stalled,
     ];
 
@@ -36,6 +39,7 @@ impl ConditionType {
             ConditionType::Quorate => "Quorate",
             ConditionType::Progressing => "Progressing",
             ConditionType::Degraded => "Degraded",
+            ConditionType::TlsReady => "TLSReady",
             ConditionType::Stalled => "Stalled",
         }
     }

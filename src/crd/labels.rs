@@ -19,6 +19,12 @@ pub const LABEL_CLAIM_STATE: &str = "quorate.dev/claim-state";
 pub const LABEL_RELEASED: &str = "quorate.dev/released";
 /// On a Node: a cordon of it does not mean that it goes away. Any value but `false`.
 pub const ANNOTATION_IGNORE_CORDON: &str = "quorate.dev/ignore-cordon";
+/// On a resource with TLS: its authorities for the port for clients, or for peers, are exchanged once
+/// for each value. One that ends with `now` leaves clients no time. On an authority's Secret: the
+/// value that it was made for.
+pub const ANNOTATION_ROTATE_CLIENT: &str = "quorate.dev/rotate-client-ca";
+/// The same for the port for peers.
+pub const ANNOTATION_ROTATE_PEER: &str = "quorate.dev/rotate-peer-ca";
 /// Hash of the inputs that an object was rendered from.
 pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
 /// Number of the builder that rendered an object.

@@ -12,6 +12,7 @@ mod quantity;
 mod schema;
 mod spec;
 mod status;
+mod tls;
 mod validate;
 
 #[cfg(test)]
@@ -28,7 +29,11 @@ pub use spec::{
     Storage, StorageType, UpdateStrategy, UpdateType, VolumeMobility,
 };
 pub use status::{
-    Endpoints, EtcdClusterStatus, JoinFailures, Leftover, MemberHealth, MemberRole, MemberStatus,
-    StepState, StepStatus,
+    CertificateStatus, Endpoints, EtcdClusterStatus, JoinFailures, Leftover, MemberHealth,
+    MemberRole, MemberStatus, SecretReference, StepState, StepStatus,
+};
+pub use tls::{
+    CertificateSource, ClientAuth, Plaintext, PortTls, Tls, TlsPort, authority_secret_name,
+    member_certificate_name, user_certificate_name,
 };
 pub use validate::{Invalid, ValidatedCluster, validate};

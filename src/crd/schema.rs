@@ -26,6 +26,24 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Host names and IP addresses in certificates, each once.
+pub(super) fn alternative_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "set",
+        "items": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 253,
+            "x-kubernetes-validations": rules(&[(
+                "self.matches('^([*][.])?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$') || self.matches('^[0-9a-fA-F:]*:[0-9a-fA-F:]+$')",
+                "extraSANs are host names such as etcd.example.com or *.example.com, and IP addresses",
+            )]),
+        },
+    })
+}
+
 /// Names of members, each once.
 pub(super) fn member_names(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

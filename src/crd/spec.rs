@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::pod::PodTemplate;
 use super::quantity::Quantity;
 use super::schema;
+use super::tls::Tls;
 
 /// A replicated etcd-style cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -42,7 +43,9 @@ use super::schema;
     validation = kube::core::Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("the name must start with a letter and hold only a-z, 0-9 and '-', because Services are named after it: choose another metadata.name"),
     validation = kube::core::Rule::new("size(self.metadata.name) <= 40")
-        .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name")
+        .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name"),
+    validation = kube::core::Rule::new("!has(oldSelf.spec.tls) || has(self.spec.tls)")
+        .message("tls cannot be switched off for a cluster that exists: put it back, or make a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
@@ -79,6 +82,10 @@ pub struct EtcdClusterSpec {
     /// The Service that clients use.
     #[serde(default)]
     pub service: ServiceOptions,
+    /// TLS of both ports. Left out: connections are not encrypted. `{}` is enough for certificates
+    /// that the operator makes and renews.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     /// Where members may run.
     #[serde(default)]
     pub scheduling: Scheduling,
@@ -117,6 +124,7 @@ impl Default for EtcdClusterSpec {
             resources: Resources::default(),
             pod_template: PodTemplate::default(),
             service: ServiceOptions::default(),
+            tls: None,
             scheduling: Scheduling::default(),
             update_strategy: UpdateStrategy::default(),
             healing: Healing::default(),

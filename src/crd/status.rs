@@ -67,7 +67,11 @@ pub struct EtcdClusterStatus {
     /// New members that did not make it, and since when; absent when the last one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_failures: Option<JoinFailures>,
-    /// Ready, Available, Quorate, Progressing, Degraded, Stalled.
+    /// The certificates that the operator made, and until when they hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
+    pub certificates: Vec<CertificateStatus>,
+    /// Ready, Available, Quorate, Progressing, Degraded, Stalled, and TLSReady with TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -84,6 +88,36 @@ pub struct Endpoints {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "atomic"))]
     pub slots: Vec<String>,
+    /// Secret whose `ca.crt` holds the authorities that vouch for the members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret_ref: Option<SecretReference>,
+    /// Secret with a certificate for clients: `tls.crt`, `tls.key` and `ca.crt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret_ref: Option<SecretReference>,
+}
+
+/// A Secret in the namespace of the resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretReference {
+    /// Its name.
+    pub name: String,
+}
+
+/// A certificate that the operator made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateStatus {
+    /// The Secret that holds it.
+    pub secret: String,
+    /// The port that it is for: `client` or `peer`.
+    pub port: String,
+    /// The member that shows it; absent for an authority and for the certificate of clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+    /// When it ends.
+    #[schemars(extend("format" = "date-time"))]
+    pub not_after: String,
 }
 
 /// The step in hand.

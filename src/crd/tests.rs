@@ -67,7 +67,16 @@ fn each_mistake_is_named_with_its_remedy() {
         ),
         ("demo", "{version: latest}", "version must look like 0.1.0"),
         ("demo", "{image: 'a b'}", "image must be a reference"),
-        ("demo", "{tls: {}}", "spec.tls: unknown field"),
+        (
+            "demo",
+            "{tls: {client: {source: Vault}}}",
+            "\"Vault\" is not one of \"Operator\"",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {extraSANs: ['a b']}}}",
+            "extraSANs are host names such as",
+        ),
         (
             "demo",
             "{podTemplate: {spec: {hostNetwork: true}}}",
@@ -132,9 +141,9 @@ fn each_mistake_is_named_with_its_remedy() {
         let error = refused(name, spec);
         assert!(error.contains(words), "{name} {spec}: {error}");
     }
-    let two = refused("demo", "{tls: {}, auth: {}}");
+    let two = refused("demo", "{backup: {}, auth: {}}");
     assert!(
-        two.contains("spec.tls") && two.contains("spec.auth"),
+        two.contains("spec.backup") && two.contains("spec.auth"),
         "all at once: {two}"
     );
 }

@@ -7,6 +7,7 @@ use kube::core::cel::{CompiledSchema, ValidationErrors, Validator, compile_schem
 
 use super::quantity::bytes_of;
 use super::spec::{EtcdCluster, EtcdClusterSpec};
+use super::tls::Tls;
 
 /// A resource that passed every rule. Nothing after validation looks at the raw object.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +78,14 @@ pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
             0
         }
     };
+    for name in cluster.spec.tls.iter().flat_map(Tls::extra_sans) {
+        // Only an IPv6 address has colons.
+        if name.contains(':') && name.parse::<std::net::IpAddr>().is_err() {
+            problems.push(format!(
+                "spec.tls: {name:?} in extraSANs is no IP address: correct it, or take it out"
+            ));
+        }
+    }
     if !problems.is_empty() {
         return Err(Invalid { problems });
     }

@@ -1,6 +1,9 @@
 //! From what members say on the wire, and how they end, to the facts that a plan takes.
 
-use crate::plan::{Description, Exit, MemberView, Phase};
+use std::collections::BTreeMap;
+
+use crate::crd::TlsPort;
+use crate::plan::{Description, Exit, MemberView, Phase, PortSecurity};
 use crate::wire::member as proto;
 
 /// Exit codes of the server that mean something for its disk (`quorate::disk`'s classes).
@@ -30,6 +33,7 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
         applied: said.applied,
         ready: said.ready,
         retiring_ms: (said.retiring_ms > 0).then_some(said.retiring_ms),
+        security: security(said),
         alarms: said.alarms.clone(),
         configuration_index: said.configuration_index,
         members: said.members.iter().map(member).collect(),
@@ -41,10 +45,28 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
     }
 }
 
+fn security(said: &proto::DescribeResponse) -> BTreeMap<TlsPort, PortSecurity> {
+    let ports = [
+        (TlsPort::Client, &said.client_security),
+        (TlsPort::Peer, &said.peer_security),
+    ];
+    let facts = |said: &proto::PortSecurity| PortSecurity {
+        tls: said.tls,
+        plaintext: said.plaintext_accepted,
+        fingerprint: said.certificate_sha256.clone(),
+        trusted: said.trusted_sha256.clone(),
+    };
+    ports
+        .into_iter()
+        .filter_map(|(port, said)| Some((port, facts(said.as_ref()?))))
+        .collect()
+}
+
 fn member(view: &proto::MemberView) -> MemberView {
     MemberView {
         id: view.id,
         name: view.name.clone(),
+        peer_urls: view.peer_urls.clone(),
         learner: view.learner,
         disk_uuid: view.disk_uuid.clone(),
         match_index: view.match_index,

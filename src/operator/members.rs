@@ -12,6 +12,7 @@ use super::clock::{Clock, Moment};
 use super::platform::{Act, Failure};
 use crate::plan::{Action, Fence};
 use crate::server::member_client::{AddressError, MemberClient};
+use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key;
 use crate::wire::member as proto;
 
@@ -33,12 +34,14 @@ pub struct Described {
     pub at: Moment,
 }
 
-/// How a member is reached by its address (`host:port`), for callers with this key.
-pub type Dial = Arc<dyn Fn(&str, &Key) -> Result<MemberClient, AddressError> + Send + Sync>;
+/// How a member is reached by its address (`host:port`), for callers with this key, and by TLS
+/// where it says what has to be proved.
+pub type Dial =
+    Arc<dyn Fn(&str, &Key, Option<&Secure>) -> Result<MemberClient, AddressError> + Send + Sync>;
 
 /// Over the network.
 pub fn network() -> Dial {
-    Arc::new(|address, key| MemberClient::new(address, key.clone(), TIMEOUT, None))
+    Arc::new(|address, key, secure| MemberClient::new(address, key.clone(), TIMEOUT, secure))
 }
 
 /// Connections to the members of one cluster, by address (`host:port`).
@@ -48,6 +51,8 @@ pub struct Members {
     dial: Dial,
     clock: Clock,
     clients: Arc<Mutex<BTreeMap<String, MemberClient>>>,
+    /// What those that speak TLS have to prove, by address.
+    secure: Arc<Mutex<BTreeMap<String, Secure>>>,
 }
 
 impl std::fmt::Debug for Members {
@@ -64,17 +69,28 @@ impl Members {
             dial,
             clock,
             clients: Arc::default(),
+            secure: Arc::default(),
         }
+    }
+
+    /// From now on these addresses speak TLS and have to prove this, and all others do not.
+    pub fn secure(&self, secure: BTreeMap<String, Secure>) {
+        let mut known = self.secure.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // Connections that proved something else are not used any more.
+        clients.retain(|address, _| known.get(address) == secure.get(address));
+        *known = secure;
     }
 
     /// A client of the member at this address.
     pub fn at(&self, address: &str) -> Result<MemberClient, Failure> {
+        let secure = self.secure.lock().unwrap_or_else(PoisonError::into_inner);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(address) {
             return Ok(client.clone());
         }
-        let client =
-            (self.dial)(address, &self.key).map_err(|error| Failure::Retry(error.to_string()))?;
+        let client = (self.dial)(address, &self.key, secure.get(address))
+            .map_err(|error| Failure::Retry(error.to_string()))?;
         clients.insert(address.to_owned(), client.clone());
         Ok(client)
     }
@@ -108,22 +124,29 @@ impl Members {
     }
 
     /// Carries out an act that is a call to a member; `None`: it is not one. `addresses` are those
-    /// of the last look, `urls` gives a member's peer and client URL.
+    /// of the last look, `urls` gives the URL under which
+    /// the others dial a member, with TLS or without.
     pub async fn act(
         &self,
         act: &Act,
         addresses: &BTreeMap<String, String>,
-        urls: impl Fn(&str) -> (String, String),
+        urls: impl Fn(&str, bool) -> String,
     ) -> Option<Result<(), Failure>> {
         let whom = match &act.action {
             Action::Bootstrap { member, .. } | Action::Retire { member, .. } => {
                 Some(member.as_str())
             }
             Action::Transfer { from, .. } => Some(from.as_str()),
-            Action::AddLearner { .. } | Action::Promote { .. } | Action::Remove { .. } => {
-                act.leader.as_deref()
-            }
+            Action::AddLearner { .. }
+            | Action::SetPeerUrls { .. }
+            | Action::Promote { .. }
+            | Action::Remove { .. } => act.leader.as_deref(),
             Action::ApplyObject(_)
+            | Action::MakeAuthority { .. }
+            | Action::IssueCertificate { .. }
+            | Action::RotateAuthority { .. }
+            | Action::TrustAuthorities { .. }
+            | Action::DropCertificate { .. }
             | Action::CreateLatch { .. }
             | Action::CreateClaim { .. }
             | Action::GrowClaim { .. }
@@ -153,7 +176,7 @@ impl Members {
         &self,
         action: &Action,
         address: &str,
-        urls: impl Fn(&str) -> (String, String),
+        urls: impl Fn(&str, bool) -> String,
     ) -> Result<(), Failure> {
         let mut client = self.at(address)?;
         let answer = match action {
@@ -177,9 +200,10 @@ impl Members {
             Action::AddLearner {
                 member,
                 disk_uuid,
+                secure,
                 fence,
             } => {
-                let (peer_url, _) = urls(member);
+                let peer_url = urls(member, *secure);
                 let request = proto::AddLearnerRequest {
                     fence: Some(wire(*fence)),
                     name: member.clone(),
@@ -187,6 +211,12 @@ impl Members {
                     disk_uuid: disk_uuid.clone(),
                 };
                 client.add_learner(request).await.map(drop)
+            }
+            Action::SetPeerUrls {
+                id, urls, fence, ..
+            } => {
+                let answer = client.update_peer_urls(wire(*fence), *id, urls.clone());
+                answer.await.map(drop)
             }
             Action::Promote { id, fence, .. } => client.promote(wire(*fence), *id).await.map(drop),
             Action::Remove { id, fence, .. } => client.remove(wire(*fence), *id).await.map(drop),

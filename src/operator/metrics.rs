@@ -1,5 +1,8 @@
-//! What the operator counts about itself. Labels are bounded: steps and outcomes, never names of
-//! objects.
+//! What the operator counts about itself. Labels are bounded: steps and outcomes, and of objects the
+//! names of Secrets with certificates alone, for as long as they are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -24,6 +27,17 @@ struct StepLabels {
     outcome: &'static str,
 }
 
+/// A Secret with a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabels {
+    namespace: String,
+    cluster: String,
+    secret: String,
+}
+
+/// The Secrets that are told of, by namespace and cluster.
+type Told = BTreeMap<(String, String), BTreeSet<String>>;
+
 /// The operator's own figures.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -32,6 +46,8 @@ pub struct Metrics {
     steps: Family<StepLabels, Counter>,
     status_writes: Counter,
     leading: Gauge,
+    certificates: Family<CertificateLabels, Gauge>,
+    told: Arc<Mutex<Told>>,
 }
 
 impl Metrics {
@@ -43,7 +59,14 @@ impl Metrics {
             steps: Family::default(),
             status_writes: Counter::default(),
             leading: Gauge::default(),
+            certificates: Family::default(),
+            told: Arc::default(),
         };
+        registry.register(
+            "quorate_certificate_expiry_seconds",
+            "Unix time at which the certificate in a Secret ends",
+            metrics.certificates.clone(),
+        );
         let registry = registry.sub_registry_with_prefix("quorate_operator");
         registry.register(
             "passes",
@@ -94,8 +117,59 @@ impl Metrics {
         self.status_writes.inc();
     }
 
+    /// Says when the certificates of a cluster end, by Secret, in Unix seconds: these and no others.
+    pub fn certificates(&self, (namespace, cluster): (&str, &str), ends: &BTreeMap<String, i64>) {
+        let labels = |secret: &String| CertificateLabels {
+            namespace: namespace.to_owned(),
+            cluster: cluster.to_owned(),
+            secret: secret.clone(),
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), cluster.to_owned());
+        let now = ends.keys().cloned().collect::<BTreeSet<_>>();
+        let before = if now.is_empty() {
+            told.remove(&key)
+        } else {
+            told.insert(key, now)
+        };
+        for gone in before
+            .iter()
+            .flatten()
+            .filter(|one| !ends.contains_key(*one))
+        {
+            self.certificates.remove(&labels(gone));
+        }
+        for (secret, end) in ends {
+            self.certificates.get_or_create(&labels(secret)).set(*end);
+        }
+    }
+
     /// Says whether this operator acts.
     pub fn leading(&self, leading: bool) {
         self.leading.set(i64::from(leading));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_told_of_while_they_are_there() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let told = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+            text
+        };
+        let two = BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 6)]);
+        metrics.certificates(("prod", "demo"), &two);
+        let line = "quorate_certificate_expiry_seconds{namespace=\"prod\",cluster=\"demo\",secret=\"a\"} 5";
+        assert!(told().contains(line), "{}", told());
+        metrics.certificates(("prod", "demo"), &BTreeMap::from([("b".to_owned(), 7)]));
+        assert!(!told().contains(line) && told().contains("secret=\"b\"} 7"));
+        metrics.certificates(("prod", "demo"), &BTreeMap::new());
+        assert!(!told().contains("secret="), "{}", told());
     }
 }

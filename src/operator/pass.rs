@@ -7,8 +7,8 @@
 //! "Already done?" and "is it safe?" are thus asked by the same rules, in the same order, on what
 //! was read right before the act.
 //!
-//! An object whose rendering the platform refuses, for a value that only a user can correct, holds
-//! nothing up: the pass goes on with the step after it, and reports the refusal.
+//! An object whose rendering the platform refuses, for a value that only a user can correct, or a
+//! certificate, holds nothing up: the pass goes on with the step after it, and reports the refusal.
 
 use super::platform::{Act, Failure, Look, Platform, Report, Seen};
 use super::queue::Ended;
@@ -117,7 +117,9 @@ impl Pass {
                 self.report(&seen, *plan, acted, None, Ended::After(SOON_MS))
             }
             (State::Acting(seen, plan), Answer::Acted(Err(failure @ Failure::Refused(_))))
-                if plan.first().is_some_and(|step| renders_only(&step.action))
+                if plan
+                    .first()
+                    .is_some_and(|step| holds_nothing_up(&step.action))
                     && !planted(Mutant::RefusedHolds) =>
             {
                 let refused = plan.first().map(|step| (step.action.clone(), failure));
@@ -238,6 +240,11 @@ impl Pass {
 /// it is applied to the live object of its name and owner only.
 fn renders_only(action: &Action) -> bool {
     matches!(action, Action::ApplyObject(_))
+}
+
+/// What the platform may refuse without holding up the steps after it.
+fn holds_nothing_up(action: &Action) -> bool {
+    renders_only(action) || action.is_of_certificates()
 }
 
 /// Runs a pass to its end.

@@ -202,6 +202,7 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::Bootstrap { .. } => Some("Bootstrapped"),
         Action::CreateClaim { .. } => Some("MemberCreating"),
         Action::AddLearner { .. } => Some("LearnerAdded"),
+        Action::SetPeerUrls { .. } => Some("MemberEncrypted"),
         Action::Promote { .. } => Some("MemberPromoted"),
         Action::Transfer { .. } => Some("LeadershipMoved"),
         Action::Retire { .. } => Some("MemberRetired"),
@@ -214,7 +215,15 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::DeleteClaim { .. } => Some("ClaimDeleted"),
         Action::GrowClaim { .. } => Some("ClaimGrown"),
         Action::ApplySet { asleep: true, .. } => Some("MemberStopped"),
+        Action::MakeAuthority { .. } => Some("AuthorityMade"),
+        Action::RotateAuthority { .. } => Some("AuthorityRotated"),
+        Action::IssueCertificate { replaces, .. } => match replaces {
+            Some(_) => Some("CertificateRenewed"),
+            None => Some("CertificateIssued"),
+        },
         Action::ApplyObject(_)
+        | Action::TrustAuthorities { .. }
+        | Action::DropCertificate { .. }
         | Action::CreateLatch { .. }
         | Action::MarkClaim { .. }
         | Action::OwnClaim { .. }
@@ -235,6 +244,8 @@ fn turned(new: &Condition, before: Option<&Condition>) -> Option<Severity> {
         // The steps that fill the places tell of themselves.
         ("Degraded", "True") if new.reason == "TooFewMembers" => None,
         ("Degraded" | "Stalled", "True") => Some(Severity::Warning),
+        // One that is only being made is no news.
+        ("TLSReady", "False") if new.reason != "NotIssued" => Some(Severity::Warning),
         ("Degraded" | "Stalled", "False") => before
             .filter(|before| before.status == "True")
             .map(|_| Severity::Normal),

@@ -28,6 +28,7 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         objects: [].into(),
         slot_endpoints: [].into(),
         wanted_slot_inputs: String::new(),
+        tls: crate::plan::TlsFacts::default(),
         slots: [].into(),
         wanted_inputs: "inputs".into(),
         sets: [].into(),

@@ -39,6 +39,14 @@ pub(crate) fn edit(world: &mut World, name: &str, spec: &Value) -> bool {
     changed.is_ok()
 }
 
+/// Gives a resource an annotation.
+pub(crate) fn annotate(world: &mut World, name: &str, key: &str, value: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
+    let id = (NAMESPACE, name);
+    let changed = world.api.lock().patch(ACTOR, Kind::EtcdCluster, id, patch);
+    debug_assert!(changed.is_ok(), "{changed:?}");
+}
+
 /// Deletes an object of any kind.
 pub(crate) fn delete(world: &mut World, kind: Kind, name: &str) {
     let namespace = if kind.is_namespaced() { NAMESPACE } else { "" };

@@ -2,7 +2,9 @@
 //! Written against the facts alone and not with the rules' helpers, so that a mistake there does
 //! not excuse itself here.
 
-use crate::crd::{NodeReplacement, ValidatedCluster, claim_name};
+use crate::crd::{
+    ClientAuth, NodeReplacement, TlsPort, ValidatedCluster, claim_name, user_certificate_name,
+};
 use crate::mutants::{Mutant, planted};
 
 use super::observed::{ClaimState, Description, MemberView, Observed, Owner, Phase};
@@ -68,6 +70,20 @@ impl Facts<'_> {
             Action::AddLearner {
                 member, disk_uuid, ..
             } => self.add_learner(member, disk_uuid),
+            Action::SetPeerUrls { id, urls, .. } => {
+                let (healthy, voters) = self.count()?;
+                refuse(healthy < voters, "I5: a voter is not healthy")?;
+                refuse(self.members().all(|m| m.id != *id), "it is no member")?;
+                let said = || self.members().map(|m| self.o.descriptions.get(&m.name));
+                let speaks = |said: Option<&Description>| {
+                    let security = said.and_then(|said| said.security.get(&TlsPort::Peer));
+                    security.is_some_and(|security| security.tls)
+                };
+                refuse(
+                    urls.is_empty() || !said().all(speaks),
+                    "a member could not be dialled, or could not dial it",
+                )
+            }
             Action::Promote { id, .. } => self.promote(*id),
             Action::Transfer { from, to_id, .. } => {
                 refuse(
@@ -128,7 +144,25 @@ impl Facts<'_> {
                 let wanted = usize::try_from(*slot).is_ok_and(|slot| slot < self.cluster.target());
                 refuse(wanted, "the slot is wanted")
             }
+            Action::DropCertificate { secret, uid } => {
+                let facts = self.o.tls.secrets.get(secret);
+                let facts = facts.filter(|facts| facts.uid == *uid);
+                let member = facts.and_then(|facts| facts.member.as_deref());
+                let tls = self.cluster.spec.tls.as_ref();
+                let needed = tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required);
+                let users = user_certificate_name(&self.cluster.name) == *secret && !needed;
+                refuse(facts.is_none(), "it is another Secret")?;
+                refuse(member.is_none() && !users, "it is no member's")?;
+                refuse(
+                    self.members().any(|m| Some(m.name.as_str()) == member),
+                    "a member shows it",
+                )
+            }
             Action::ApplyObject(_)
+            | Action::MakeAuthority { .. }
+            | Action::IssueCertificate { .. }
+            | Action::RotateAuthority { .. }
+            | Action::TrustAuthorities { .. }
             | Action::GrowClaim { .. }
             | Action::MarkClaim { .. }
             | Action::OwnClaim { .. }

@@ -5,6 +5,7 @@
 //! state an ordinary input, so nothing here remembers anything: what a pass needs is in
 //! [`Observed`]. No clock, no network, no randomness: all three are arguments.
 
+mod certificates;
 mod draft;
 mod evidence;
 mod guards;
@@ -21,6 +22,7 @@ mod victims;
 #[cfg(test)]
 mod tests;
 
+pub use certificates::{Certificate, CertificateFacts, PortSecurity, TlsFacts};
 pub use lint::lint;
 pub use observed::*;
 pub use situation::{CONTACT_MS, FRESH_MS};

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::ValidatedCluster;
+use crate::crd::{TlsPort, ValidatedCluster};
+
+use super::certificates::{PortSecurity, TlsFacts};
 
 /// The facts of one pass.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,8 @@ pub struct Observed {
     pub wanted_slot_inputs: String,
     /// The slots' Services by number, also those of other owners under our names.
     pub slots: BTreeMap<u32, SlotFacts>,
+    /// The cluster's certificates.
+    pub tls: TlsFacts,
     /// Hash of the inputs that a member's set is rendered from now.
     pub wanted_inputs: String,
     /// StatefulSets by member name; also those of other owners under our names.
@@ -191,6 +195,9 @@ pub struct SetFacts {
     pub terminating: bool,
     /// Hash of the inputs that it was rendered from, if it says so.
     pub inputs: Option<String>,
+    /// Its server takes connections without TLS on its peer port, for as long as some member is
+    /// dialled so.
+    pub plain_peers: bool,
     /// When it was created.
     pub created_ms: u64,
     /// It asks for no pod: its member hibernates.
@@ -215,6 +222,8 @@ pub struct PodFacts {
     pub released_ms: Option<u64>,
     /// Hash of the inputs that it was made from, if it says so.
     pub inputs: Option<String>,
+    /// Its server was told to speak TLS on its peer port.
+    pub peer_tls: bool,
     /// When it was created.
     pub created_ms: u64,
     /// When its container last started; absent while it does not run.
@@ -346,6 +355,8 @@ pub struct Description {
     /// Milliseconds since it was told to retire: it is unready since then, and has no way back but
     /// a restart. `None` while it was not.
     pub retiring_ms: Option<u64>,
+    /// What it has loaded for its ports; empty where it does not say.
+    pub security: BTreeMap<TlsPort, PortSecurity>,
     /// Raised alarms, such as `NOSPACE`.
     pub alarms: Vec<String>,
     /// Index of the last configuration change that it applied.
@@ -377,6 +388,8 @@ pub struct MemberView {
     pub id: u64,
     /// Name; empty when it never told one.
     pub name: String,
+    /// Where the others dial it.
+    pub peer_urls: Vec<String>,
     /// Receives the log, does not vote.
     pub learner: bool,
     /// UUID of the disk that it is bound to; empty before it joined.

@@ -1,6 +1,7 @@
 //! From the rules' answer to what people see: the step in hand, one sentence, conditions and the
 //! status. From the same view as the plan; never claims health that was not seen.
 
+mod certificates;
 mod conditions;
 mod members;
 
@@ -243,6 +244,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
     };
     let ready = ready_voters(s);
     let updated = s.voters.keys().filter(|name| s.updated(name)).count();
+    let (ca_secret_ref, client_secret_ref) = certificates::references(s);
     EtcdClusterStatus {
         observed_generation: Some(s.cluster.generation),
         replicas: Some(small(voters)),
@@ -263,7 +265,10 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         endpoints: Some(Endpoints {
             client: s.o.client_endpoint.clone(),
             slots: s.o.slot_endpoints.clone(),
+            ca_secret_ref,
+            client_secret_ref,
         }),
+        certificates: certificates::rows(s),
         summary: None,
         step: None,
         members,

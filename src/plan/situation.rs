@@ -189,6 +189,7 @@ impl<'a> Situation<'a> {
             claim: self.claim_name(member),
             apart: self.keeps_apart(),
             asleep: self.hibernates(),
+            transition: super::rules::encrypt::is_under_way(self),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a plan is made of: steps, holds, notes, and what they mean to somebody who watches.
 
-use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, StepState};
+use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, StepState, TlsPort};
 
 use super::observed::{ClaimState, ObjectKey};
 
@@ -9,6 +9,54 @@ use super::observed::{ClaimState, ObjectKey};
 pub enum Action {
     /// Apply an object beside the members, as rendered from the spec.
     ApplyObject(ObjectKey),
+    /// Make a port's authority; fail if it exists.
+    MakeAuthority {
+        /// Whose certificates it signs.
+        port: TlsPort,
+        /// The Secret.
+        secret: String,
+    },
+    /// Take the next stage of a port's change to another authority.
+    RotateAuthority {
+        /// Whose certificates it signs.
+        port: TlsPort,
+        /// The Secret.
+        secret: String,
+        /// Fingerprint of the authority that signs now.
+        signs: String,
+        /// What is done.
+        stage: Rotation,
+    },
+    /// Make a certificate with a new key, in place of the one that is there.
+    IssueCertificate {
+        /// The port that it is for.
+        port: TlsPort,
+        /// The member that it is for; `None` for the certificate of clients.
+        member: Option<String>,
+        /// The Secret.
+        secret: String,
+        /// Fingerprint of the authority that signs it.
+        authority: String,
+        /// Fingerprint of the certificate that is there; `None`: there is none, or none that can be
+        /// read.
+        replaces: Option<String>,
+    },
+    /// Write the authorities that are trusted now beside a certificate; the certificate stays.
+    TrustAuthorities {
+        /// The port.
+        port: TlsPort,
+        /// The Secret.
+        secret: String,
+        /// Fingerprints of the authorities.
+        trusted: Vec<String>,
+    },
+    /// Delete the certificate of a member that is gone.
+    DropCertificate {
+        /// The Secret.
+        secret: String,
+        /// Its UID.
+        uid: String,
+    },
     /// Create the identity latch, live; fail if it exists.
     CreateLatch {
         /// Member that will bootstrap.
@@ -61,6 +109,9 @@ pub enum Action {
         apart: bool,
         /// Without a pod, until it is applied awake.
         asleep: bool,
+        /// Its server takes connections without TLS on its peer port too, until all members are dialled
+        /// with TLS.
+        transition: bool,
     },
     /// Point a slot's Service at a voter, creating it where it is missing.
     MapSlot {
@@ -97,10 +148,23 @@ pub enum Action {
         /// The disk that described itself as empty.
         disk_uuid: String,
     },
+    /// Change where the others dial a member.
+    SetPeerUrls {
+        /// The member.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// All of its URLs.
+        urls: Vec<String>,
+        /// The call's fence.
+        fence: Fence,
+    },
     /// Add a standby that waits as a learner.
     AddLearner {
         /// The standby.
         member: String,
+        /// The others dial it with TLS from the beginning.
+        secure: bool,
         /// Its disk: no other one may join under this entry.
         disk_uuid: String,
         /// The call's fence.
@@ -177,6 +241,23 @@ pub enum Action {
         /// UID of the claim.
         uid: String,
     },
+}
+
+/// The stages of a change to another authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// Make the next one, and trust it.
+    Prepare {
+        /// The annotation's value, if it asks for this.
+        asked: Option<String>,
+    },
+    /// Let the next one sign; the one before is trusted on.
+    Switch {
+        /// Fingerprint of the next one.
+        to: String,
+    },
+    /// Trust nobody but the one that signs.
+    Forget,
 }
 
 /// What a membership call carries so that a stale one is refused.
@@ -288,6 +369,11 @@ impl Action {
     pub fn word(&self) -> &'static str {
         match self {
             Action::ApplyObject(_) => "ApplyObject",
+            Action::MakeAuthority { .. } => "MakeAuthority",
+            Action::RotateAuthority { .. } => "RotateAuthority",
+            Action::IssueCertificate { .. } => "IssueCertificate",
+            Action::TrustAuthorities { .. } => "TrustAuthorities",
+            Action::DropCertificate { .. } => "DropCertificate",
             Action::CreateLatch { .. } => "CreateLatch",
             Action::CreateClaim { .. } => "CreateClaim",
             Action::GrowClaim { .. } => "GrowClaim",
@@ -297,6 +383,7 @@ impl Action {
             Action::MapSlot { .. } => "MapSlot",
             Action::DropSlot { .. } => "DropSlot",
             Action::Bootstrap { .. } => "Bootstrap",
+            Action::SetPeerUrls { .. } => "SetPeerUrls",
             Action::AddLearner { .. } => "AddLearner",
             Action::Promote { .. } => "Promote",
             Action::Transfer { .. } => "Transfer",
@@ -319,6 +406,7 @@ impl Action {
             | Action::MapSlot { member, .. }
             | Action::Bootstrap { member, .. }
             | Action::AddLearner { member, .. }
+            | Action::SetPeerUrls { member, .. }
             | Action::Promote { member, .. }
             | Action::Transfer { from: member, .. }
             | Action::Retire { member, .. }
@@ -327,7 +415,12 @@ impl Action {
             | Action::HoldPod { member, .. }
             | Action::DeletePod { member, .. }
             | Action::DeleteSet { member, .. } => Some(member),
+            Action::IssueCertificate { member, .. } => member.as_deref(),
             Action::ApplyObject(_)
+            | Action::MakeAuthority { .. }
+            | Action::RotateAuthority { .. }
+            | Action::TrustAuthorities { .. }
+            | Action::DropCertificate { .. }
             | Action::DropSlot { .. }
             | Action::GrowClaim { .. }
             | Action::MarkClaim { .. }
@@ -336,12 +429,25 @@ impl Action {
         }
     }
 
+    /// Whether it makes, changes or deletes a certificate.
+    pub fn is_of_certificates(&self) -> bool {
+        matches!(
+            self,
+            Action::MakeAuthority { .. }
+                | Action::RotateAuthority { .. }
+                | Action::IssueCertificate { .. }
+                | Action::TrustAuthorities { .. }
+                | Action::DropCertificate { .. }
+        )
+    }
+
     /// Whether it changes the cluster's membership or leadership: executed through a leader that
     /// holds a quorum, after the member list was read again.
     pub fn is_membership(&self) -> bool {
         matches!(
             self,
             Action::AddLearner { .. }
+                | Action::SetPeerUrls { .. }
                 | Action::Promote { .. }
                 | Action::Transfer { .. }
                 | Action::Remove { .. }

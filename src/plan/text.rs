@@ -4,12 +4,23 @@ use std::fmt;
 
 use crate::crd::StepState;
 
-use super::step::{Action, ConditionInput, Plan};
+use super::step::{Action, ConditionInput, Plan, Rotation};
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
+            Action::MakeAuthority { secret, .. } => write!(f, "make the authority {secret}"),
+            Action::RotateAuthority { secret, stage, .. } => match stage {
+                Rotation::Prepare { .. } => write!(f, "make another authority for {secret}"),
+                Rotation::Switch { .. } => write!(f, "let the other authority of {secret} sign"),
+                Rotation::Forget => write!(f, "forget the earlier authorities of {secret}"),
+            },
+            Action::IssueCertificate { secret, .. } => write!(f, "make the certificate {secret}"),
+            Action::TrustAuthorities {
+                secret, trusted, ..
+            } => write!(f, "let {secret} trust {} authorities", trusted.len()),
+            Action::DropCertificate { secret, .. } => write!(f, "delete the certificate {secret}"),
             Action::CreateLatch { seed, nonce } => {
                 write!(f, "create the identity latch (seed {seed}, nonce {nonce})")
             }
@@ -35,18 +46,27 @@ impl fmt::Display for Action {
                 claim,
                 apart,
                 asleep,
+                transition,
             } => {
                 if *asleep {
                     return write!(f, "put set {member} to sleep on claim {claim}");
                 }
                 let alone = if *apart { ", alone on its node" } else { "" };
-                write!(f, "apply set {member} on claim {claim}{alone}")
+                let both = if *transition {
+                    ", with and without TLS"
+                } else {
+                    ""
+                };
+                write!(f, "apply set {member} on claim {claim}{alone}{both}")
             }
             Action::MapSlot {
                 service, member, ..
             } => write!(f, "point Service {service} at {member}"),
             Action::DropSlot { service, .. } => write!(f, "delete Service {service}"),
             Action::Bootstrap { member, .. } => write!(f, "bootstrap the cluster on {member}"),
+            Action::SetPeerUrls { member, .. } => {
+                write!(f, "let the others dial {member} with TLS")
+            }
             Action::AddLearner { member, .. } => write!(f, "add {member} as a learner"),
             Action::Promote { member, .. } => write!(f, "promote {member}"),
             Action::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),

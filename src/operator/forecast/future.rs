@@ -101,6 +101,9 @@ impl Future {
             node: node.clone(),
             released_ms: None,
             inputs: self.o.sets.get(member).and_then(|set| set.inputs.clone()),
+            peer_tls: self
+                .cluster()
+                .is_some_and(|cluster| cluster.spec.tls.is_some()),
             created_ms: now_ms,
             started_ms: Some(now_ms),
             waiting: None,
@@ -296,6 +299,14 @@ impl Future {
                 };
                 self.o.objects.insert(key.clone(), facts);
             }
+            Action::MakeAuthority { .. }
+            | Action::IssueCertificate { .. }
+            | Action::RotateAuthority { .. }
+            | Action::TrustAuthorities { .. }
+            | Action::DropCertificate { .. } => {
+                let id = self.fresh("certificate");
+                super::certificates::act(&mut self.o, action, &id);
+            }
             Action::CreateLatch { seed, nonce } => {
                 self.o.latch = self.cluster().map(|cluster| Latch {
                     owner: Owner::Ours,
@@ -338,6 +349,7 @@ impl Future {
             Action::DeletePod { member, .. } => self.lose_pod(member),
             Action::Bootstrap { .. }
             | Action::AddLearner { .. }
+            | Action::SetPeerUrls { .. }
             | Action::Promote { .. }
             | Action::Transfer { .. }
             | Action::Retire { .. }
@@ -350,6 +362,7 @@ impl Future {
         let (now_ms, inputs) = (self.o.now_ms, self.o.wanted_inputs.clone());
         let sets = self.o.sets.entry(member.to_owned());
         let set = sets.or_insert(SetFacts {
+            plain_peers: false,
             uid,
             owner: Owner::Ours,
             terminating: false,
@@ -426,6 +439,11 @@ impl Future {
                 };
                 self.change(|leader| leader.members.push(view));
             }
+            Action::SetPeerUrls { id, urls, .. } => self.change(|leader| {
+                let of = leader.members.iter_mut().find(|view| view.id == *id);
+                of.into_iter()
+                    .for_each(|view| view.peer_urls.clone_from(urls));
+            }),
             Action::Promote { id, .. } => self.change(|leader| {
                 let of = leader.members.iter_mut().find(|view| view.id == *id);
                 of.into_iter().for_each(|view| view.learner = false);

@@ -3,6 +3,7 @@
 //! starts, and nothing else changes. A function of what was observed; nothing is asked or done.
 
 mod asleep;
+mod certificates;
 mod future;
 
 use serde::{Deserialize, Serialize};

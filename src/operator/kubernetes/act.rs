@@ -27,6 +27,13 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
     let ours = Owned::Controller(&cluster.uid);
     match action {
         Action::ApplyObject(key) => apply_object(one, cluster, key).await,
+        Action::MakeAuthority { .. }
+        | Action::IssueCertificate { .. }
+        | Action::RotateAuthority { .. }
+        | Action::TrustAuthorities { .. }
+        | Action::DropCertificate { .. } => {
+            Box::pin(super::certificates::carry_out(one, cluster, action)).await
+        }
         Action::CreateLatch { seed, nonce } => {
             let latch = build::identity_secret(cluster, 1, seed, nonce);
             create(client, namespace, &latch, ours).await.map(|_| ())
@@ -62,11 +69,13 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
             member,
             apart,
             asleep,
+            transition,
             ..
         } => {
             let how = build::SetOptions {
                 apart: *apart,
                 asleep: *asleep,
+                transition: *transition,
             };
             let set = build::stateful_set(cluster, &one.shared.settings, member, how);
             apply(client, namespace, &set, ours).await.map(|_| ())
@@ -91,6 +100,7 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
         }
         Action::Bootstrap { .. }
         | Action::AddLearner { .. }
+        | Action::SetPeerUrls { .. }
         | Action::Promote { .. }
         | Action::Transfer { .. }
         | Action::Retire { .. }

@@ -69,6 +69,10 @@ pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
         inputs: annotation(meta, ANNOTATION_INPUTS),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
         asleep: set.spec.as_ref().and_then(|spec| spec.replicas) == Some(0),
+        plain_peers: {
+            let template = set.spec.as_ref().map(|spec| &spec.template);
+            build::takes_plain_peers(template.and_then(|template| template.spec.as_ref()))
+        },
     }
 }
 
@@ -96,6 +100,7 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         released_ms: label(meta, LABEL_RELEASED)
             .map(|since| since.parse::<u64>().unwrap_or(0).saturating_mul(1000)),
         inputs: annotation(meta, ANNOTATION_INPUTS),
+        peer_tls: build::speaks_tls(pod.spec.as_ref()),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
         started_ms: running.map(|running| milliseconds(running.started_at.as_ref())),
         waiting: waiting(pod, container),

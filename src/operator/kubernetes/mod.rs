@@ -5,6 +5,7 @@ mod act;
 pub(crate) mod ahead;
 mod beside;
 pub mod cache;
+mod certificates;
 mod facts;
 pub mod lease;
 mod nodes;

@@ -18,13 +18,14 @@ use kube::{Api, Client, Resource, ResourceExt};
 
 use super::beside;
 use super::cache::Cache;
+use super::certificates;
 use super::facts;
 use super::lease::Leadership;
 use super::objects::{apply_status, failure};
 use super::passes::Key;
 use crate::build::{self, Settings};
 use crate::crd::{
-    EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER,
+    EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort,
     ValidatedCluster, latch_name, operator_secret_name,
 };
 use crate::operator::clock::{Clock, Moment};
@@ -33,7 +34,8 @@ use crate::operator::members::{Described, Dial, Members};
 use crate::operator::metrics::Metrics;
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
-use crate::plan::{Description, InvalidCluster, Latch, NodeFacts, Observed};
+use crate::plan::{Description, InvalidCluster, Latch, NodeFacts, Observed, TlsFacts};
+use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key as MemberKey;
 
 /// The resource as it is watched: one that cannot be read does not stop the others.
@@ -81,6 +83,8 @@ struct Memory {
     /// The key of the cluster's Secret and the connections made with it.
     members: Option<(Vec<u8>, Members)>,
     written: Option<Written>,
+    /// What was read of Secrets with certificates.
+    certificates: certificates::Known,
 }
 
 /// The status that this operator wrote last.
@@ -130,6 +134,8 @@ impl Shared {
 
     /// Forgets a cluster that is gone.
     pub(crate) fn forget(&self, key: &Key) {
+        self.metrics
+            .certificates((&key.0, &key.1), &BTreeMap::new());
         self.memories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -159,6 +165,7 @@ struct Found {
     claims: Vec<Arc<PersistentVolumeClaim>>,
     latch: Option<Secret>,
     nodes: Vec<Arc<Node>>,
+    secrets: Vec<Arc<Secret>>,
 }
 
 impl OneCluster {
@@ -219,7 +226,10 @@ impl OneCluster {
         let cluster = validated(&resource, &name);
         let pods = self.pods_by_member(&found, &uid);
         let addresses = addresses(&pods);
-        let described = self.describe(&name, &uid, &addresses).await;
+        let valid = cluster.as_ref().ok();
+        let tls = self.tls(valid, &found, &resource);
+        let secure = self.secure(valid, &pods, &addresses);
+        let described = self.describe(&name, &uid, &addresses, secure).await;
         let descriptions = same_pods(&pods, &described);
         let newest = described
             .values()
@@ -227,7 +237,6 @@ impl OneCluster {
             .max()
             .unwrap_or(0);
         self.shared.leadership.saw_epoch(newest);
-        let valid = cluster.as_ref().ok();
         let caches = &self.shared.caches;
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
@@ -245,6 +254,7 @@ impl OneCluster {
             objects: beside::objects(caches, &self.key, &uid),
             slot_endpoints: valid.map(build::slot_endpoints).unwrap_or_default(),
             wanted_slot_inputs: build::wanted_slot_inputs(),
+            tls,
             slots: beside::slots(caches, &self.key, &uid),
             wanted_inputs: valid.map(build::wanted_inputs).unwrap_or_default(),
             sets: found
@@ -309,6 +319,7 @@ impl OneCluster {
                 sets: live(self.api(), &of_name).await?,
                 pods: live(self.api(), &of_name).await?,
                 nodes: self.live_nodes().await?,
+                secrets: live(self.api(), &of_name).await?,
             });
         }
         let caches = &self.shared.caches;
@@ -330,6 +341,7 @@ impl OneCluster {
             claims,
             latch,
             nodes: caches.nodes.select(|_| true),
+            secrets: caches.secrets.select(|secret| ours(&secret.metadata)),
         })
     }
 
@@ -337,6 +349,54 @@ impl OneCluster {
         let name = latch_name(&self.key.1);
         let latch = self.api::<Secret>().get_opt(&name).await;
         latch.map_err(|error| failure("read", &name, &error))
+    }
+
+    /// What the cluster's Secrets hold of certificates.
+    fn tls(
+        &mut self,
+        cluster: Option<&ValidatedCluster>,
+        found: &Found,
+        resource: &Resourceful,
+    ) -> TlsFacts {
+        let uid = resource.uid().unwrap_or_default();
+        let wanted = cluster.map(build::wanted_certificates).unwrap_or_default();
+        if wanted.is_empty() {
+            return TlsFacts::default();
+        }
+        let secrets = found.secrets.iter().map(|secret| &**secret);
+        let known = &mut self.memory.certificates;
+        let secrets = certificates::read(secrets, (&self.key.1, &uid), known);
+        self.remember();
+        let rotate = TlsPort::ALL.into_iter();
+        let rotate = rotate.filter_map(|port| Some((port, rotation(resource, port)?)));
+        TlsFacts {
+            wanted,
+            rotate: rotate.collect(),
+            secrets,
+        }
+    }
+
+    /// What the resource's annotation asks of a port's authority, as it was last seen.
+    pub(super) fn rotation(&self, port: TlsPort) -> Option<String> {
+        rotation(&self.seen.as_ref()?.resource, port)
+    }
+
+    /// What the members that speak TLS have to prove, by address.
+    fn secure(
+        &self,
+        cluster: Option<&ValidatedCluster>,
+        pods: &BTreeMap<String, Arc<Pod>>,
+        addresses: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, Secure> {
+        let secret = |name: &str| {
+            let found = self.shared.caches.secrets.get(&self.key.0, name)?;
+            Some((*found).clone())
+        };
+        let of = |(member, address): (&String, &String)| {
+            let secure = certificates::secure(cluster?, member, pods.get(member)?, secret)?;
+            Some((address.clone(), secure))
+        };
+        addresses.iter().filter_map(of).collect()
     }
 
     /// The Nodes as they are now; none where the operator may not see them.
@@ -364,6 +424,7 @@ impl OneCluster {
         name: &str,
         uid: &str,
         addresses: &BTreeMap<String, String>,
+        secure: BTreeMap<String, Secure>,
     ) -> BTreeMap<String, Described> {
         let secret = self
             .shared
@@ -386,6 +447,7 @@ impl OneCluster {
                 members
             }
         };
+        members.secure(secure);
         let (described, silent) = members.describe(addresses).await;
         for (member, why) in silent {
             tracing::debug!(cluster = %self.key.1, %member, %why, "no description");
@@ -405,12 +467,7 @@ impl OneCluster {
     async fn call(&self, act: &Act) -> Option<Result<(), Failure>> {
         let view = self.seen.as_ref()?;
         let (cluster, members) = (view.cluster.as_ref()?, self.memory.members.as_ref());
-        let urls = |member: &str| {
-            (
-                build::peer_url(cluster, member),
-                build::client_url(cluster, member),
-            )
-        };
+        let urls = |member: &str, secure: bool| build::peer_url(cluster, member, secure);
         match members {
             Some((_, members)) => members.act(act, &view.addresses, urls).await,
             None => None,
@@ -486,6 +543,13 @@ impl Platform for OneCluster {
             let (namespace, cluster) = (&self.key.0, &self.key.1);
             tracing::warn!(%namespace, %cluster, %failure, "the step was not carried out");
         }
+        let ends = report.plan.status.certificates.iter();
+        let ends = ends.filter_map(|one| {
+            let end: jiff::Timestamp = one.not_after.parse().ok()?;
+            Some((one.secret.clone(), end.as_second()))
+        });
+        let metrics = &self.shared.metrics;
+        metrics.certificates((&self.key.0, &self.key.1), &ends.collect());
         for event in &report.events {
             self.publish(event).await;
         }
@@ -505,6 +569,10 @@ where
     let kind = K::plural(&()).into_owned();
     let list = list.map_err(|error| failure("list", &kind, &error))?;
     Ok(list.items.into_iter().map(Arc::new).collect())
+}
+
+fn rotation(resource: &Resourceful, port: TlsPort) -> Option<String> {
+    facts::annotation(resource.meta(), port.rotation())
 }
 
 fn validated(resource: &Resourceful, name: &str) -> Result<ValidatedCluster, InvalidCluster> {

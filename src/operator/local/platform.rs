@@ -186,6 +186,7 @@ impl Local {
             objects: BTreeMap::new(),
             slot_endpoints: Vec::new(),
             wanted_slot_inputs: String::new(),
+            tls: crate::plan::TlsFacts::default(),
             slots: BTreeMap::new(),
             wanted_inputs: inputs(&self.cluster),
             sets: state
@@ -369,6 +370,13 @@ impl Local {
                     "this machine has no Service {service}"
                 )));
             }
+            Action::MakeAuthority { secret, .. }
+            | Action::IssueCertificate { secret, .. }
+            | Action::RotateAuthority { secret, .. }
+            | Action::TrustAuthorities { secret, .. }
+            | Action::DropCertificate { secret, .. } => {
+                return Err(Failure::Refused(format!("this machine has no Secret {secret}")));
+            }
             Action::ApplyObject(key) => {
                 return Err(Failure::Refused(format!(
                     "this machine has no {}",
@@ -377,6 +385,7 @@ impl Local {
             }
             Action::Bootstrap { .. }
             | Action::AddLearner { .. }
+            | Action::SetPeerUrls { .. }
             | Action::Promote { .. }
             | Action::Transfer { .. }
             | Action::Retire { .. }
@@ -424,11 +433,9 @@ impl Platform for Local {
         let state = self.home.state();
         let addresses = |(name, ports): (&String, &Ports)| (name.clone(), ports.peer_address());
         let addresses = state.ports.iter().map(addresses).collect();
-        let urls = |member: &str| {
+        let urls = |member: &str, _: bool| {
             let ports = state.ports.get(member).copied();
-            ports
-                .map(|ports| (ports.peer_url(), ports.client_url()))
-                .unwrap_or_default()
+            ports.map(Ports::peer_url).unwrap_or_default()
         };
         match self.members.act(act, &addresses, urls).await {
             Some(done) => done,
@@ -513,6 +520,7 @@ fn inputs(cluster: &EtcdCluster) -> String {
 
 fn set_facts(set: &SetRecord) -> SetFacts {
     SetFacts {
+        plain_peers: true,
         uid: set.uid.clone(),
         owner: Owner::Ours,
         terminating: false,
@@ -548,6 +556,7 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
         node: None,
         released_ms: None,
         inputs: Some(pod.input_hash.clone()),
+        peer_tls: false,
         created_ms: pod.created_ms,
         started_ms: started.map(|_| pod.created_ms),
         waiting,

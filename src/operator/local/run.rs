@@ -141,7 +141,7 @@ impl Runner {
             return Ok(());
         }
         self.text = text;
-        match parse(&self.text) {
+        match parsed(&self.text) {
             Ok(cluster) if cluster.metadata.name == self.local.name() => {
                 if self.local.edit(cluster)? {
                     self.local
@@ -232,12 +232,22 @@ impl Signals {
     }
 }
 
+/// A resource that can be run here.
+fn parsed(text: &str) -> Result<EtcdCluster, ParseError> {
+    let cluster = parse(text)?;
+    if cluster.spec.tls.is_some() {
+        let why = "spec.tls: members on this machine have no TLS: take the field out";
+        return Err(ParseError::Invalid(vec![why.to_owned()]));
+    }
+    Ok(cluster)
+}
+
 fn read(path: &Path) -> Result<(String, EtcdCluster), Error> {
     let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
         path: path.to_owned(),
         source,
     })?;
-    let cluster = parse(&text).map_err(|source| Error::Parse {
+    let cluster = parsed(&text).map_err(|source| Error::Parse {
         path: path.to_owned(),
         source,
     })?;

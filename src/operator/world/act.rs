@@ -58,8 +58,14 @@ impl World {
                     self.slots.remove(slot);
                 }
             }
-            // Without nodes there is nobody to release.
-            Action::ReleasePod { .. } | Action::HoldPod { .. } => return Err(changed()),
+            // Without nodes there is nobody to release, and without TLS nothing to certify.
+            Action::ReleasePod { .. }
+            | Action::HoldPod { .. }
+            | Action::MakeAuthority { .. }
+            | Action::IssueCertificate { .. }
+            | Action::RotateAuthority { .. }
+            | Action::TrustAuthorities { .. }
+            | Action::DropCertificate { .. } => return Err(changed()),
             Action::DeletePod { member, uid } => {
                 let pod = self.pods.get_mut(member).filter(|pod| pod.uid == *uid);
                 pod.ok_or_else(changed)?.deleting = true;
@@ -80,10 +86,14 @@ impl World {
             Action::Transfer { to_id, fence, .. } => {
                 self.fenced(*fence)?.leader = *to_id;
             }
+            Action::SetPeerUrls { fence, .. } => {
+                self.fenced(*fence)?.configuration_index += 1;
+            }
             Action::AddLearner {
                 member,
                 disk_uuid,
                 fence,
+                ..
             } => {
                 let since_ms = self.now_ms;
                 let raft = self.fenced(*fence)?;

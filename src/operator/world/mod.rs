@@ -339,6 +339,7 @@ impl World {
             node: None,
             released_ms: None,
             inputs: Some(pod.inputs.clone()),
+            peer_tls: false,
             created_ms: pod.created_ms,
             started_ms: starts.then_some(pod.created_ms),
             waiting: None,
@@ -407,6 +408,7 @@ impl World {
         MemberView {
             id,
             name: member.name.clone(),
+            peer_urls: Vec::new(),
             learner: member.learner,
             disk_uuid: member.disk.clone(),
             match_index: 100_u64.saturating_sub(lag),
@@ -547,6 +549,7 @@ fn slot_facts(uid: &str, member: &str) -> SlotFacts {
 
 fn set_facts(set: &Set) -> SetFacts {
     SetFacts {
+        plain_peers: true,
         uid: set.uid.clone(),
         owner: Owner::Ours,
         terminating: false,

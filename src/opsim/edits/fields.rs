@@ -237,6 +237,21 @@ fn the_rest() -> Vec<Field> {
             json!([{"no spaces": "x"}]),
             json!([["x"], {"example.com/idle": 60}]),
         ),
+        // Once on, it stays on.
+        field(
+            "tls",
+            json!([
+                null,
+                {"client": {"source": "Operator", "extraSANs": ["etcd.example.com", "10.0.0.1"]},
+                    "peer": {"source": "Operator", "extraSANs": ["*.example.com"]},
+                    "clientAuth": "Required", "plaintext": "Accepted"},
+                {"client": {"extraSANs": ["etcd.example.com"]}, "clientAuth": "None"},
+                {}
+            ]),
+            json!([]),
+            json!([{"clientAuth": "Maybe"}, {"plaintext": "Some"}, {"peer": {"source": "Vault"}},
+                {"client": {"extraSANs": ["two words"]}}, true]),
+        ),
         field(
             "updateStrategy.type",
             json!(["Restart", "Replace"]),

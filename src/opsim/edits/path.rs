@@ -206,6 +206,9 @@ impl Maker {
             return vec![now];
         }
         let mut goods = field.good.clone();
+        if field.path == "tls" {
+            goods.retain(|value| now.is_null() || !value.is_null());
+        }
         if field.path == "storage.size" {
             let at = self.random.random_range(1..goods.len());
             return goods.split_off(at);

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use crate::crd::LABEL_CLUSTER_UID;
 use crate::opsim::api::{self, Kind, object};
 use crate::opsim::kube::{Class, Kube, Process, Running};
-use crate::opsim::servers::{Container, Health, Servers};
+use crate::opsim::servers::{Container, Health, Servers, Texts};
 
 /// The namespace that everything lives in.
 pub(crate) const NAMESPACE: &str = "default";
@@ -16,6 +16,8 @@ pub(crate) struct Ground {
     pub(crate) kube: Kube,
     /// The API server's revision and the kubelets' turn that servers were told of last.
     told: (u64, u64),
+    /// The Secrets that servers were told of last, with their versions.
+    mounted: Vec<(String, String)>,
 }
 
 impl Ground {
@@ -37,7 +39,11 @@ impl Ground {
         for node in ["node-a", "node-b", "node-c"] {
             kube.add_node(node, "zone-1");
         }
-        Self { kube, told: (0, 0) }
+        Self {
+            kube,
+            told: (0, 0),
+            mounted: Vec::new(),
+        }
     }
 
     /// Everything that can be done now. Returns whether anything changed.
@@ -59,11 +65,35 @@ impl Ground {
         }
         self.told = now;
         self.mount_keys(servers);
+        self.mount_certificates(servers);
         servers.run(self.kube.running().iter().map(container).collect());
         let api = self.kube.api().lock();
         let volumes = api.all(Kind::PersistentVolume);
         servers.keep_only(&volumes.map(|one| object::name(one).to_owned()).collect());
         changed
+    }
+
+    fn mount_certificates(&mut self, servers: &mut Servers) {
+        let api = self.kube.api().lock();
+        let version = |secret: &std::sync::Arc<serde_json::Value>| {
+            let version = object::text(secret, &["metadata", "resourceVersion"]);
+            (object::name(secret).to_owned(), version.to_owned())
+        };
+        let now: Vec<_> = api.all(Kind::Secret).map(version).collect();
+        if now == self.mounted {
+            return;
+        }
+        let of = |secret: &std::sync::Arc<serde_json::Value>| {
+            let texts = Texts {
+                certificate: text(secret, "tls.crt"),
+                trusted: text(secret, "ca.crt"),
+            };
+            (object::name(secret).to_owned(), texts)
+        };
+        let all = api.all(Kind::Secret).map(of);
+        servers.mount(all.filter(|(_, texts)| !texts.trusted.is_empty()).collect());
+        drop(api);
+        self.mounted = now;
     }
 
     /// Members read the operator's key from a mounted Secret, which changes with it.
@@ -79,6 +109,14 @@ impl Ground {
             }
         }
     }
+}
+
+/// A text of a Secret.
+pub(crate) fn text(secret: &serde_json::Value, key: &str) -> String {
+    let encoded = object::text(secret, &["data", key]);
+    let engine = base64::engine::general_purpose::STANDARD;
+    let bytes = engine.decode(encoded).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
 }
 
 /// A server's container, as its arguments describe it.
@@ -104,5 +142,7 @@ fn container(one: &Running) -> Container {
         starts: one.starts,
         stopping: one.stops_at_ms.is_some(),
         connected: one.connected,
+        transition: one.args.iter().any(|text| text == "--peer-tls-transition"),
+        tls: argument("--listen-peer-urls").starts_with("https://"),
     }
 }

@@ -443,9 +443,9 @@ fn gated(connection: api::Connection, gate: Gate) -> Client {
 
 /// Reaches simulated servers through the gate.
 fn dial(gate: Gate, servers: Arc<Mutex<Servers>>) -> Dial {
-    Arc::new(move |address, key| {
+    Arc::new(move |address, key, secure| {
         let (gate, to) = (gate.clone(), address.to_owned());
-        let way = way(&servers, address);
+        let way = way(&servers, address, secure);
         let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
             let (gate, way) = (gate.clone(), way.clone());
             let words = Request::of_member(request.uri().path(), &to);

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::crd::{
-    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, claim_name, client_service_name,
-    latch_name, operator_secret_name, pdb_name, peers_service_name, pod_name, slot_service_name,
+    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, claim_name, client_service_name,
+    latch_name, member_certificate_name, operator_secret_name, pdb_name, peers_service_name,
+    pod_name, slot_service_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::harness::truth::ClusterTruth;
@@ -22,6 +23,7 @@ pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> O
         .or_else(|| objects(api, uid, &names))
         .or_else(|| claims(api, uid, &names))
         .or_else(|| services(api, cluster, &names))
+        .or_else(|| certificates(api, uid, &names))
         .or_else(|| told(cluster, true))
 }
 
@@ -142,6 +144,35 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     }
     let surplus = slot_service_name(name, u32::try_from(cluster.target).unwrap_or(0));
     there(Kind::Service, &surplus).then(|| format!("{surplus} is one slot too many"))
+}
+
+/// With TLS there are exactly the certificates of the voters, and the status calls them sound.
+fn certificates(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
+    let resource = api
+        .all(Kind::EtcdCluster)
+        .find(|found| object::uid(found) == uid)?;
+    object::at(resource, &["spec", "tls"])?;
+    let secrets = ours(api, Kind::Secret, uid);
+    let held: BTreeSet<&str> = (secrets.values())
+        .filter_map(|secret| object::label(secret, LABEL_MEMBER))
+        .collect();
+    if held != *names {
+        return Some(format!("certificates of {held:?} for voters {names:?}"));
+    }
+    for name in names {
+        for port in TlsPort::ALL {
+            let secret = member_certificate_name(name, port);
+            if !secrets.contains_key(secret.as_str()) {
+                return Some(format!("{secret} is missing"));
+            }
+        }
+    }
+    let mut conditions = resource["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let sound = conditions.any(|c| c["type"] == "TLSReady" && c["reason"] == "AsWanted");
+    (!sound).then(|| "the certificates are not called sound".to_owned())
 }
 
 /// What the status does not say yet.

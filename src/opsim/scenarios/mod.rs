@@ -6,6 +6,7 @@ mod life;
 mod more;
 mod nodes;
 mod sleep;
+mod tls;
 
 use super::run::Scenario;
 
@@ -17,6 +18,7 @@ pub fn all() -> Vec<Scenario> {
         &more::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &sleep::SCENARIOS[..],
+        &tls::SCENARIOS[..],
     ]
     .concat()
 }

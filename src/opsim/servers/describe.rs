@@ -2,6 +2,7 @@
 
 use tonic::Status;
 
+use crate::crd::TlsPort;
 use crate::node::MemberRecord;
 use crate::wire::member as proto;
 
@@ -73,8 +74,8 @@ impl Servers {
             peer_urls: vec![container.peer_url.clone()],
             retiring_ms: (process.retired_ms)
                 .map_or(0, |since| self.now_ms.saturating_sub(since).max(1)),
-            peer_security: None,
-            client_security: None,
+            peer_security: Some(process.security(TlsPort::Peer)),
+            client_security: Some(process.security(TlsPort::Client)),
         })
     }
 

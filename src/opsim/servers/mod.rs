@@ -6,6 +6,7 @@
 //!
 //! Never asks a clock: whoever owns it says what time it is.
 
+mod certificates;
 mod change;
 mod describe;
 mod group;
@@ -15,8 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::crd::TlsPort;
 use crate::node::Membership;
 
+pub(crate) use certificates::Texts;
 pub(crate) use group::Group;
 pub(crate) use port::way;
 
@@ -93,6 +96,10 @@ pub(crate) struct Container {
     pub(crate) stopping: bool,
     /// Whether its node is connected with others.
     pub(crate) connected: bool,
+    /// Whether it was told to speak TLS.
+    pub(crate) tls: bool,
+    /// Whether it was told to take connections without TLS too until all members have it.
+    pub(crate) transition: bool,
 }
 
 /// A server's process.
@@ -105,6 +112,7 @@ struct Process {
     /// The last time that it could answer a linearizable read as a voter.
     ready_ms: Option<u64>,
     exit: Option<(i32, &'static str)>,
+    loaded: BTreeMap<TlsPort, certificates::Loaded>,
 }
 
 /// What the kubelet sees of a container.
@@ -156,6 +164,8 @@ pub(crate) struct Servers {
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
     /// Calls that were refused because a newer operator had spoken.
     pub(crate) fenced: u64,
+    /// The Secrets with certificates, by name.
+    mounted: BTreeMap<String, certificates::Mounted>,
     /// Volumes that a fault destroyed.
     gone: BTreeSet<String>,
     /// Volumes that a fault took away or emptied, with what they held.
@@ -178,6 +188,7 @@ impl Servers {
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
             fenced: 0,
+            mounted: BTreeMap::new(),
             gone: BTreeSet::new(),
             lost: BTreeMap::new(),
             random,
@@ -218,6 +229,7 @@ impl Servers {
                 retired_ms: None,
                 ready_ms: None,
                 exit: self.refuses(&container),
+                loaded: BTreeMap::new(),
                 container,
             };
             let uid = process.container.pod_uid.clone();
@@ -270,6 +282,7 @@ impl Servers {
     pub(crate) fn advance(&mut self, now_ms: u64) {
         let past_ms = now_ms.saturating_sub(self.now_ms);
         self.now_ms = now_ms;
+        self.carry();
         self.join();
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
             self.lead(id, past_ms);
@@ -290,7 +303,7 @@ impl Servers {
             let Some(disk) = disk.filter(|disk| asks && disk.phase == Phase::Standby) else {
                 continue;
             };
-            let listed = self.listing(&container, &disk.uuid.clone());
+            let listed = self.listing(process, &disk.uuid.clone());
             if let Some(process) = self.processes.get_mut(&uid) {
                 process.asks_ms = self.now_ms + ASK_MS;
             }
@@ -311,12 +324,13 @@ impl Servers {
     }
 
     /// The member that a live server of this cluster knows to be bound to this disk.
-    fn listing(&self, asker: &Container, disk_uuid: &str) -> Option<(u64, u64)> {
+    fn listing(&self, asker: &Process, disk_uuid: &str) -> Option<(u64, u64)> {
         let answers = self.processes.values().filter(|process| {
             let other = &process.container;
             self.answers(process)
-                && other.cluster_uid == asker.cluster_uid
-                && self.connected(other, asker)
+                && other.cluster_uid == asker.container.cluster_uid
+                && self.connected(&process.container, &asker.container)
+                && self.asks(asker, process)
         });
         let disks = answers.filter_map(|process| self.disks.get(&process.container.volume));
         let members = disks.filter(|disk| disk.phase == Phase::Member);
@@ -324,6 +338,13 @@ impl Servers {
             .flat_map(|disk| disk.membership.members.values().map(move |m| (disk, m)))
             .find(|(_, member)| member.disk_uuid == disk_uuid)
             .map(|(disk, member)| (disk.cluster_id, member.id))
+    }
+
+    /// Whether two servers reach each other and accept each other.
+    fn meets(&self, one: &Process, other: &Process) -> bool {
+        self.connected(&one.container, &other.container)
+            && self.dials(one, other)
+            && self.dials(other, one)
     }
 
     /// Whether servers in these containers reach each other.
@@ -367,8 +388,7 @@ impl Servers {
 
     fn reaches(&self, group: u64, one: u64, other: u64) -> bool {
         let (one, other) = (self.process_of(group, one), self.process_of(group, other));
-        one.zip(other)
-            .is_some_and(|(a, b)| self.connected(&a.container, &b.container))
+        one.zip(other).is_some_and(|(a, b)| self.meets(a, b))
     }
 
     fn disk_of(&self, group: u64, id: u64) -> Option<&Disk> {

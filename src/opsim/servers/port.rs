@@ -7,20 +7,21 @@ use tonic::{Request, Response, Status};
 use tower::ServiceExt as _;
 
 use crate::server::member_client::{Way, WayError};
+use crate::server::member_secure::Secure;
 use crate::server::operator_auth::{Key, Verified, Verifier};
 use crate::wire::member as proto;
 
 use super::Servers;
 
 /// The way to whoever answers at this address.
-pub(crate) fn way(servers: &Arc<Mutex<Servers>>, address: &str) -> Way {
-    let servers = servers.clone();
+pub(crate) fn way(servers: &Arc<Mutex<Servers>>, address: &str, secure: Option<&Secure>) -> Way {
+    let (servers, secure) = (servers.clone(), secure.cloned());
     let ip = address.rsplit_once(':').map_or(address, |(ip, _)| ip);
     let ip = ip.trim_matches(['[', ']']).to_owned();
     let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
-        let (servers, ip) = (servers.clone(), ip.clone());
+        let (servers, ip, secure) = (servers.clone(), ip.clone(), secure.clone());
         async move {
-            let port = Port::open(servers, &ip)?;
+            let port = Port::open(servers, &ip, secure.as_ref())?;
             let verifier = Verifier::new(port.key.clone(), None);
             let member = proto::member_server::MemberServer::new(port);
             let answer = Verified::new(member, verifier).oneshot(request).await;
@@ -38,7 +39,11 @@ struct Port {
 }
 
 impl Port {
-    fn open(servers: Arc<Mutex<Servers>>, ip: &str) -> Result<Self, WayError> {
+    fn open(
+        servers: Arc<Mutex<Servers>>,
+        ip: &str,
+        secure: Option<&Secure>,
+    ) -> Result<Self, WayError> {
         let found = {
             let held = servers.lock().unwrap_or_else(PoisonError::into_inner);
             let at = held.processes.values().find(|p| p.container.ip == ip);
@@ -52,6 +57,9 @@ impl Port {
             }
             if !held.answers(process) {
                 return Err(WayError::new("no answer in time"));
+            }
+            if let Some(why) = process.refuses(secure) {
+                return Err(WayError::new(why));
             }
             let key = held.keys.get(&process.container.cluster_uid);
             (

@@ -12,20 +12,24 @@ use super::{count, ready_voters};
 
 /// All conditions of a planned pass.
 pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
-    vec![
+    let mut all = vec![
         ready(s, draft),
         available(s),
         quorate(s),
         progressing(s, draft),
         degraded(s),
-        stalled(draft),
-    ]
+    ];
+    all.extend(super::certificates::ready(s));
+    all.push(stalled(draft));
+    all
 }
 
 /// Where nothing is planned at all: only whether somebody has to act is known.
 pub(super) fn only_stalled(stalled: bool, reason: &'static str, why: &str) -> Vec<ConditionInput> {
     ConditionType::ALL
         .into_iter()
+        // Only a cluster that is looked at is known to have TLS.
+        .filter(|type_| *type_ != ConditionType::TlsReady)
         .map(|type_| match type_ {
             ConditionType::Stalled => input(type_, stalled.into(), reason, why),
             ConditionType::Progressing => input(type_, False, reason, why),

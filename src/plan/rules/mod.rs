@@ -2,7 +2,9 @@
 //! the numbers are those of the contract's order.
 
 mod bootstrap;
+pub(super) mod certificates;
 mod conflict;
+pub(super) mod encrypt;
 mod farewell;
 mod going;
 mod grow;
@@ -12,6 +14,7 @@ mod leftovers;
 mod missing_set;
 mod objects;
 mod roll;
+mod rotate;
 mod shrink;
 mod sick;
 mod slots;
@@ -27,14 +30,20 @@ use super::step::Class;
 
 /// Runs every rule in order.
 pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
+    run_in_order(s, draft);
+    certificates::waits(s, draft);
+}
+
+fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // 1: names that belong to somebody else.
     if conflict::rule(s, draft) {
         return;
     }
-    // 2: paused: only the disruption budget is kept up.
+    // 2: paused: only the disruption budget and the certificates are kept up.
     if s.cluster.spec.paused && !planted(Mutant::PauseIgnored) {
         going::gates(s, draft);
         objects::budget_only(s, draft);
+        certificates::rule(s, draft);
         for class in [Class::Membership, Class::Disruption, Class::Objects] {
             draft.hold(class, "paused by spec.paused");
         }
@@ -52,6 +61,7 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     going::gates(s, draft);
     // 3: objects that need no quorum.
     objects::rule(s, draft);
+    certificates::rule(s, draft);
     // 4: all members sleep, or wake.
     if hibernate::rule(s, draft) {
         return;
@@ -94,6 +104,7 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
     if !leaves && !planted(Mutant::RollForgotten) {
         roll::rule(s, draft);
     }
+    encrypt::rule(s, draft);
     // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
     if !planted(Mutant::VolumesForgotten) {
         objects::volumes(s, draft);

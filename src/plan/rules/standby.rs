@@ -8,6 +8,8 @@ use crate::plan::observed::{Phase, PodFacts};
 use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::Action;
 
+use super::encrypt;
+
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let mut free = s.goal().saturating_sub(s.voters.len() + s.learners.len());
     for name in &s.standbys {
@@ -47,6 +49,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                     let action = Action::AddLearner {
                         member: name.clone(),
                         disk_uuid: description.disk_uuid.clone(),
+                        secure: s.cluster.spec.tls.is_some() && !encrypt::is_under_way(s),
                         fence: fence(s),
                     };
                     draft.step(12, action, "its server waits with an empty disk");

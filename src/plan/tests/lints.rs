@@ -54,6 +54,7 @@ fn promote(world: &World, member: &str) -> Action {
 
 fn add(member: &str, disk: &str) -> Action {
     Action::AddLearner {
+        secure: false,
         member: member.into(),
         disk_uuid: disk.into(),
         fence: FENCE,

@@ -2,6 +2,7 @@
 //! the real ones as a plan can tell. It refuses what the real ones must never be asked.
 
 mod act;
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,7 @@ pub(super) struct World {
     pub(super) latch: Option<Latch>,
     pub(super) objects: BTreeMap<ObjectKey, ObjectFacts>,
     pub(super) slots: BTreeMap<u32, SlotFacts>,
+    pub(super) tls: tls::Certificates,
     /// Slots are Kubernetes' alone.
     pub(super) has_slots: bool,
     pub(super) sets: BTreeMap<String, SetFacts>,
@@ -95,6 +97,7 @@ impl World {
             latch: None,
             objects: BTreeMap::new(),
             slots: BTreeMap::new(),
+            tls: tls::Certificates::default(),
             has_slots: true,
             node_bound: false,
             class_node_bound: None,
@@ -165,6 +168,7 @@ impl World {
             objects: self.objects.clone(),
             slot_endpoints: self.slot_endpoints(),
             wanted_slot_inputs: SLOT_INPUTS.into(),
+            tls: self.tls_facts(),
             slots: self.slots.clone(),
             wanted_inputs: self.inputs.clone(),
             sets: self.sets.clone(),
@@ -215,7 +219,8 @@ impl World {
     }
 
     fn reach(&self, a: &str, b: &str) -> bool {
-        self.side.get(a).unwrap_or(&0) == self.side.get(b).unwrap_or(&0)
+        let same = self.side.get(a).unwrap_or(&0) == self.side.get(b).unwrap_or(&0);
+        same && self.dials(a, b) && self.dials(b, a)
     }
 
     fn describe(&self, name: &str) -> Option<Description> {
@@ -258,6 +263,7 @@ impl World {
             applied: self.commit,
             ready: voter && served && !self.retired.contains_key(name),
             retiring_ms: self.retired.get(name).map(|at| (self.now - at).max(1)),
+            security: self.security(name),
             alarms: self.alarms.clone(),
             configuration_index: self.configuration_index,
             members,
@@ -294,6 +300,7 @@ impl World {
     pub(super) fn tick(&mut self) {
         self.now += SECOND;
         self.kubernetes();
+        self.carry_certificates();
         self.raft();
         self.probe();
     }
@@ -346,6 +353,7 @@ impl World {
                     node: None,
                     released_ms: None,
                     inputs: self.sets[&member].inputs.clone(),
+                    peer_tls: self.tls.of_sets.contains_key(&member),
                     created_ms: self.now,
                     started_ms: None,
                     waiting: None,
@@ -364,6 +372,7 @@ impl World {
             .claims
             .get(&claim)
             .is_some_and(|claim| !claim.terminating);
+        let certified = self.has_certificates(member);
         let busy: BTreeSet<String> = self.pods.values().filter_map(|p| p.node.clone()).collect();
         let nodes = &self.nodes;
         let fits = |name: &&String| {
@@ -407,6 +416,9 @@ impl World {
             if bad {
                 pod.waiting = Some("ImagePullBackOff".into());
                 return;
+            }
+            if !certified {
+                return; // its Secrets are not there yet
             }
             pod.waiting = None;
             pod.phase = PodPhase::Running;

@@ -7,3 +7,4 @@ mod nodes;
 mod objects;
 mod slots;
 mod spread;
+mod tls;

@@ -30,6 +30,7 @@ fn conflicts_and_earlier_lives() {
         "Names that belong to somebody else, and the objects of a deleted cluster of the same name.",
     );
     let foreign = |owner| SetFacts {
+        plain_peers: false,
         uid: "x".into(),
         owner,
         terminating: false,

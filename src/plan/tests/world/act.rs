@@ -1,5 +1,6 @@
 //! What a step does to the toy world, and what no step may ever ask of it.
 
+use super::tls::url;
 use super::{CLUSTER_UID, SLOT_INPUTS, World};
 use crate::crd::{bytes_of, claim_name, latch_name};
 use crate::plan::*;
@@ -95,9 +96,18 @@ impl World {
                 claim,
                 apart,
                 asleep,
+                transition,
             } => {
                 let claimed = self.claims.contains_key(claim);
                 assert!(claimed || *asleep, "a set without its claim");
+                assert!(
+                    self.has_certificates(member) || *asleep,
+                    "a set without its certificates"
+                );
+                self.tls.of_sets.remove(member);
+                if self.cluster.spec.tls.is_some() {
+                    self.tls.of_sets.insert(member.clone(), *transition);
+                }
                 self.apart.remove(member);
                 if *apart {
                     self.apart.insert(member.clone());
@@ -106,6 +116,7 @@ impl World {
                 let inputs = Some(self.inputs.clone());
                 let created_ms = self.now;
                 let set = self.sets.entry(member.clone()).or_insert(SetFacts {
+                    plain_peers: false,
                     uid,
                     owner: Owner::Ours,
                     terminating: false,
@@ -114,6 +125,7 @@ impl World {
                     asleep: false,
                 });
                 set.inputs = inputs;
+                set.plain_peers = *transition || self.cluster.spec.tls.is_none();
                 set.asleep = *asleep;
             }
             Action::ReleasePod { member, uid } => {
@@ -168,6 +180,7 @@ impl World {
             Action::Retire { member, .. } => {
                 self.retired.insert(member.clone(), self.now);
             }
+            action if action.is_of_certificates() => self.certify(action),
             _ => self.membership(action),
         }
     }
@@ -189,6 +202,7 @@ impl World {
                     id: 1,
                     name: member.clone(),
                     disk_uuid: disk_uuid.clone(),
+                    peer_urls: self.own_urls(member),
                     ..MemberView::default()
                 };
                 self.members.push(view);
@@ -199,6 +213,7 @@ impl World {
             Action::AddLearner {
                 member,
                 disk_uuid,
+                secure,
                 fence,
             } => {
                 self.fence(*fence);
@@ -213,8 +228,19 @@ impl World {
                     name: member.clone(),
                     learner: true,
                     disk_uuid: disk_uuid.clone(),
+                    peer_urls: vec![url(member, *secure)],
                     ..MemberView::default()
                 });
+                self.configuration_index += 1;
+            }
+            Action::SetPeerUrls {
+                id, urls, fence, ..
+            } => {
+                self.fence(*fence);
+                let mut of = self.members.iter_mut();
+                let of = of.find(|m| m.id == *id).expect("a member");
+                assert_ne!(&of.peer_urls, urls, "nothing changes");
+                of.peer_urls.clone_from(urls);
                 self.configuration_index += 1;
             }
             Action::Promote { id, fence, .. } => {

@@ -1,0 +1,287 @@
+//! TLS of a cluster: the Secrets that hold certificates, the names that certificates are made for,
+//! and what a member's pod mounts and is told of them. Keys and certificates come from the caller.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{
+    KeyToPath, PodSpec, Secret, SecretVolumeSource, Volume, VolumeMount,
+};
+use serde_json::{Value, json};
+
+use crate::crd::{
+    CertificateSource, ClientAuth, LABEL_MEMBER, Plaintext, TlsPort, ValidatedCluster,
+    authority_secret_name, client_service_name, member_certificate_name, peers_service_name,
+    pod_name, slot_service_name, user_certificate_name,
+};
+
+use super::common::{hash, labels, metadata};
+
+/// Value of `app.kubernetes.io/component` of every Secret with a certificate.
+pub const CERTIFICATE_COMPONENT: &str = "certificate";
+/// Keys of the Secrets' data: the authorities that are trusted, an authority's key, a certificate
+/// and its key. Also the names of the files in pods.
+pub const CA_CERTIFICATES: &str = "ca.crt";
+/// An authority's key.
+pub const CA_KEY: &str = "ca.key";
+/// The certificate, or of an authority's Secret the authority that signs.
+pub const CERTIFICATE: &str = "tls.crt";
+/// The authority that signs next.
+pub const NEXT_CERTIFICATE: &str = "next.crt";
+/// Its key.
+pub const NEXT_KEY: &str = "next.key";
+/// On an authority's Secret: the value of the resource's annotation that it was last exchanged for.
+pub const ANNOTATION_ROTATED: &str = "quorate.dev/rotated-for";
+/// The certificate's key.
+pub const CERTIFICATE_KEY: &str = "tls.key";
+/// Takes connections of both kinds on the peer port while TLS is switched on.
+pub(super) const TRANSITION: &str = "--peer-tls-transition";
+/// Slots that a cluster can have at most: a certificate names them all, so that growing changes none.
+const MOST_SLOTS: u32 = 9;
+
+/// The scheme of a port's URLs.
+pub(super) fn scheme(cluster: &ValidatedCluster) -> &'static str {
+    if cluster.spec.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    }
+}
+
+/// The hash of what certificates are made from, by port; absent for ports whose certificates the
+/// operator does not make.
+pub fn wanted_certificates(cluster: &ValidatedCluster) -> BTreeMap<TlsPort, String> {
+    let Some(tls) = &cluster.spec.tls else {
+        return BTreeMap::new();
+    };
+    let inputs = |port: TlsPort| {
+        let asked = tls.port(port);
+        let hash = hash(&json!({"extraSANs": asked.extra_sans}));
+        (asked.source == CertificateSource::Operator).then_some((port, hash))
+    };
+    TlsPort::ALL.into_iter().filter_map(inputs).collect()
+}
+
+/// What a member's pod depends on, beside its Secrets' contents.
+pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
+    let tls = cluster.spec.tls.as_ref()?;
+    Some(json!({"clientAuth": tls.client_auth, "plaintext": tls.plaintext}))
+}
+
+/// Host names and addresses in a member's certificate for a port.
+pub fn certificate_names(cluster: &ValidatedCluster, member: &str, port: TlsPort) -> Vec<String> {
+    let namespace = &cluster.namespace;
+    // As names are written inside a Kubernetes cluster, from short to long.
+    let forms = |name: &str| {
+        [
+            name.to_owned(),
+            format!("{name}.{namespace}"),
+            format!("{name}.{namespace}.svc"),
+            format!("{name}.{namespace}.svc.cluster.local"),
+        ]
+    };
+    let peers = peers_service_name(&cluster.name);
+    let mut names = BTreeSet::from(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+    names.extend(forms(&format!("{}.{peers}", pod_name(member))));
+    match port {
+        // Who joins dials them all by one name.
+        TlsPort::Peer => names.extend(forms(&peers)),
+        TlsPort::Client => {
+            names.extend(forms(&client_service_name(&cluster.name)));
+            for slot in 0..MOST_SLOTS {
+                names.extend(forms(&slot_service_name(&cluster.name, slot)));
+            }
+        }
+    }
+    if let Some(tls) = &cluster.spec.tls {
+        names.extend(tls.port(port).extra_sans.iter().cloned());
+    }
+    names.into_iter().collect()
+}
+
+/// What the Secret of an authority holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorityContent {
+    /// The one that signs, PEM.
+    pub certificate: String,
+    /// Its key, PEM.
+    pub key: String,
+    /// All that are trusted, PEM.
+    pub trusted: String,
+    /// The one that signs next, and its key.
+    pub next: Option<(String, String)>,
+    /// The value of the annotation that it was last exchanged for.
+    pub rotated_for: Option<String>,
+}
+
+/// The Secret of a port's authority.
+pub fn authority_secret(
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+    content: &AuthorityContent,
+) -> Secret {
+    let name = authority_secret_name(&cluster.name, port);
+    let mut data = vec![
+        (CA_CERTIFICATES, content.trusted.as_str()),
+        (CA_KEY, &content.key),
+        (CERTIFICATE, &content.certificate),
+    ];
+    if let Some((certificate, key)) = &content.next {
+        data.push((NEXT_CERTIFICATE, certificate));
+        data.push((NEXT_KEY, key));
+    }
+    let mut secret = secret(cluster, name, None, "", "quorate.dev/authority", &data);
+    if let (Some(value), Some(annotations)) =
+        (&content.rotated_for, secret.metadata.annotations.as_mut())
+    {
+        annotations.insert(ANNOTATION_ROTATED.to_owned(), value.clone());
+    }
+    secret
+}
+
+/// The Secret with a member's certificate for a port; without a member, with that of clients.
+pub fn certificate_secret(
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+    member: Option<&str>,
+    certificate: &str,
+    key: &str,
+    trusted: &str,
+) -> Secret {
+    let name = match member {
+        Some(member) => member_certificate_name(member, port),
+        None => user_certificate_name(&cluster.name),
+    };
+    let inputs = wanted_certificates(cluster).remove(&port);
+    let inputs = inputs.filter(|_| member.is_some()).unwrap_or_default();
+    let data = [
+        (CA_CERTIFICATES, trusted),
+        (CERTIFICATE, certificate),
+        (CERTIFICATE_KEY, key),
+    ];
+    secret(cluster, name, member, &inputs, "kubernetes.io/tls", &data)
+}
+
+fn secret(
+    cluster: &ValidatedCluster,
+    name: String,
+    member: Option<&str>,
+    inputs: &str,
+    type_: &str,
+    data: &[(&str, &str)],
+) -> Secret {
+    let mut metadata = metadata(cluster, name, inputs);
+    let mut own = labels(cluster, CERTIFICATE_COMPONENT);
+    if let Some(member) = member {
+        own.insert(LABEL_MEMBER.to_owned(), member.to_owned());
+    }
+    metadata.labels = Some(own);
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    Secret {
+        metadata,
+        type_: Some(type_.to_owned()),
+        data: Some(
+            data.iter()
+                .map(|(key, text)| ((*key).to_owned(), bytes(text)))
+                .collect(),
+        ),
+        ..Secret::default()
+    }
+}
+
+/// Whether a pod's server was told to speak TLS on its peer port: what it was started with is what it
+/// speaks.
+pub fn speaks_tls(pod: Option<&PodSpec>) -> bool {
+    is_told(pod, "--listen-peer-urls=https://")
+}
+
+/// Whether a pod's server takes connections without TLS on its peer port, for as long as some member
+/// is dialled so.
+pub fn takes_plain_peers(pod: Option<&PodSpec>) -> bool {
+    !speaks_tls(pod) || is_told(pod, TRANSITION)
+}
+
+fn is_told(pod: Option<&PodSpec>, what: &str) -> bool {
+    let containers = pod.iter().flat_map(|spec| &spec.containers);
+    let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
+    arguments.any(|argument| argument.starts_with(what))
+}
+
+/// A text of a Secret's data.
+pub fn secret_text(secret: &Secret, key: &str) -> Option<String> {
+    let bytes = secret.data.as_ref()?.get(key)?;
+    String::from_utf8(bytes.0.clone()).ok()
+}
+
+/// Where a port's files are in pods. Mounted as a folder, which the kubelet exchanges as a whole:
+/// never file by file, which would stay what it was.
+fn folder(port: TlsPort) -> String {
+    format!("/etc/quorate/{}", port.as_str())
+}
+
+/// The volumes of a member's pod.
+pub(super) fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
+    if cluster.spec.tls.is_none() {
+        return Vec::new();
+    }
+    let item = |key: &str| KeyToPath {
+        key: key.to_owned(),
+        path: key.to_owned(),
+        mode: None,
+    };
+    let volume = |port: TlsPort| Volume {
+        name: format!("{}-tls", port.as_str()),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(member_certificate_name(member, port)),
+            default_mode: Some(0o440),
+            items: Some(vec![
+                item(CA_CERTIFICATES),
+                item(CERTIFICATE),
+                item(CERTIFICATE_KEY),
+            ]),
+            optional: None,
+        }),
+        ..Volume::default()
+    };
+    TlsPort::ALL.into_iter().map(volume).collect()
+}
+
+/// Where a member's container has them.
+pub(super) fn mounts(cluster: &ValidatedCluster) -> Vec<VolumeMount> {
+    if cluster.spec.tls.is_none() {
+        return Vec::new();
+    }
+    let mount = |port: TlsPort| VolumeMount {
+        name: format!("{}-tls", port.as_str()),
+        mount_path: folder(port),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    };
+    TlsPort::ALL.into_iter().map(mount).collect()
+}
+
+/// What a member's server is told of them.
+pub(super) fn arguments(cluster: &ValidatedCluster) -> Vec<String> {
+    let Some(tls) = &cluster.spec.tls else {
+        return Vec::new();
+    };
+    let file = |port: TlsPort, name: &str| format!("{}/{name}", folder(port));
+    let (client, peer) = (TlsPort::Client, TlsPort::Peer);
+    let mut arguments = vec![
+        format!("--cert-file={}", file(client, CERTIFICATE)),
+        format!("--key-file={}", file(client, CERTIFICATE_KEY)),
+        format!("--peer-cert-file={}", file(peer, CERTIFICATE)),
+        format!("--peer-key-file={}", file(peer, CERTIFICATE_KEY)),
+        format!("--peer-trusted-ca-file={}", file(peer, CA_CERTIFICATES)),
+        "--peer-client-cert-auth".to_owned(),
+    ];
+    if tls.client_auth == ClientAuth::Required {
+        let trusted = file(client, CA_CERTIFICATES);
+        arguments.push(format!("--trusted-ca-file={trusted}"));
+        arguments.push("--client-cert-auth".to_owned());
+    }
+    if tls.plaintext == Plaintext::Accepted {
+        arguments.push("--client-plaintext".to_owned());
+    }
+    arguments
+}

@@ -1,0 +1,417 @@
+//! Certificates: what their Secrets hold, as facts, and the acts that make them. Keys are made here
+//! and go nowhere but into their Secret.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use super::facts;
+use super::objects::{Owned, apply, create, delete, failure};
+use super::platform::OneCluster;
+use crate::build;
+use crate::crd::{
+    LABEL_CLUSTER, LABEL_MEMBER, TlsPort, ValidatedCluster, authority_secret_name,
+    member_certificate_name,
+};
+use crate::operator::platform::Failure;
+use crate::plan::{Action, CertificateFacts, Rotation};
+use crate::server::certificates::{Certificate, Chain};
+use crate::server::member_secure::Secure;
+use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
+
+/// Label of what an object is for.
+const COMPONENT: &str = "app.kubernetes.io/component";
+const DAY_MS: u64 = 86_400_000;
+/// How long an authority holds.
+const AUTHORITY_DAYS: u64 = 3_650;
+/// How long any other certificate holds; it is renewed after two thirds of that.
+const CERTIFICATE_DAYS: u64 = 90;
+/// Clocks that are behind by no more than this take a new certificate at once, in milliseconds.
+const SKEW_MS: u64 = 3_600_000;
+/// The user that holders of the certificate for clients are, where users are switched on.
+const USER: &str = "root";
+
+/// What was read of Secrets, by name, each with the version that it was read at: certificates are
+/// looked into once a version.
+pub(super) type Known = BTreeMap<String, (String, CertificateFacts)>;
+
+/// Whether a Secret holds a certificate of ours.
+pub(super) fn is_certificate(secret: &Secret) -> bool {
+    facts::label(&secret.metadata, COMPONENT).as_deref() == Some(build::CERTIFICATE_COMPONENT)
+}
+
+/// The facts of the Secrets with certificates among these. `known` is what was read before, and
+/// becomes what is known now.
+pub(super) fn read<'a>(
+    secrets: impl Iterator<Item = &'a Secret>,
+    (name, uid): (&str, &str),
+    known: &mut Known,
+) -> BTreeMap<String, CertificateFacts> {
+    let mut now = Known::new();
+    for secret in secrets.filter(|secret| is_certificate(secret)) {
+        let version = secret.resource_version().unwrap_or_default();
+        let before = known.remove(&secret.name_any());
+        let same = before.filter(|(read, _)| *read == version && !version.is_empty());
+        let facts = same.map_or_else(|| certificate(secret, name, uid), |(_, facts)| facts);
+        now.insert(secret.name_any(), (version, facts));
+    }
+    let facts = now.iter();
+    let facts = facts.map(|(name, (_, facts))| (name.clone(), facts.clone()));
+    let facts = facts.collect();
+    *known = now;
+    facts
+}
+
+fn certificate(secret: &Secret, name: &str, uid: &str) -> CertificateFacts {
+    let meta = &secret.metadata;
+    let trusted = authorities(secret);
+    CertificateFacts {
+        uid: meta.uid.clone().unwrap_or_default(),
+        owner: facts::owner(meta, name, uid),
+        terminating: meta.deletion_timestamp.is_some(),
+        inputs: facts::annotation(meta, crate::crd::ANNOTATION_INPUTS),
+        member: facts::label(meta, LABEL_MEMBER),
+        certificate: held(secret, &trusted),
+        trusted: (trusted.iter()).map(|one| one.sha256.clone()).collect(),
+        next: next(secret, &trusted),
+        rotated_for: facts::annotation(meta, build::ANNOTATION_ROTATED),
+    }
+}
+
+/// The authority that is to sign next.
+fn next(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
+    let certificate = build::secret_text(secret, build::NEXT_CERTIFICATE)?;
+    let key = build::secret_text(secret, build::NEXT_KEY)?;
+    pair(&certificate, &key, trusted)
+}
+
+/// The authorities in a Secret's `ca.crt`; none where it cannot be read.
+fn authorities(secret: &Secret) -> Vec<Certificate> {
+    let text = build::secret_text(secret, build::CA_CERTIFICATES).unwrap_or_default();
+    Certificate::all(&text).unwrap_or_default()
+}
+
+/// The certificate of a Secret, if it is one and its key is there.
+fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
+    let certificate = build::secret_text(secret, build::CERTIFICATE)?;
+    let key = build::secret_text(secret, build::CERTIFICATE_KEY)
+        .or_else(|| build::secret_text(secret, build::CA_KEY))?;
+    pair(&certificate, &key, trusted)
+}
+
+fn pair(certificate: &str, key: &str, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
+    let chain = Chain::read(certificate).ok()?;
+    if !chain.fits(key) {
+        return None;
+    }
+    let issuer = trusted
+        .iter()
+        .find(|one| chain.leads_to(std::slice::from_ref(*one)));
+    let ms = |at: i64| u64::try_from(at).unwrap_or(0);
+    Some(crate::plan::Certificate {
+        fingerprint: chain.leaf.sha256.clone(),
+        not_before_ms: ms(chain.leaf.not_before_ms),
+        not_after_ms: ms(chain.leaf.not_after_ms),
+        issuer: issuer.map(|one| one.sha256.clone()),
+    })
+}
+
+/// How a member's peer port is dialled: `None` for one that was started without TLS, and for one
+/// of which nobody says yet who vouches for it. What a pod was started with is what it speaks.
+pub(super) fn secure(
+    cluster: &ValidatedCluster,
+    member: &str,
+    pod: &Pod,
+    secret: impl Fn(&str) -> Option<Secret>,
+) -> Option<Secure> {
+    if !build::speaks_tls(pod.spec.as_ref()) {
+        return None;
+    }
+    let authority = authority_secret_name(&cluster.name, TlsPort::Peer);
+    let own = member_certificate_name(member, TlsPort::Peer);
+    let roots = |name: &str| {
+        let text = build::secret_text(&secret(name)?, build::CA_CERTIFICATES)?;
+        Certificate::all(&text).is_ok().then_some(text)
+    };
+    Some(Secure {
+        roots_pem: roots(&authority).or_else(|| roots(&own))?,
+        server_name: build::host(cluster, member),
+        plaintext_too: false,
+    })
+}
+
+/// Carries out an act on certificates.
+pub(super) async fn carry_out(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    action: &Action,
+) -> Result<(), Failure> {
+    let (client, namespace) = (&one.shared.client, one.key.0.as_str());
+    let ours = Owned::Controller(&cluster.uid);
+    match action {
+        Action::MakeAuthority { port, .. } => {
+            let secret = make_authority(one, cluster, *port).await?;
+            create(client, namespace, &secret, ours).await.map(|_| ())
+        }
+        Action::RotateAuthority {
+            port,
+            secret,
+            signs,
+            stage,
+        } => rotate(one, cluster, *port, (secret, signs, stage)).await,
+        Action::IssueCertificate {
+            port,
+            member,
+            secret,
+            authority,
+            replaces,
+        } => {
+            let found = live(one, secret).await?;
+            let now = found.as_ref().and_then(|found| held(found, &[]));
+            if now.map(|now| now.fingerprint) != *replaces {
+                return Err(Failure::Changed(format!(
+                    "{secret} holds another one by now"
+                )));
+            }
+            let signer = signer(one, cluster, *port, authority).await?;
+            let issued = issue(one, cluster, (*port, member.as_deref()), &signer)?;
+            let (port, member) = (*port, member.as_deref());
+            let (certificate, key) = (&issued.certificate, &issued.key);
+            let secret =
+                build::certificate_secret(cluster, port, member, certificate, key, &signer.trusted);
+            apply(client, namespace, &secret, ours).await.map(|_| ())
+        }
+        Action::TrustAuthorities { port, secret, .. } => trust(one, cluster, *port, secret).await,
+        Action::DropCertificate { secret, uid } => delete::<Secret>(client, namespace, secret, uid)
+            .await
+            .map(|_| ()),
+        other => Err(Failure::Refused(format!("{other} is of no certificate"))),
+    }
+}
+
+/// A Secret as it is now.
+async fn live(one: &OneCluster, name: &str) -> Result<Option<Secret>, Failure> {
+    let api: Api<Secret> = Api::namespaced(one.shared.client.clone(), &one.key.0);
+    let found = api.get_opt(name).await;
+    found.map_err(|error| failure("read", name, &error))
+}
+
+/// An authority as its Secret holds it now.
+struct Signer {
+    certificate: Certificate,
+    authority: Authority,
+    trusted: String,
+}
+
+async fn signer(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+    fingerprint: &str,
+) -> Result<Signer, Failure> {
+    let name = authority_secret_name(&cluster.name, port);
+    let changed = || Failure::Changed(format!("Secret {name} holds another authority by now"));
+    let secret = live(one, &name).await?.ok_or_else(changed)?;
+    let text = |key| build::secret_text(&secret, key).ok_or_else(changed);
+    let pem = text(build::CERTIFICATE)?;
+    let certificate = Certificate::first(&pem).map_err(|_| changed())?;
+    if certificate.sha256 != fingerprint {
+        return Err(changed());
+    }
+    let authority = Authority::stored(&pem, &text(build::CA_KEY)?);
+    let authority =
+        authority.map_err(|error| Failure::Refused(format!("Secret {name}: {error}")))?;
+    Ok(Signer {
+        certificate,
+        authority,
+        trusted: text(build::CA_CERTIFICATES)?,
+    })
+}
+
+fn issue(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    (port, member): (TlsPort, Option<&str>),
+    signer: &Signer,
+) -> Result<Issued, Failure> {
+    // Nothing outlives who vouches for it.
+    let end = u64::try_from(signer.certificate.not_after_ms).unwrap_or(0);
+    let validity = validity(one, CERTIFICATE_DAYS, end)?;
+    let issued = match member {
+        Some(member) => {
+            let names = build::certificate_names(cluster, member, port);
+            let authority = &signer.authority;
+            authority.issue(member, &names, Purpose::Member, validity)
+        }
+        None => (signer.authority).issue(USER, &[], Purpose::Client, validity),
+    };
+    issued.map_err(|error| Failure::Refused(error.to_string()))
+}
+
+fn validity(one: &OneCluster, days: u64, most_ms: u64) -> Result<Validity, Failure> {
+    let now_ms = one.shared.outside.clock.unix_ms();
+    let at = |ms: u64| {
+        let time = i64::try_from(ms).ok();
+        let time = time.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        time.ok_or_else(|| Failure::Refused("the clock is beyond the calendar".into()))
+    };
+    Ok(Validity {
+        not_before: at(now_ms.saturating_sub(SKEW_MS))?,
+        not_after: at(now_ms.saturating_add(days * DAY_MS).min(most_ms))?,
+    })
+}
+
+/// A new authority of its own name.
+fn new_authority(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+) -> Result<Issued, Failure> {
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    let name = format!("{} {} authority {}", cluster.name, port.as_str(), &id[..8]);
+    let validity = validity(one, AUTHORITY_DAYS, u64::MAX)?;
+    let issued = Authority::new(&name, validity, None).and_then(|made| made.issued());
+    issued.map_err(|error| Failure::Refused(error.to_string()))
+}
+
+/// The first authority; those that vouched for certificates that are there are trusted beside it.
+async fn make_authority(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+) -> Result<Secret, Failure> {
+    let issued = new_authority(one, cluster, port)?;
+    let api: Api<Secret> = Api::namespaced(one.shared.client.clone(), &one.key.0);
+    let ours = ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", cluster.name));
+    let found = api.list(&ours).await;
+    let found = found.map_err(|error| failure("list", "secrets", &error))?;
+    let suffix = member_certificate_name("", port);
+    let mut trusted = vec![issued.certificate.clone()];
+    for secret in found.items.iter().filter(|secret| is_certificate(secret)) {
+        if secret.name_any().ends_with(&suffix) {
+            for old in authorities(secret) {
+                if !trusted.contains(&old.pem()) {
+                    trusted.push(old.pem());
+                }
+            }
+        }
+    }
+    let content = build::AuthorityContent {
+        certificate: issued.certificate,
+        key: issued.key,
+        trusted: trusted.concat(),
+        next: None,
+        rotated_for: one.rotation(port),
+    };
+    Ok(build::authority_secret(cluster, port, &content))
+}
+
+/// Takes a stage of the change to another authority.
+async fn rotate(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+    (name, signs, stage): (&str, &str, &Rotation),
+) -> Result<(), Failure> {
+    let changed = || Failure::Changed(format!("Secret {name} holds something else by now"));
+    let found = live(one, name).await?.ok_or_else(changed)?;
+    let text = |key| build::secret_text(&found, key).ok_or_else(changed);
+    let certificate = Certificate::first(&text(build::CERTIFICATE)?).map_err(|_| changed())?;
+    if certificate.sha256 != signs {
+        return Err(changed());
+    }
+    let others = |first: &[&Certificate]| {
+        let own = |one: &Certificate| first.iter().any(|own| own.sha256 == one.sha256);
+        let all = authorities(&found);
+        let others = all.iter().filter(|one| !own(one));
+        let all = first.iter().copied().chain(others);
+        all.map(Certificate::pem).collect::<String>()
+    };
+    let kept = facts::annotation(&found.metadata, build::ANNOTATION_ROTATED);
+    let next = text(build::NEXT_CERTIFICATE).and_then(|pem| {
+        let read = Certificate::first(&pem).map_err(|_| changed())?;
+        Ok((read, text(build::NEXT_KEY)?))
+    });
+    let content = match stage {
+        Rotation::Prepare { asked } => {
+            if next.is_ok() {
+                return Err(changed());
+            }
+            let issued = new_authority(one, cluster, port)?;
+            let read = Certificate::first(&issued.certificate).map_err(|_| changed())?;
+            build::AuthorityContent {
+                certificate: certificate.pem(),
+                key: text(build::CA_KEY)?,
+                trusted: others(&[&certificate, &read]),
+                next: Some((issued.certificate, issued.key)),
+                rotated_for: asked.clone(),
+            }
+        }
+        Rotation::Switch { to } => {
+            let (next, key) = next?;
+            if next.sha256 != *to {
+                return Err(changed());
+            }
+            build::AuthorityContent {
+                certificate: next.pem(),
+                key,
+                trusted: others(&[&next]),
+                next: None,
+                rotated_for: kept,
+            }
+        }
+        Rotation::Forget => build::AuthorityContent {
+            certificate: certificate.pem(),
+            key: text(build::CA_KEY)?,
+            trusted: certificate.pem(),
+            next: None,
+            rotated_for: kept,
+        },
+    };
+    let mut secret = build::authority_secret(cluster, port, &content);
+    // What somebody else did in the meantime is not undone.
+    secret.metadata.resource_version = found.resource_version();
+    let ours = Owned::Controller(&cluster.uid);
+    let client = &one.shared.client;
+    apply(client, &one.key.0, &secret, ours).await.map(|_| ())
+}
+
+/// Writes what an authority's Secret trusts now beside a certificate.
+async fn trust(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    port: TlsPort,
+    name: &str,
+) -> Result<(), Failure> {
+    let changed = |name: &str| Failure::Changed(format!("Secret {name} is another by now"));
+    let authority = authority_secret_name(&cluster.name, port);
+    let from = live(one, &authority).await?;
+    let trusted = from.and_then(|from| build::secret_text(&from, build::CA_CERTIFICATES));
+    let trusted = trusted.ok_or_else(|| changed(&authority))?;
+    let found = live(one, name).await?.ok_or_else(|| changed(name))?;
+    let text = |key| build::secret_text(&found, key).ok_or_else(|| changed(name));
+    let member = facts::label(&found.metadata, LABEL_MEMBER);
+    let mut secret = build::certificate_secret(
+        cluster,
+        port,
+        member.as_deref(),
+        &text(build::CERTIFICATE)?,
+        &text(build::CERTIFICATE_KEY)?,
+        &trusted,
+    );
+    // What it was made from stays what it was: the certificate is not a new one.
+    if let (Some(now), Some(new)) = (
+        facts::annotation(&found.metadata, crate::crd::ANNOTATION_INPUTS),
+        secret.metadata.annotations.as_mut(),
+    ) {
+        new.insert(crate::crd::ANNOTATION_INPUTS.to_owned(), now);
+    }
+    // A renewal in the meantime is not undone.
+    secret.metadata.resource_version = found.resource_version();
+    let ours = Owned::Controller(&cluster.uid);
+    let client = &one.shared.client;
+    apply(client, &one.key.0, &secret, ours).await.map(|_| ())
+}

@@ -1,0 +1,95 @@
+//! What is seen of a cluster's certificates: the Secrets that hold them, and what each server has
+//! loaded of them by its own word. Keys are never part of it.
+
+use std::collections::BTreeMap;
+
+use crate::crd::TlsPort;
+
+use super::observed::Owner;
+
+/// What is seen of a cluster's certificates; empty where it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// Hash of what a certificate is made from now, its member aside, by port; absent for a port
+    /// whose certificates the operator does not make.
+    pub wanted: BTreeMap<TlsPort, String>,
+    /// What the resource's annotation asks of a port's authority, by port.
+    pub rotate: BTreeMap<TlsPort, String>,
+    /// The Secrets with certificates that carry this cluster's name, by their names.
+    pub secrets: BTreeMap<String, CertificateFacts>,
+}
+
+/// A Secret with a certificate as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// UID of the Secret.
+    pub uid: String,
+    /// Its owner.
+    pub owner: Owner,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Hash of the inputs that the certificate was made from, if it says so.
+    pub inputs: Option<String>,
+    /// The member that it is for, if it is for one.
+    pub member: Option<String>,
+    /// Its certificate; `None` where it holds none that can be read, or no key for it.
+    pub certificate: Option<Certificate>,
+    /// Fingerprints of the authorities that its `ca.crt` names, in order.
+    pub trusted: Vec<String>,
+    /// Of an authority's Secret: the one that is to sign next.
+    pub next: Option<Certificate>,
+    /// Of an authority's Secret: the value of the annotation that it was last exchanged for.
+    pub rotated_for: Option<String>,
+}
+
+/// A certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// SHA-256 of its DER form, in hexadecimal.
+    pub fingerprint: String,
+    /// Since when it holds.
+    pub not_before_ms: u64,
+    /// Until when it holds.
+    pub not_after_ms: u64,
+    /// Fingerprint of the authority, of those in the `ca.crt` beside it, that signed it; `None` where
+    /// none of them did.
+    pub issuer: Option<String>,
+}
+
+/// What a server has loaded for one of its ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortSecurity {
+    /// It speaks TLS.
+    pub tls: bool,
+    /// It takes connections without TLS now.
+    pub plaintext: bool,
+    /// Fingerprint of its certificate.
+    pub fingerprint: String,
+    /// Fingerprints of the authorities that it trusts.
+    pub trusted: Vec<String>,
+}
+
+impl Certificate {
+    /// Whether two thirds of its life are over: time for the next one.
+    pub(super) fn is_due(&self, now_ms: u64) -> bool {
+        let life = self.not_after_ms.saturating_sub(self.not_before_ms);
+        now_ms >= self.not_before_ms + life / 3 * 2
+    }
+
+    /// Whether four fifths of its life are over: time for another authority.
+    pub(super) fn is_aging(&self, now_ms: u64) -> bool {
+        let life = self.not_after_ms.saturating_sub(self.not_before_ms);
+        now_ms >= self.not_before_ms + life / 5 * 4
+    }
+
+    /// Whether nine tenths of its life are over: it should have been renewed long ago.
+    pub(super) fn is_late(&self, now_ms: u64) -> bool {
+        let life = self.not_after_ms.saturating_sub(self.not_before_ms);
+        now_ms >= self.not_before_ms + life / 10 * 9
+    }
+
+    /// Whether it does not hold any more.
+    pub(super) fn is_over(&self, now_ms: u64) -> bool {
+        now_ms >= self.not_after_ms
+    }
+}

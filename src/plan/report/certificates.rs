@@ -1,0 +1,114 @@
+//! What is said of a cluster's certificates: until when each holds, and whether all is well.
+
+use crate::crd::ConditionStatus::{False, True};
+use crate::crd::{
+    CertificateStatus, ClientAuth, ConditionType, SecretReference, TlsPort, authority_secret_name,
+    user_certificate_name,
+};
+use crate::plan::certificates::Certificate;
+use crate::plan::rules::certificates::lagging;
+use crate::plan::situation::Situation;
+use crate::plan::step::ConditionInput;
+
+use super::{count, timestamp};
+
+/// Every certificate that there is, in order of the Secrets' names.
+pub(super) fn rows(s: &Situation<'_>) -> Vec<CertificateStatus> {
+    let row = |(secret, certificate): (&str, &Certificate)| CertificateStatus {
+        secret: secret.to_owned(),
+        port: port_of(s, secret).as_str().to_owned(),
+        member: (s.o.tls.secrets.get(secret)).and_then(|facts| facts.member.clone()),
+        not_after: timestamp(certificate.not_after_ms),
+    };
+    all(s).map(row).take(64).collect()
+}
+
+/// The Secrets that clients need: the authorities, and a certificate.
+pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<SecretReference>) {
+    let name = s.cluster.name.as_str();
+    let Some(tls) = &s.cluster.spec.tls else {
+        return (None, None);
+    };
+    let made = |name: String| {
+        let facts = s.o.tls.secrets.get(&name)?;
+        let readable = facts.certificate.is_some();
+        readable.then_some(SecretReference { name })
+    };
+    let user = (tls.client_auth == ClientAuth::Required).then(|| user_certificate_name(name));
+    (
+        made(authority_secret_name(name, TlsPort::Client)),
+        user.and_then(made),
+    )
+}
+
+/// TLSReady; `None` for a cluster without TLS.
+pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
+    s.cluster.spec.tls.as_ref()?;
+    let now_ms = s.o.now_ms;
+    let told = |status, reason, message: String| {
+        Some(ConditionInput {
+            type_: ConditionType::TlsReady,
+            status,
+            reason,
+            message,
+        })
+    };
+    let mut missing = s.o.tls.wanted.keys().filter(|port| {
+        let secret = authority_secret_name(&s.cluster.name, **port);
+        let facts = s.o.tls.secrets.get(&secret);
+        facts.is_none_or(|facts| facts.certificate.is_none())
+    });
+    if let Some(port) = missing.next() {
+        let text = format!("there is no authority of the {} port yet", port.as_str());
+        return told(False, "NotIssued", text);
+    }
+    let words = |(secret, certificate): (&str, &Certificate)| {
+        format!("{secret}, until {}", timestamp(certificate.not_after_ms))
+    };
+    if let Some(over) = all(s).find(|(_, certificate)| certificate.is_over(now_ms)) {
+        let text = format!("a certificate has ended: {}", words(over));
+        return told(False, "CertificateExpired", text);
+    }
+    if let Some(late) = all(s).find(|(_, certificate)| certificate.is_late(now_ms)) {
+        let text = format!("a certificate ends soon: {}", words(late));
+        return told(False, "CertificateExpiring", text);
+    }
+    for port in s.o.tls.wanted.keys() {
+        if let Some((_, what)) = lagging(s, *port) {
+            return told(True, "Renewing", format!("waiting for {what}"));
+        }
+    }
+    for port in s.o.tls.wanted.keys() {
+        let secret = authority_secret_name(&s.cluster.name, *port);
+        let next =
+            s.o.tls
+                .secrets
+                .get(&secret)
+                .is_some_and(|facts| facts.next.is_some());
+        if next {
+            let text = format!(
+                "{secret} has another authority that signs soon: clients have to trust it by then"
+            );
+            return told(True, "RotatingAuthority", text);
+        }
+    }
+    let first = all(s).min_by_key(|(_, certificate)| certificate.not_after_ms);
+    let first = first.map_or(String::new(), words);
+    let text = format!(
+        "{}; the first to end: {first}",
+        count(all(s).count(), "certificate")
+    );
+    told(True, "AsWanted", text)
+}
+
+fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)> + use<'a> {
+    let secrets = s.o.tls.secrets.iter();
+    secrets.filter_map(|(name, facts)| Some((name.as_str(), facts.certificate.as_ref()?)))
+}
+
+/// Secrets say their port in their names; the one of clients is of the port for clients.
+fn port_of(s: &Situation<'_>, secret: &str) -> TlsPort {
+    let peer = secret == authority_secret_name(&s.cluster.name, TlsPort::Peer)
+        || secret.ends_with("-peer-tls");
+    if peer { TlsPort::Peer } else { TlsPort::Client }
+}

@@ -1,0 +1,280 @@
+//! Rule 3, certificates: an authority a port, a certificate a member and port before its set is
+//! made, and one for clients. They need no quorum and hold nothing, and are kept up while paused.
+//!
+//! A certificate that is there is exchanged for one member at a time, and the next one's turn comes
+//! when the server says that it has loaded the last. Nothing is signed by an authority that a
+//! member does not trust yet: `rotate.rs` says how an authority itself is exchanged.
+//! All of it follows from the Secrets and from what the servers say; nothing is remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::crd::{
+    ClientAuth, TlsPort, authority_secret_name, member_certificate_name, user_certificate_name,
+};
+use crate::plan::certificates::{Certificate, CertificateFacts, PortSecurity};
+use crate::plan::draft::Draft;
+use crate::plan::observed::{ClaimState, Owner};
+use crate::plan::situation::Situation;
+use crate::plan::step::Action;
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    for (port, inputs) in &s.o.tls.wanted {
+        keep(s, draft, *port, inputs);
+    }
+    drop_surplus(s, draft);
+}
+
+/// What is still on its way to a server, said after everything else.
+pub(super) fn waits(s: &Situation<'_>, draft: &mut Draft) {
+    for port in s.o.tls.wanted.keys() {
+        if let Some((member, what)) = lagging(s, *port) {
+            draft.wait("LoadCertificate", member, "LoadingCertificate", what);
+            return;
+        }
+    }
+}
+
+/// The certificates of one port.
+fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
+    let Some((authority, signer)) = authority(s, draft, port) else {
+        return;
+    };
+    // The trust first: it is what lets a certificate of a new authority be made at all.
+    for (name, facts) in certificates(s, port) {
+        let behind = !trust_alike(facts, authority);
+        if behind && facts.certificate.is_some() && !facts.terminating {
+            let action = Action::TrustAuthorities {
+                port,
+                secret: name,
+                trusted: authority.trusted.clone(),
+            };
+            draft.step(3, action, "the authorities that are trusted changed");
+        }
+    }
+    if let Some(member) = distrusts(s, port, &signer.fingerprint) {
+        let text = format!("{member} does not trust the new authority of this port yet");
+        draft.note("RotatingAuthority", text);
+        return;
+    }
+    let issue = |secret: String, member: Option<&str>, replaces: Option<&Certificate>| {
+        Action::IssueCertificate {
+            port,
+            member: member.map(str::to_owned),
+            secret,
+            authority: signer.fingerprint.clone(),
+            replaces: replaces.map(|old| old.fingerprint.clone()),
+        }
+    };
+    let mut busy = lagging(s, port).is_some();
+    for member in members(s) {
+        let secret = member_certificate_name(member, port);
+        let facts = s.o.tls.secrets.get(&secret);
+        if gone(draft, &secret, facts) {
+            continue;
+        }
+        let Some(old) = facts.and_then(|facts| facts.certificate.as_ref()) else {
+            draft.step(3, issue(secret, Some(member), None), "it is missing");
+            continue;
+        };
+        let made_from = facts.and_then(|facts| facts.inputs.as_deref());
+        let renamed = made_from != Some(inputs);
+        let Some(why) = renew(s, old, &signer.fingerprint).or(renamed.then_some(NAMES)) else {
+            continue;
+        };
+        // One after the other, but for one that has hardly any time left.
+        if !busy || old.is_late(s.o.now_ms) {
+            draft.step(3, issue(secret, Some(member), Some(old)), why);
+            busy = true;
+        }
+    }
+    let secret = authority_secret_name(&s.cluster.name, port);
+    super::rotate::rule(s, draft, port, &secret, (authority, signer));
+    if has_user(s, port) {
+        let secret = user_certificate_name(&s.cluster.name);
+        let facts = s.o.tls.secrets.get(&secret);
+        if gone(draft, &secret, facts) {
+            return;
+        }
+        match facts.and_then(|facts| facts.certificate.as_ref()) {
+            None => draft.step(3, issue(secret, None, None), "it is missing"),
+            Some(old) => {
+                if let Some(why) = renew(s, old, &signer.fingerprint) {
+                    draft.step(3, issue(secret, None, Some(old)), why);
+                }
+            }
+        }
+    }
+}
+
+const NAMES: &str = "the names that it is made for changed";
+
+/// Whether two Secrets trust the same authorities, in whatever order.
+pub(super) fn trust_alike(one: &CertificateFacts, other: &CertificateFacts) -> bool {
+    let set = |facts: &CertificateFacts| facts.trusted.iter().cloned().collect::<BTreeSet<_>>();
+    set(one) == set(other)
+}
+
+/// Why a certificate that can be read is made anew.
+fn renew(s: &Situation<'_>, old: &Certificate, signer: &str) -> Option<&'static str> {
+    if old.is_over(s.o.now_ms) {
+        Some("it has ended")
+    } else if old.is_due(s.o.now_ms) {
+        Some("two thirds of its life are over")
+    } else if old.issuer.as_deref() != Some(signer) {
+        Some("another authority signs now")
+    } else {
+        None
+    }
+}
+
+/// A port's authority and its certificate; `None` where there is none yet.
+fn authority<'a>(
+    s: &Situation<'a>,
+    draft: &mut Draft,
+    port: TlsPort,
+) -> Option<(&'a CertificateFacts, &'a Certificate)> {
+    let secret = authority_secret_name(&s.cluster.name, port);
+    let Some(facts) = s.o.tls.secrets.get(&secret) else {
+        draft.step(3, Action::MakeAuthority { port, secret }, "it is missing");
+        return None;
+    };
+    if gone(draft, &secret, Some(facts)) {
+        return None;
+    }
+    let certificate = facts.certificate.as_ref();
+    if certificate.is_none() {
+        let text = format!(
+            "Secret {secret} holds no authority that can be read: bring its content back, or delete it for a new authority"
+        );
+        draft.stall("AuthorityUnreadable", text);
+    }
+    certificate.map(|certificate| (facts, certificate))
+}
+
+/// Whether a Secret is on its way out, which is waited for.
+fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bool {
+    let goes = facts.is_some_and(|facts| facts.terminating);
+    if goes {
+        let text = format!("Secret {secret} to be gone");
+        draft.wait("IssueCertificate", "", "Terminating", text);
+    }
+    goes
+}
+
+/// Everybody who has a disk of this life, or is a member.
+pub(super) fn members<'s>(s: &'s Situation<'_>) -> BTreeSet<&'s str> {
+    let disks = s.our_claims().filter_map(|(_, claim)| {
+        let lives = claim.state != ClaimState::Retired && !claim.terminating;
+        claim.member.as_deref().filter(|_| lives)
+    });
+    let seats = s.voters.iter().chain(&s.learners);
+    let seats = seats.filter(|(_, seat)| seat.ours);
+    disks.chain(seats.map(|(name, _)| name.as_str())).collect()
+}
+
+/// Whether clients get a certificate, from the authority of this port.
+fn has_user(s: &Situation<'_>, port: TlsPort) -> bool {
+    let tls = s.cluster.spec.tls.as_ref();
+    port == TlsPort::Client && tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required)
+}
+
+/// The Secrets with certificates of a port, the authority aside.
+pub(super) fn certificates<'a>(
+    s: &Situation<'a>,
+    port: TlsPort,
+) -> impl Iterator<Item = (String, &'a CertificateFacts)> + use<'a> {
+    let mut names: Vec<String> = members(s)
+        .into_iter()
+        .map(|member| member_certificate_name(member, port))
+        .collect();
+    if has_user(s, port) {
+        names.push(user_certificate_name(&s.cluster.name));
+    }
+    let secrets = &s.o.tls.secrets;
+    names.into_iter().filter_map(move |name| {
+        let facts = secrets.get(&name)?;
+        Some((name, facts))
+    })
+}
+
+/// What the members that answer have loaded for a port.
+pub(super) fn loaded<'a>(
+    s: &Situation<'a>,
+    port: TlsPort,
+) -> impl Iterator<Item = (&'a str, &'a PortSecurity)> + use<'a> {
+    let said: BTreeMap<&'a str, &'a PortSecurity> = (s.o.descriptions.keys())
+        .filter_map(|name| {
+            let security = s.description(name)?.security.get(&port)?;
+            security.tls.then_some((name.as_str(), security))
+        })
+        .collect();
+    said.into_iter()
+}
+
+/// Whether members ask for a certificate on this port. Who asks nobody trusts nobody, and needs not to.
+fn asks(s: &Situation<'_>, port: TlsPort) -> bool {
+    port == TlsPort::Peer || has_user(s, port)
+}
+
+/// A member that answers and does not trust this authority yet, if there is one.
+fn distrusts<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Option<&'a str> {
+    let asks = asks(s, port);
+    let knows = |security: &PortSecurity| security.trusted.iter().any(|known| known == authority);
+    let mut loaded = loaded(s, port);
+    loaded
+        .find(|(_, security)| asks && !knows(security))
+        .map(|(member, _)| member)
+}
+
+/// A member that answers and has not loaded what its Secret holds, and what it is to load.
+pub(in crate::plan) fn lagging<'a>(s: &Situation<'a>, port: TlsPort) -> Option<(&'a str, String)> {
+    let asks = asks(s, port);
+    loaded(s, port).find_map(|(member, security)| {
+        let secret = member_certificate_name(member, port);
+        let facts = s.o.tls.secrets.get(&secret)?;
+        let certificate = facts.certificate.as_ref()?;
+        if certificate.fingerprint != security.fingerprint {
+            return Some((member, format!("{member} to load the certificate {secret}")));
+        }
+        let held: BTreeSet<&String> = facts.trusted.iter().collect();
+        let differs = asks && held != security.trusted.iter().collect();
+        differs.then(|| {
+            (
+                member,
+                format!("{member} to load the authorities in {secret}"),
+            )
+        })
+    })
+}
+
+/// Certificates of members that are gone, and that of clients where none is asked for.
+fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
+    let members = members(s);
+    let user = user_certificate_name(&s.cluster.name);
+    if let Some(facts) = s.o.tls.secrets.get(&user)
+        && !has_user(s, TlsPort::Client)
+        && !facts.terminating
+        && facts.owner == Owner::Ours
+    {
+        let uid = facts.uid.clone();
+        let action = Action::DropCertificate { secret: user, uid };
+        draft.step(17, action, "clients need none");
+    }
+    for (secret, facts) in &s.o.tls.secrets {
+        let Some(member) = facts.member.as_deref() else {
+            continue;
+        };
+        let used = members.contains(member)
+            || s.o.sets.contains_key(member)
+            || s.o.pods.contains_key(member)
+            || facts.terminating
+            || facts.owner != Owner::Ours;
+        if !used {
+            let action = Action::DropCertificate {
+                secret: secret.clone(),
+                uid: facts.uid.clone(),
+            };
+            draft.step(17, action, format!("{member} is gone"));
+        }
+    }
+}

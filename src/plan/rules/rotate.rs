@@ -1,0 +1,95 @@
+//! Rule 3, authorities: one is exchanged for another, as an annotation asks or when four fifths of its
+//! life are over. The next one is trusted everywhere first; then it signs, and every certificate is
+//! made anew; then the one before is forgotten. Clients are not seen: they get time.
+
+use crate::crd::TlsPort;
+use crate::plan::certificates::{Certificate, CertificateFacts};
+use crate::plan::draft::Draft;
+use crate::plan::situation::Situation;
+use crate::plan::step::{Action, Rotation};
+
+use super::certificates::{certificates, lagging, loaded, members, trust_alike};
+
+/// How long clients have to read the next authority before members show certificates of it, from
+/// the beginning of its life, in milliseconds: an hour, and an hour for clocks that are behind.
+const CLIENTS_MS: u64 = 2 * 3_600_000;
+/// Nothing that an authority signed before the next one was made holds longer than this after it.
+const LONGEST_MS: u64 = 91 * 86_400_000;
+/// A value of the annotation that ends so leaves clients no time.
+const AT_ONCE: &str = "now";
+
+pub(super) fn rule(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    port: TlsPort,
+    secret: &str,
+    (facts, signer): (&CertificateFacts, &Certificate),
+) {
+    let asked = s.o.tls.rotate.get(&port);
+    let now_ms = s.o.now_ms;
+    let hurries = asked.is_some_and(|asked| asked.ends_with(AT_ONCE));
+    let patient = |since: &Certificate, ms: u64| {
+        port == TlsPort::Peer || hurries || now_ms >= since.not_before_ms.saturating_add(ms)
+    };
+    let mut step = |stage: Rotation, why: &str| {
+        let action = Action::RotateAuthority {
+            port,
+            secret: secret.to_owned(),
+            signs: signer.fingerprint.clone(),
+            stage,
+        };
+        draft.step(3, action, why);
+    };
+    if !is_settled(s, port, facts, signer) {
+        return;
+    }
+    let wanted = asked.filter(|asked| facts.rotated_for.as_ref() != Some(*asked));
+    match &facts.next {
+        Some(next) if patient(next, CLIENTS_MS) => {
+            let to = next.fingerprint.clone();
+            step(Rotation::Switch { to }, "every member trusts it");
+        }
+        Some(_) => {}
+        None if wanted.is_some() => {
+            let asked = wanted.cloned();
+            step(Rotation::Prepare { asked }, "the annotation asks for it");
+        }
+        None if signer.is_aging(now_ms) => {
+            let asked = facts.rotated_for.clone();
+            step(
+                Rotation::Prepare { asked },
+                "four fifths of its life are over",
+            );
+        }
+        None if facts.trusted.len() > 1 && patient(signer, LONGEST_MS) => {
+            step(Rotation::Forget, "nothing that they signed is in use");
+        }
+        None => {}
+    }
+}
+
+/// Whether every certificate of a port is of the authority that signs now and trusts what is trusted
+/// now, and every server that runs says that it has loaded that.
+fn is_settled(
+    s: &Situation<'_>,
+    port: TlsPort,
+    authority: &CertificateFacts,
+    signer: &Certificate,
+) -> bool {
+    let mut held = certificates(s, port);
+    let current = held.all(|(_, facts)| {
+        let certificate = facts.certificate.as_ref();
+        let issuer = certificate.and_then(|certificate| certificate.issuer.as_ref());
+        issuer == Some(&signer.fingerprint) && trust_alike(facts, authority)
+    });
+    let said: Vec<&str> = loaded(s, port).map(|(member, _)| member).collect();
+    let runs = |member: &&str| {
+        let pod = s.o.pods.get(*member);
+        pod.is_some_and(|pod| pod.started_ms.is_some())
+    };
+    let all_say = members(s)
+        .iter()
+        .filter(|member| runs(member))
+        .all(|m| said.contains(m));
+    current && all_say && lagging(s, port).is_none()
+}

@@ -1,0 +1,96 @@
+# shellcheck shell=bash
+# soak
+# TLS: a cluster is made with it, a plain one is switched on under load, authorities are exchanged, a certificate that is thrown away comes back: no write fails
+
+# etcdctl and the witness get the certificate for clients as a volume, as any client would.
+run_secure_pod() { # run_secure_pod NAME CLUSTER IMAGE ARGUMENT...
+  local pod=$1 secret image=$3; secret=$(status "$2" endpoints.clientSecretRef.name); shift 3
+  jq -n --arg pod "$pod" --arg image "$image" --arg secret "$secret" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
+    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
+      volumes: [{name: "tls", secret: {secretName: $secret, defaultMode: 288}}],
+      containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
+        volumeMounts: [{name: "tls", mountPath: "/tls", readOnly: true}],
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "$@" |
+    kubectl -n "$ns" apply -f - >/dev/null
+}
+secure_etcdctl() { # secure_etcdctl CLUSTER ARGUMENT...: through the slots, with TLS
+  local cluster=$1 pod phase='' until=$((SECONDS + 60)); shift
+  pod=etcdctl-$RANDOM$RANDOM
+  run_secure_pod "$pod" "$cluster" "$etcdctl_image" --endpoints="$(slot_endpoints "$cluster")" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@"
+  until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
+    [ $SECONDS -lt $until ] || die "pod $pod did not end"
+    sleep 0.2
+    phase=$(kubectl -n "$ns" get pod "$pod" -o jsonpath='{.status.phase}')
+  done
+  kubectl -n "$ns" logs "$pod"
+  kubectl -n "$ns" delete pod "$pod" --wait=false >/dev/null
+  [ "$phase" = Succeeded ]
+}
+secure() { # secure CLUSTER: every certificate is there, held by its server, and not about to change
+  [ "$(condition "$1" TLSReady)" = True ] && [ "$(condition "$1" Progressing)" = False ] &&
+    [ "$(kubectl -n "$ns" get qec "$1" -o jsonpath='{.status.conditions[?(@.type=="TLSReady")].reason}')" = AsWanted ]
+}
+fingerprint() { kubectl -n "$ns" get secret "$1" -o jsonpath="{.data.${2//./\\.}}" | sha256sum | cut -d' ' -f1; }
+pods() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=$1,app.kubernetes.io/component=member" -o jsonpath='{range .items[*]}{.metadata.uid}{"\n"}{end}' | sort; }
+peer_urls() { secure_etcdctl "$1" member list --write-out=json | jq -r '.members[].peerURLs[]'; }
+patch() { kubectl -n "$ns" patch qec "$1" --type=merge -p "{\"spec\":{\"tls\":$2}}" >/dev/null; }
+
+# --- a new cluster
+kubectl -n "$ns" apply -f - >/dev/null <<END
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: sealed}
+spec:
+  replicas: 3
+  image: $quorate_image
+  storage: {size: 1Gi$(storage_class shared)}
+  tls: {}
+END
+ready sealed 3 240
+eventually 120 "the certificates of sealed are in use" secure sealed
+equal "the client URL" "https://sealed-client.$ns.svc:2379" "$(status sealed endpoints.client)"
+secure_etcdctl sealed put greeting hello >/dev/null
+equal "a key, with TLS" hello "$(secure_etcdctl sealed get greeting --print-value-only)"
+if etcdctl_at "http://sealed-client:2379" --command-timeout=3s get greeting >/dev/null 2>&1; then die "sealed answers without TLS"; fi
+say "sealed answers clients with a certificate, and no others"
+
+# --- a certificate is thrown away: another one takes its place, and nobody is restarted
+before=$(pods sealed)
+member=$(leader sealed)
+old=$(fingerprint "$member-peer-tls" tls.crt)
+kubectl -n "$ns" delete secret "$member-peer-tls" >/dev/null
+another() { [ "$(fingerprint "$member-peer-tls" tls.crt)" != "$old" ] && secure sealed; }
+eventually 240 "$member has another certificate and uses it" another
+equal "pods" "$before" "$(pods sealed)"
+
+# --- another authority for peers
+old=$(fingerprint sealed-peer-ca ca.crt)
+kubectl -n "$ns" annotate qec sealed quorate.dev/rotate-peer-ca=1 >/dev/null
+rotated() {
+  [ "$(fingerprint sealed-peer-ca ca.crt)" != "$old" ] && secure sealed &&
+    [ "$(kubectl -n "$ns" get secret sealed-peer-ca -o jsonpath='{.data.ca\.crt}' | base64 -d | grep -c BEGIN)" = 1 ]
+}
+eventually 900 "sealed has another authority for peers, and trusts no other" rotated
+equal "pods" "$before" "$(pods sealed)"
+equal "a key, after all that" hello "$(secure_etcdctl sealed get greeting --print-value-only)"
+drop_cluster sealed
+
+# --- TLS is switched on for a cluster that lives; its clients change over later
+apply_cluster demo 3
+ready demo 3
+kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"updateStrategy":{"minReadySeconds":3}}}' >/dev/null
+first=$(members demo)
+witness_start demo plain
+patch demo '{"plaintext":"Accepted"}'
+changed_over() { secure demo && is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && ! peer_urls demo | grep -q '^http:'; }
+eventually 600 "demo has TLS, and its members dial each other with it" changed_over
+witness_stop demo plain
+equal "the members" "$first" "$(members demo)"
+secure_etcdctl demo put greeting hello >/dev/null
+if kubectl -n "$ns" patch qec demo --type=json -p '[{"op":"remove","path":"/spec/tls"}]' >/dev/null 2>&1; then die "TLS was switched off"; fi
+patch demo '{"plaintext":"Refused"}'
+closed() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ "$(condition demo Progressing)" = False ]; }
+eventually 600 "every member of demo runs without plaintext" closed
+if etcdctl_at "http://demo-client:2379" --command-timeout=3s get greeting >/dev/null 2>&1; then die "demo still answers without TLS"; fi
+equal "a key, with TLS" hello "$(secure_etcdctl demo get greeting --print-value-only)"
+drop_cluster demo
