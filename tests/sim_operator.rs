@@ -18,13 +18,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
-const BOUNDED: [&str; 6] = [
+const BOUNDED: [&str; 7] = [
     "create-3",
     "edited-on-the-way",
     "deleted-with-volumes",
     "paused",
     "volume-gone",
     "disk-empty",
+    "tls-rotated",
 ];
 
 fn given(name: &str) -> Option<String> {
