@@ -2,18 +2,21 @@
 //! Reads only. Meant for `kubectl exec` in a member's pod, where the secret is mounted.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 
 use crate::server::member_client::MemberClient;
+use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key;
-use crate::wire::member::{DescribeResponse, Phase, Role};
+use crate::wire::member::{DescribeResponse, Phase, PortSecurity, Role};
 
 /// A server that does not answer within this is reported as such.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Where a member's pod has the roots of the peer port.
+const POD_ROOTS: &str = "/etc/quorate/peer/ca.crt";
 
 /// What a server says of itself and of its cluster.
 #[derive(Debug, Parser)]
@@ -29,6 +32,13 @@ struct Arguments {
         default_value = "/etc/quorate/operator/key"
     )]
     operator_secret_file: PathBuf,
+    /// PEM roots of the peer port, where it speaks TLS; by default those of a member's pod, where it
+    /// has any. A server that speaks none is asked without.
+    #[arg(long)]
+    trusted_ca_file: Option<PathBuf>,
+    /// Name in the server's certificate, where it is not the host of the address.
+    #[arg(long)]
+    server_name: Option<String>,
     /// Only the last 64 changes of the configuration, oldest first: one "KIND NAME" a line.
     #[arg(long)]
     changes: bool,
@@ -57,12 +67,13 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 
 fn ask(arguments: &Arguments) -> Result<String, String> {
     let key = Key::read(&arguments.operator_secret_file).map_err(|error| error.to_string())?;
+    let secure = secure(arguments)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
     let described = runtime.block_on(async {
-        let mut client = MemberClient::new(&arguments.address, key, PATIENCE, None)
+        let mut client = MemberClient::new(&arguments.address, key, PATIENCE, secure.as_ref())
             .map_err(|error| error.to_string())?;
         let answer = client.describe(false).await;
         answer.map_err(|status| format!("{}: {}", arguments.address, status.message()))
@@ -72,6 +83,41 @@ fn ask(arguments: &Arguments) -> Result<String, String> {
     } else {
         summary(&described)
     })
+}
+
+/// What the server has to show; nothing where no roots are known.
+fn secure(arguments: &Arguments) -> Result<Option<Secure>, String> {
+    let path = match &arguments.trusted_ca_file {
+        Some(path) => path.as_path(),
+        None if Path::new(POD_ROOTS).exists() => Path::new(POD_ROOTS),
+        None => return Ok(None),
+    };
+    let roots_pem = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let address = &arguments.address;
+    let host = address
+        .rsplit_once(':')
+        .map_or(&**address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(Some(Secure {
+        roots_pem,
+        server_name: arguments.server_name.clone().unwrap_or(host.to_owned()),
+        plaintext_too: true,
+    }))
+}
+
+/// How a port is secured, as one line; nothing of a server that does not say.
+fn port(name: &str, port: Option<&PortSecurity>) -> String {
+    let Some(port) = port else {
+        return String::new();
+    };
+    let tls = match (port.tls, port.plaintext_accepted) {
+        (false, _) => return format!("{name} port: no TLS\n"),
+        (true, true) => "TLS, and plain text too",
+        (true, false) => "TLS",
+    };
+    let until = jiff::Timestamp::from_millisecond(port.not_after_ms).unwrap_or_default();
+    format!("{name} port: {tls}; its certificate ends {until}\n")
 }
 
 fn changes(described: &DescribeResponse) -> String {
@@ -106,6 +152,8 @@ fn summary(described: &DescribeResponse) -> String {
         described.applied,
         described.revision,
     );
+    text += &port("peer", described.peer_security.as_ref());
+    text += &port("client", described.client_security.as_ref());
     for member in &described.members {
         text += &format!(
             "  {:<20} {:<8} {:016x}  {}\n",
@@ -162,5 +210,23 @@ mod tests {
             text.contains("demo-2               learner  00000000000000ab"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn ports_are_one_line_each() {
+        let mut security = PortSecurity {
+            tls: true,
+            not_after_ms: 1_777_863_721_000,
+            ..PortSecurity::default()
+        };
+        assert_eq!(
+            port("peer", Some(&security)),
+            "peer port: TLS; its certificate ends 2026-05-04T03:02:01Z\n"
+        );
+        security.plaintext_accepted = true;
+        assert!(port("peer", Some(&security)).starts_with("peer port: TLS, and plain text too;"));
+        security.tls = false;
+        assert_eq!(port("client", Some(&security)), "client port: no TLS\n");
+        assert_eq!(port("client", None), "", "an older server");
     }
 }

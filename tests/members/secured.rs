@@ -372,7 +372,8 @@ async fn an_expired_peer_certificate_is_renewed_by_its_files() {
         let port = peer(&said);
         assert!(port.tls && !port.plaintext_accepted);
         assert_eq!(port.certificate_sha256, shown[&server.name]);
-        assert_eq!(port.trusted_sha256, [root.clone()]);
+        assert_eq!(port.trusted_sha256, std::slice::from_ref(&root));
+        assert!(shown_by_command(home.path(), server).contains("peer port: TLS; "));
         let client = said.client_security.unwrap();
         assert!(client.tls && client.plaintext_accepted);
         assert_eq!(client.certificate_sha256, shown[&server.name]);
@@ -446,6 +447,25 @@ async fn an_expired_peer_certificate_is_renewed_by_its_files() {
     servers[1].kill();
     servers[1].start();
     servers[1].serves("of the next authority").await;
+}
+
+/// What `quorate describe` prints of a server.
+fn shown_by_command(home: &Path, server: &Server) -> String {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_quorate"))
+        .arg("describe")
+        .arg(format!("--address={}:2380", server.address))
+        .arg(format!(
+            "--operator-secret-file={}",
+            home.join("secret").display()
+        ))
+        .arg(format!(
+            "--trusted-ca-file={}",
+            home.join("ca.crt").display()
+        ))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// When the peer port's certificate ends, in Unix seconds.

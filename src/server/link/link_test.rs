@@ -337,6 +337,18 @@ async fn a_link_needs_the_certificate_that_a_call_does_not() {
     let certified = Dialler::new(security()).greet(&endpoint, &hello).await;
     assert_eq!(certified.expect("welcome").1.member_id, 1);
 
+    // One of several addresses behind a name shows a certificate for the name.
+    let address = Endpoint {
+        host: "127.0.0.1".to_owned(),
+        ..endpoint.clone()
+    };
+    let dialler = Dialler::new(security());
+    let named = dialler.greet_as(&address, "localhost", &hello).await;
+    assert_eq!(named.expect("welcome").1.member_id, 1);
+    let nameless = dialler.greet(&address, &hello).await;
+    let refused = nameless.err().expect("refused").to_string();
+    assert!(refused.contains("not valid for name"), "{refused}");
+
     let dialled = crate::server::tls::peers(&files, &policy).expect("certificates");
     let mut config = (*dialled.current().dialled).clone();
     config.client_auth_cert_resolver = nobody();
