@@ -175,6 +175,14 @@ fn each_refusal_says_what_to_do() {
         ),
         (&["--client-cert-auth"], "--client-cert-auth needs TLS"),
         (
+            &["--peer-tls-transition"],
+            "--peer-tls-transition is for a port that speaks TLS, and --listen-peer-urls has http://",
+        ),
+        (
+            &["--client-plaintext"],
+            "--client-plaintext is for ports that speak TLS",
+        ),
+        (
             &["--cert-file=/c", "--key-file=/k", "--client-cert-auth"],
             "needs --trusted-ca-file",
         ),
@@ -241,4 +249,25 @@ fn roots_alone_require_a_certificate() {
             .iter()
             .any(|text| text.contains("is plain text although"))
     );
+}
+
+/// An operator's calls come without a certificate; a cluster without an operator has none to let in.
+#[test]
+fn calls_need_no_certificate_where_they_are_signed() {
+    let tls = [
+        "--listen-peer-urls=https://127.0.0.1:1",
+        "--initial-advertise-peer-urls=http://127.0.0.1:1",
+        "--initial-cluster=default=http://127.0.0.1:1",
+        "--peer-cert-file=/c",
+        "--peer-key-file=/k",
+        "--peer-trusted-ca-file=/r",
+        "--peer-tls-transition",
+    ];
+    let asked = |more: &[&str]| {
+        let config = config(&[&tls[..], more].concat()).expect("valid");
+        assert!(config.peer_tls_transition);
+        config.peer_tls.expect("files").calls_without
+    };
+    assert!(!asked(&[]));
+    assert!(asked(&["--operator-secret-file=/s"]));
 }
