@@ -18,6 +18,10 @@
 //! | `checkpoints/<index>-<term>.checkpoint` | states of the machine: [`Checkpoints`] |
 //! | `*/*.tmp` | unfinished work, removed at start |
 
+/// The oldest version whose servers can read what this one writes into a data directory, the log's
+/// entries and the states of the machine included. Rises with whatever an older one could not read.
+pub const READABLE_SINCE: &str = "0.1.0";
+
 mod checkpoint;
 mod device;
 mod directory;

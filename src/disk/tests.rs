@@ -300,3 +300,14 @@ fn exit_codes_and_names_are_fixed() {
         assert_eq!((class.exit_code(), class.name()), (code, name));
     }
 }
+
+/// What members say of who can read their disks follows the formats: raise it with them.
+#[test]
+fn what_can_read_the_disk_is_said_for_these_formats() {
+    let formats = [
+        super::checkpoint::FORMAT,
+        super::identity::FORMAT,
+        super::log::SEGMENT_FORMAT,
+    ];
+    assert_eq!((formats, super::READABLE_SINCE), ([1, 1, 1], "0.1.0"));
+}

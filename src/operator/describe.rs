@@ -19,6 +19,7 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
         age_ms,
         pod_uid: said.pod_uid.clone(),
         version: said.version.clone(),
+        readable_since: some(&said.readable_since),
         disk_uuid: said.disk_uuid.clone(),
         disk_empty: said.disk_empty,
         phase: phase(said.phase()),

@@ -32,6 +32,7 @@ pub fn of_status(status: &EtcdClusterStatus) -> Hints {
         step,
         restarts: restarts.collect(),
         join_failures,
+        version: status.version.clone(),
         voters: voters.map(|member| member.name.clone()).collect(),
     }
 }

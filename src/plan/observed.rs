@@ -80,6 +80,8 @@ pub struct Hints {
     pub restarts: BTreeMap<String, u32>,
     /// New members given up in a row.
     pub join_failures: Option<JoinFailure>,
+    /// The lowest version that was seen to run, last time that any was.
+    pub version: Option<String>,
     /// Names of the voters when a leader was last seen.
     pub voters: Vec<String>,
 }
@@ -325,6 +327,8 @@ pub struct Description {
     pub pod_uid: String,
     /// Version that runs.
     pub version: String,
+    /// The oldest version whose servers can read its disk; `None` from servers that do not say.
+    pub readable_since: Option<String>,
     /// UUID of its data directory.
     pub disk_uuid: String,
     /// Its data directory has never held a member.

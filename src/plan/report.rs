@@ -260,7 +260,8 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
             .as_ref()
             .and_then(|latch| i64::try_from(latch.incarnation).ok()),
         cluster_id: cluster_id(s),
-        version: lowest_version(s),
+        // Nobody runs who sleeps: what ran last decides what may follow.
+        version: lowest_version(s).or_else(|| s.o.hints.version.clone()),
         leader: s.view.map(|(leader, _)| leader.to_owned()),
         endpoints: Some(Endpoints {
             client: s.o.client_endpoint.clone(),

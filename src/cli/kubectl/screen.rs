@@ -71,9 +71,9 @@ fn head(cluster: &EtcdCluster, status: &EtcdClusterStatus) -> Vec<String> {
     if status.observed_generation != cluster.metadata.generation && summary.is_some() {
         lines.push("          the newest spec has not been looked at yet".to_owned());
     }
-    let asleep = cluster.spec.replicas == 0;
-    let nobody = if asleep { "none runs" } else { "unknown" };
-    let running = status.version.as_deref().unwrap_or(nobody);
+    let asleep = cluster.spec.replicas == 0 && status.replicas == Some(0);
+    let known = status.version.as_deref().filter(|_| !asleep);
+    let running = known.unwrap_or(if asleep { "none runs" } else { "unknown" });
     let mut version = running.to_owned();
     if running != cluster.spec.version {
         version += &format!(" (wanted {})", cluster.spec.version);

@@ -17,6 +17,8 @@ mod reader;
 mod scan;
 mod segment;
 #[cfg(test)]
+pub(super) use segment::FORMAT as SEGMENT_FORMAT;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

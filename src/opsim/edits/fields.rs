@@ -60,7 +60,7 @@ fn members() -> Vec<Field> {
         ),
         field(
             "version",
-            json!(["0.1.0", "0.2.0", "0.3.0-rc.1"]),
+            json!(["0.1.0", "0.1.1", "0.2.0-rc.1"]),
             json!([NO_VERSION]),
             json!(["latest", "", 1]),
         ),
@@ -69,7 +69,7 @@ fn members() -> Vec<Field> {
             json!([
                 null,
                 "mirror.example/quorate:0.2.0",
-                "mirror.example/quorate:0.3.0"
+                "mirror.example/quorate:0.1.7"
             ]),
             json!([NO_IMAGE]),
             json!(["", "two words"]),

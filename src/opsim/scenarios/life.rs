@@ -3,11 +3,12 @@
 use serde_json::json;
 
 use crate::opsim::api::{Kind, object};
+use crate::opsim::harness::gate::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 13] = [
+pub(super) const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "create-1",
         story: "a cluster of one is asked for",
@@ -42,6 +43,11 @@ pub(super) const SCENARIOS: [Scenario; 13] = [
         name: "version-rolled",
         story: "the version changes, with the pods deleted by the user one after the other, and back",
         script: |world| Box::pin(version_rolled(world)),
+    },
+    Scenario {
+        name: "version-refused",
+        story: "two minor versions at once, and one that cannot read the disks any more, are refused before a pod is touched; the next one follows",
+        script: |world| Box::pin(version_refused(world)),
     },
     Scenario {
         name: "volume-grows",
@@ -120,6 +126,40 @@ async fn version_rolled(world: &mut World) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Edits the version; nothing is done but to say why.
+async fn refused(world: &mut World, version: &str) -> Result<(), Failure> {
+    let writes = world.writes();
+    user::edit(world, "demo", &json!({"version": version}));
+    let what = format!("{version} is refused");
+    world
+        .until(&what, 60_000, |world, _| {
+            user::reason(world, "demo", "Stalled").as_deref() == Some("VersionRefused")
+        })
+        .await?;
+    world.pass_ms(60_000).await?;
+    if world.writes() != writes {
+        return Err(world.unexpected("something was done"));
+    }
+    Ok(())
+}
+
+/// There is one released version: these servers only say that they are of others, and since which
+/// version their disks can be read.
+async fn version_refused(world: &mut World) -> Result<(), Failure> {
+    create(world, 3).await?;
+    refused(world, "0.3.0").await?;
+    user::edit(world, "demo", &json!({"version": "0.2.0"}));
+    user::roll(world, "demo").await?;
+    lock(&world.servers).behaviour.readable_since = "0.2.0".to_owned();
+    refused(world, "0.1.0").await?;
+    user::edit(world, "demo", &json!({"replicas": 0, "version": "0.2.0"}));
+    world.settle(SOON_MS).await?;
+    user::edit(world, "demo", &json!({"replicas": 3}));
+    refused(world, "0.1.0").await?;
+    user::edit(world, "demo", &json!({"version": "0.3.0"}));
+    user::roll(world, "demo").await
 }
 
 async fn volume_grows(world: &mut World) -> Result<(), Failure> {

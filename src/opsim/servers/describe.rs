@@ -76,6 +76,7 @@ impl Servers {
                 .map_or(0, |since| self.now_ms.saturating_sub(since).max(1)),
             peer_security: Some(process.security(TlsPort::Peer)),
             client_security: Some(process.security(TlsPort::Client)),
+            readable_since: self.behaviour.readable_since.clone(),
         })
     }
 

@@ -131,6 +131,8 @@ pub(crate) struct Behaviour {
     pub(crate) catch_up_ms: u64,
     /// Writes of clients a second, while there is a leader.
     pub(crate) writes_per_second: u64,
+    /// The oldest version that can read what the servers write.
+    pub(crate) readable_since: String,
 }
 
 impl Default for Behaviour {
@@ -138,6 +140,7 @@ impl Default for Behaviour {
         Self {
             catch_up_ms: 2_000,
             writes_per_second: 20,
+            readable_since: "0.1.0".to_owned(),
         }
     }
 }

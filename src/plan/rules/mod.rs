@@ -19,6 +19,7 @@ mod shrink;
 mod sick;
 mod slots;
 mod standby;
+mod version;
 
 pub(super) use learner::lag;
 
@@ -47,6 +48,12 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         for class in [Class::Membership, Class::Disruption, Class::Objects] {
             draft.hold(class, "paused by spec.paused");
         }
+        return;
+    }
+    // A version that cannot follow the one that runs: nothing is made from such a spec.
+    if version::refused(s, draft) {
+        going::gates(s, draft);
+        objects::budget_only(s, draft);
         return;
     }
     // 4, before anything is made: a cluster that was never wanted awake.

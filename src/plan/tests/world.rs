@@ -36,6 +36,10 @@ pub(super) struct World {
     /// Members whose pod begins on no node with another one.
     apart: BTreeSet<String>,
     pub(super) nodes: BTreeMap<String, NodeFacts>,
+    /// What servers that were made from such inputs say of their version; others say 0.1.0.
+    pub(super) versions: BTreeMap<String, String>,
+    /// The oldest version that can read the disks.
+    pub(super) readable_since: String,
     /// Inputs whose image cannot be pulled.
     pub(super) bad_inputs: BTreeSet<String>,
     pub(super) inputs: String,
@@ -111,6 +115,8 @@ impl World {
                 .iter()
                 .map(|name| ((*name).to_owned(), node.clone()))
                 .collect(),
+            versions: BTreeMap::new(),
+            readable_since: "0.1.0".into(),
             bad_inputs: BTreeSet::new(),
             inputs: "spec-1".into(),
             members: Vec::new(),
@@ -195,6 +201,12 @@ impl World {
         (0..slots).map(url).collect()
     }
 
+    fn version_of(&self, member: &str) -> String {
+        let inputs = self.pods.get(member).and_then(|pod| pod.inputs.as_ref());
+        let version = inputs.and_then(|inputs| self.versions.get(inputs));
+        version.cloned().unwrap_or_else(|| "0.1.0".into())
+    }
+
     fn disk(&self, member: &str) -> Option<&Disk> {
         self.disks.get(&claim_name(member, CLUSTER_UID))
     }
@@ -248,7 +260,8 @@ impl World {
         Some(Description {
             age_ms: 100,
             pod_uid: self.pods.get(name)?.uid.clone(),
-            version: "0.1.0".into(),
+            version: self.version_of(name),
+            readable_since: Some(self.readable_since.clone()),
             disk_uuid: disk.uuid.clone(),
             disk_empty: disk.member.is_none(),
             phase,

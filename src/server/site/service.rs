@@ -309,6 +309,7 @@ fn describe(site: &Site) -> proto::DescribeResponse {
         retiring_ms: site.shared.retiring_ms(),
         peer_security: site.shared.ports.peer.get().map(|look| secured(look())),
         client_security: site.shared.ports.client.get().map(|look| secured(look())),
+        readable_since: crate::disk::READABLE_SINCE.to_owned(),
     }
 }
 

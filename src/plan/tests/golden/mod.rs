@@ -8,3 +8,4 @@ mod objects;
 mod slots;
 mod spread;
 mod tls;
+mod version;

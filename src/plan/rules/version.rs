@@ -1,0 +1,159 @@
+//! Between rules 2 and 4: which version may follow the one that runs. One minor version at a time, as
+//! etcd has it, so that no two members ever speak versions further apart; and back for as long as
+//! an older version can read what is on the members' disks, which they say themselves. What is
+//! refused is refused before a pod is touched: until the spec is corrected, nothing is made from
+//! it, neither healing nor waking.
+
+use crate::plan::draft::Draft;
+use crate::plan::situation::{Situation, quorum};
+use crate::plan::step::Class;
+
+/// Major, minor and patch number, and whether it is a release rather than on the way to one.
+type Version = (u64, u64, u64, bool);
+
+/// A member and what it says of itself.
+struct Runs<'a> {
+    member: &'a str,
+    version: Version,
+    text: &'a str,
+    /// The oldest version that can read its disk, as it says; its own minor version if it says none.
+    readable: Version,
+    /// Made from the spec as it is.
+    updated: bool,
+    /// It has never held anything: whatever comes next can read that.
+    empty: bool,
+}
+
+/// Whether the wanted version cannot follow, and the plan ends here.
+pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let runs = running(s);
+    let why = match &s.cluster.spec.image {
+        None => by_name(s, &runs),
+        Some(image) => by_trial(s, &runs, image),
+    };
+    let Some(why) = why else { return false };
+    for class in [Class::Membership, Class::Disruption, Class::Objects] {
+        draft.hold(class, "the wanted version is refused");
+    }
+    draft.stall("VersionRefused", why);
+    true
+}
+
+/// Without an image of its own the spec says which version comes.
+fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
+    let text = s.cluster.spec.version.as_str();
+    let wanted = parsed(text)?;
+    let refusal = runs.iter().filter(|one| !one.empty).find_map(|one| {
+        let why = follows(one, wanted)?;
+        let (member, runs) = (one.member, one.text);
+        Some(format!(
+            "{member} runs {runs}, and {text} cannot follow: {why}"
+        ))
+    });
+    // Of members that sleep, only what the status last said is known.
+    let slept = s.o.hints.version.as_deref().filter(|_| runs.is_empty());
+    let refusal = refusal.or_else(|| {
+        let slept_text = slept?;
+        let version = parsed(slept_text)?;
+        let one = Runs {
+            member: "",
+            version,
+            text: slept_text,
+            readable: minor(version),
+            updated: false,
+            empty: false,
+        };
+        let mut why = follows(&one, wanted)?;
+        if wanted < one.readable {
+            why = format!(
+                "only who runs can say which version reads its disk: {slept_text} goes first"
+            );
+        }
+        Some(format!(
+            "the members ran {slept_text}, and {text} cannot follow: {why}"
+        ))
+    });
+    refusal.map(|why| format!("{why}. Nothing is changed until spec.version is corrected"))
+}
+
+/// What an image holds is known when it runs: of the first member that was made from it. It stays
+/// the only one, and the previous image takes it back.
+fn by_trial(s: &Situation<'_>, runs: &[Runs<'_>], image: &str) -> Option<String> {
+    let voters = s.voters.len();
+    let updated = runs
+        .iter()
+        .filter(|one| one.updated && s.voters.contains_key(one.member));
+    // Where the most run it already, it is the others that are on their way back.
+    if updated.count() >= quorum(voters) {
+        return None;
+    }
+    let new = || runs.iter().filter(|one| one.updated);
+    let old = || runs.iter().filter(|one| !one.updated && !one.empty);
+    let (new, old, why) = new()
+        .flat_map(|new| old().map(move |old| (new, old)))
+        .find_map(|(new, old)| Some((new, old, follows(old, new.version)?)))?;
+    Some(format!(
+        "the image {image} holds {}, as {} says, which cannot follow {} of {}: {why}. Nobody else gets it: set spec.image back",
+        new.text, new.member, old.text, old.member
+    ))
+}
+
+/// Why a version cannot follow the one that a member runs, if it cannot.
+fn follows(one: &Runs<'_>, wanted: Version) -> Option<String> {
+    let (now, next) = ((one.version.0, one.version.1), (wanted.0, wanted.1));
+    if now == next {
+        return None;
+    }
+    let new_major = next == (now.0 + 1, 0);
+    if now.0 != next.0 && !new_major || now.0 == next.0 && now.1.abs_diff(next.1) > 1 {
+        return Some(
+            "one minor version at a time, so that members understand each other".to_owned(),
+        );
+    }
+    if wanted < one.readable {
+        let (major, minor, patch, _) = one.readable;
+        return Some(format!(
+            "what is on its disk is read by {major}.{minor}.{patch} and later only; the way back is a snapshot"
+        ));
+    }
+    None
+}
+
+fn running<'a>(s: &Situation<'a>) -> Vec<Runs<'a>> {
+    let all = s.o.descriptions.keys();
+    let all = all.filter_map(|name| Some((name, s.description(name)?)));
+    all.filter_map(|(name, said)| {
+        let version = parsed(&said.version)?;
+        let readable = said.readable_since.as_deref().and_then(parsed);
+        Some(Runs {
+            member: name,
+            version,
+            text: &said.version,
+            readable: readable.unwrap_or(minor(version)),
+            updated: s.updated(name),
+            empty: said.disk_empty,
+        })
+    })
+    .collect()
+}
+
+/// The first of its minor version: patches of one write alike.
+fn minor(version: Version) -> Version {
+    (version.0, version.1, 0, false)
+}
+
+/// `None` for what is no version: of that nothing is known, and nothing refused.
+fn parsed(text: &str) -> Option<Version> {
+    let (numbers, rest) = match text.split_once('-') {
+        Some((numbers, rest)) => (numbers, Some(rest)),
+        None => (text, None),
+    };
+    let mut parts = numbers.split('.').map(|part| part.parse().ok());
+    let version = (
+        parts.next()??,
+        parts.next()??,
+        parts.next()??,
+        rest.is_none(),
+    );
+    parts.next().is_none().then_some(version)
+}

@@ -1,0 +1,76 @@
+//! Situations of versions that follow each other, and of those that cannot.
+
+use crate::plan::tests::script::{Script, rested};
+use crate::plan::tests::world::World;
+
+/// The spec asks for another version: other inputs, from which such a server comes.
+fn wanted(world: &mut World, version: &str) {
+    world.cluster.spec.version = version.into();
+    world.inputs = format!("spec-{version}");
+    world.versions.insert(world.inputs.clone(), version.into());
+}
+
+#[test]
+fn one_minor_version_at_a_time() {
+    let mut script = Script::new(
+        "version",
+        "0.1.0 -> 0.3.0 is refused before a pod is touched, also with a dead member; 0.2.0 is given to one after the other; back to 0.1.0 for as long as the disks can be read by it.",
+    );
+    let mut world = rested(3);
+    wanted(&mut world, "0.3.0");
+    script.look("Two minor versions at once", &world);
+    world.lose_disk("demo-3");
+    script.settle("Nobody is replaced by such a version either", &mut world);
+    wanted(&mut world, "0.2.0");
+    script.settle("The next minor version", &mut world);
+    wanted(&mut world, "0.1.9");
+    script.settle("Back", &mut world);
+    wanted(&mut world, "0.2.0");
+    world.settle(1000);
+    world.readable_since = "0.2.0".into();
+    wanted(&mut world, "0.1.9");
+    script.look("The disks were written anew", &world);
+    wanted(&mut world, "1.0.0");
+    script.look("A new major version follows", &world);
+    script.compare();
+}
+
+#[test]
+fn asleep() {
+    let mut script = Script::new(
+        "version-asleep",
+        "Of a cluster that sleeps the version that ran last counts: it wakes with that one or the next.",
+    );
+    let mut world = rested(3);
+    wanted(&mut world, "0.2.0");
+    world.settle(1000);
+    world.cluster.spec.replicas = 0;
+    world.settle(100);
+    world.cluster.spec.replicas = 3;
+    wanted(&mut world, "0.1.0");
+    script.look(
+        "Woken with an older version: nobody can say whether it reads the disks",
+        &world,
+    );
+    wanted(&mut world, "0.3.0");
+    script.settle("Woken with the next one", &mut world);
+    script.compare();
+}
+
+#[test]
+fn an_image_is_tried() {
+    let mut script = Script::new(
+        "version-image",
+        "What an image holds is seen when it runs: one member shows a version too far away, stays the only one, and goes back with the previous image.",
+    );
+    let mut world = rested(3);
+    world.cluster.spec.image = Some("registry.example/quorate:new".into());
+    world.inputs = "spec-image".into();
+    world.versions.insert(world.inputs.clone(), "0.5.0".into());
+    script.settle("One runs it", &mut world);
+    script.look("It is refused", &world);
+    world.cluster.spec.image = Some("registry.example/quorate:old".into());
+    world.inputs = "spec-old".into();
+    script.settle("The previous image", &mut world);
+    script.compare();
+}
