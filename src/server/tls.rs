@@ -75,7 +75,16 @@ pub struct Reloaded<T> {
     files: TlsFiles,
     make: Make<T>,
     current: ArcSwap<T>,
-    seen: Mutex<(Instant, Vec<Stamp>)>,
+    seen: Mutex<Seen>,
+}
+
+/// What the last looks found.
+struct Seen {
+    at: Instant,
+    /// Of what is used.
+    used: Vec<Stamp>,
+    /// Of what could not be used and was told of; it is tried again, and told of once.
+    refused: Option<Vec<Stamp>>,
 }
 
 impl<T> Reloaded<T> {
@@ -85,7 +94,11 @@ impl<T> Reloaded<T> {
     ) -> Result<Self, TlsError> {
         let stamps = stamps(files);
         let current = ArcSwap::from_pointee(make(files)?);
-        let seen = Mutex::new((Instant::now(), stamps));
+        let seen = Mutex::new(Seen {
+            at: Instant::now(),
+            used: stamps,
+            refused: None,
+        });
         Ok(Reloaded {
             files: files.clone(),
             make: Box::new(make),
@@ -105,21 +118,26 @@ impl<T> Reloaded<T> {
         let Ok(mut seen) = self.seen.try_lock() else {
             return;
         };
-        if seen.0.elapsed() < every {
+        if seen.at.elapsed() < every {
             return;
         }
-        seen.0 = Instant::now();
+        seen.at = Instant::now();
         let stamps = stamps(&self.files);
-        if stamps == seen.1 {
+        if stamps == seen.used {
             return;
         }
         match (self.make)(&self.files) {
             Ok(value) => {
                 self.current.store(Arc::new(value));
-                seen.1 = stamps;
+                seen.used = stamps;
+                seen.refused = None;
                 tracing::info!(certificate = %self.files.certificate.display(), "certificates were read again");
             }
-            Err(error) => tracing::warn!(%error, "changed certificates are not usable yet"),
+            Err(error) if seen.refused.as_ref() != Some(&stamps) => {
+                seen.refused = Some(stamps);
+                tracing::warn!(%error, "changed certificates are not usable yet");
+            }
+            Err(_) => {}
         }
     }
 }
