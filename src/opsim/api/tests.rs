@@ -481,7 +481,8 @@ fn a_cluster_is_kept_by_its_schema() {
         json!({"replicas": "3"}),
         json!({"storage": {"size": "1Ki"}}),
         json!({"service": {"type": "Else"}}),
-        json!({"replicas": 0}),
+        json!({"replicas": -1}),
+        json!({"tls": {"peer": {"source": "Vault"}}}),
     ] {
         let refused = server.create("user", Kind::EtcdCluster, cluster(bad.clone()));
         assert_eq!(code(refused), (422, "Invalid".into()), "{bad}");
@@ -497,6 +498,12 @@ fn a_cluster_is_kept_by_its_schema() {
     );
     assert_eq!(made["spec"].get("unknown"), None);
     assert!(made["metadata"]["uid"].is_string());
+    // TLS is switched on, never off.
+    for (change, fits) in [(json!({}), true), (json!(null), false)] {
+        let patch = Patch::Merge(json!({"spec": {"tls": change}}));
+        let changed = server.patch("user", Kind::EtcdCluster, ("prod", "demo"), patch);
+        assert_eq!(changed.is_ok(), fits, "{changed:?}");
+    }
     let shrink = json!({"spec": {"storage": {"size": "4Gi"}}});
     let id = ("prod", "demo");
     let refused = server.patch("user", Kind::EtcdCluster, id, Patch::Merge(shrink));
