@@ -7,8 +7,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::world::World;
-use crate::crd::EtcdClusterStatus;
 use crate::crd::NodeReplacement::{AddFirst, Auto, Move, RemoveFirst};
+use crate::crd::{EtcdClusterStatus, Tls, TlsPort};
 use crate::plan::plan;
 
 fn one_in(rng: &mut Xoshiro256PlusPlus, n: u64) -> bool {
@@ -30,7 +30,7 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
         return;
     };
     let down = world.nodes.values().filter(|n| !n.ready).count();
-    match rng.next_u64() % 19 {
+    match rng.next_u64() % 21 {
         0 | 1 if world.observe().descriptions.values().any(|d| d.leads) => {
             let voters: Vec<_> = world.members.iter().filter(|m| !m.learner).collect();
             let all = voters.iter().all(|m| world.lives(m));
@@ -75,6 +75,7 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
             world.nodes.get_mut(&node).expect("a node").closed = !one_in(rng, 8);
         }
         15 => uncordon(world),
+        19 | 20 => certificates(world, rng),
         16 => {
             let ways = [Auto, Auto, Move, AddFirst, RemoveFirst];
             world.cluster.spec.disruption.node_replacement = pick(rng, &ways).unwrap_or_default();
@@ -105,6 +106,27 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
+/// TLS is switched on, another authority is asked for, or somebody deletes a certificate or an authority.
+fn certificates(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
+    if world.cluster.spec.tls.is_none() {
+        world.cluster.spec.tls = Some(Tls::default());
+        world.inputs = format!("spec-tls-{}", rng.next_u64() % 1000);
+        return;
+    }
+    let number = rng.next_u64() % 1000;
+    match rng.next_u64() % 4 {
+        0 => drop(world.tls.rotate.insert(TlsPort::Peer, number.to_string())),
+        1 => drop((world.tls.rotate).insert(TlsPort::Client, format!("{number} now"))),
+        2 => world.tls.names = Some(format!("names-{number}")),
+        _ => {
+            let names: Vec<String> = world.tls.secrets.keys().cloned().collect();
+            if let Some(name) = pick(rng, &names) {
+                world.tls.secrets.remove(&name);
+            }
+        }
+    }
+}
+
 fn uncordon(world: &mut World) {
     let nodes: Vec<String> = world.nodes.keys().cloned().collect();
     nodes.iter().for_each(|node| world.cordon(node, false));
@@ -113,6 +135,9 @@ fn uncordon(world: &mut World) {
 fn run(seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut world = World::new(1 + i32::try_from(rng.next_u64() % 5).unwrap_or(0));
+    if one_in(&mut rng, 3) {
+        world = world.with_tls();
+    }
     world.catch_up = 1 + rng.next_u64() % 100;
     if one_in(&mut rng, 3) {
         world.node_bound = true;
@@ -180,6 +205,14 @@ fn run(seed: u64) {
         target,
         "seed {seed}: claims left over\n{last}"
     );
+    if world.cluster.spec.tls.is_some() {
+        let secure = |url: &String| url.starts_with("https://");
+        let mut urls = world.members.iter().flat_map(|member| &member.peer_urls);
+        assert!(urls.all(secure), "seed {seed}: {:?}", world.members);
+        // Two authorities, two certificates a member, and that of clients.
+        let secrets = world.tls.secrets.len();
+        assert_eq!(secrets, 2 * target + 3, "seed {seed}: certificates\n{last}");
+    }
     assert!(
         world.pods.values().all(|pod| pod.released_ms.is_none()),
         "seed {seed}: an eviction may still take a pod\n{last}"
