@@ -143,6 +143,42 @@ async fn a_leader_that_was_paused_serves_nothing_stale() {
     assert_eq!(found.unwrap(), "new");
 }
 
+/// A member that hears nothing while it is removed finds out when it comes back.
+#[tokio::test]
+async fn a_member_that_was_paused_while_it_was_removed_learns_of_it() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        server.start();
+    }
+    for server in &servers {
+        server.serves("key").await;
+    }
+    let led = leader(&servers).await;
+    let (leads, paused) = (&servers[led], (led + 1) % 3);
+    servers[paused].signal("STOP");
+    // From here on nothing of what the leader says reaches it, nor waits for it in a socket.
+    until("the leader gives its link up", leads, async || {
+        leads.log().contains("the peer is silent").then_some(())
+    })
+    .await;
+    until("it is removed", leads, async || {
+        let members = leads.members().await.ok()?;
+        let name = &servers[paused].name;
+        let Some((id, _, _)) = members.into_iter().find(|member| member.1 == *name) else {
+            return Some(());
+        };
+        let remove = MemberRemoveRequest { id };
+        let removed = leads.cluster().member_remove(remove).await;
+        removed.ok().map(|_| ())
+    })
+    .await;
+    servers[paused].signal("CONT");
+    let ended = servers[paused].ended().await;
+    assert!(ended.success(), "{ended:?}: {}", servers[paused].log());
+    servers[led].serves("without-it").await;
+}
+
 #[tokio::test]
 async fn members_link_over_tls_and_refuse_strangers() {
     let home = tempfile::tempdir().unwrap();

@@ -31,6 +31,9 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// Judges a hello; an unknown disk of an initial member is pinned durably first. Gives our
     /// side of the introduction, welcome or not.
     fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply>;
+    /// Whether a member that was let in is out of the cluster by now. Nobody sends to it any more, so
+    /// that only a link that ends tells it: it comes again, and is refused with the reason.
+    fn is_out(&self, from: u64) -> bool;
     /// Takes a message; false when too much waits, and the link then waits a moment.
     fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error>;
     /// Answers a server that is not a member yet.
@@ -171,6 +174,9 @@ impl Connection {
                 let body = timeout(SILENCE * 4, frame::read_bytes(&mut reader, FRAME_LIMIT)).await;
                 let body = body.map_err(|_| Error::new(ErrorKind::TimedOut, "silent peer"))??;
                 let Some(body) = body else { return Ok(()) };
+                if self.host.is_out(from) {
+                    return Err(Error::new(ErrorKind::PermissionDenied, "a removed member"));
+                }
                 if body.is_empty() {
                     heard.notify_one();
                 }

@@ -65,6 +65,10 @@ impl Host for Member {
         async move { reply }.boxed()
     }
 
+    fn is_out(&self, from: u64) -> bool {
+        self.known().tombstones.contains(&from)
+    }
+
     fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error> {
         let message = frame::decode(body.clone())?;
         let _ = self.inbox.send((from, message));
@@ -251,6 +255,28 @@ async fn a_removed_member_hears_of_it() {
         urls: vec![url],
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let reason = removals.recv().await.expect("told");
+    assert!(reason.contains("was removed from cluster 7"), "{reason}");
+}
+
+/// Half an hour of faults with five members found it: a member that followed well was removed, and its
+/// leader stopped sending to it before it could say that the removal is committed. The member's own
+/// links stood, nobody answered on them, and it stood for election for ever: only who comes anew is told.
+#[tokio::test]
+async fn a_member_that_is_removed_under_a_standing_link_hears_of_it() {
+    let (one, mut received, _r1) = member(1);
+    let (two, _i2, mut removals) = member(2);
+    let url = listen(Arc::clone(&one)).await;
+    let peer = Peer {
+        id: 1,
+        urls: vec![url],
+    };
+    let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    while outbound.send(listed(1)).is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(received.recv().await, Some((2, listed(1))));
+    one.known.lock().expect("free").tombstones.insert(2);
     let reason = removals.recv().await.expect("told");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
 }

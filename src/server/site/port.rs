@@ -66,6 +66,12 @@ impl Host for Site {
         }
     }
 
+    fn is_out(&self, from: u64) -> bool {
+        let published = self.shared.published.borrow();
+        let membership = &published.membership;
+        membership.member(from).is_none() && membership.is_removed(from)
+    }
+
     fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error> {
         if !self.running.load(Ordering::Relaxed) {
             return Ok(true);
