@@ -50,10 +50,12 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         }
         return;
     }
-    // A version that cannot follow the one that runs: nothing is made from such a spec.
+    // A version that cannot follow the one that runs: nothing is made from such a spec. Certificates
+    // end all the same.
     if version::refused(s, draft) {
         going::gates(s, draft);
         objects::budget_only(s, draft);
+        certificates::rule(s, draft);
         return;
     }
     // 4, before anything is made: a cluster that was never wanted awake.
