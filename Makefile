@@ -8,7 +8,7 @@ SCENARIO ?=
 musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim sim-operator raft mutants robustness differential fuzz soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim sim-operator crowd raft mutants robustness differential fuzz soak topology e2e peers kubernetes image bench clean-e2e
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=
 
 sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; every field edited; SEEDS=n, SCENARIO=name or EDITS=path; SEED=x CRASH=12:After replays
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) $(if $(LATE),LATE=$(LATE)) $(if $(RIVAL),RIVAL=$(RIVAL)) $(if $(EDITS),EDITS=$(EDITS)) cargo test --locked --profile $(SIM_PROFILE) $(if $(EDITS),,--test sim_operator) $(if $(SCENARIO),,--test sim_edits) -- --nocapture
+
+crowd: ## one operator with many clusters at rest: its memory, its processor time, its requests; CLUSTERS=n
+	CLUSTERS=$(or $(CLUSTERS),1000) cargo test --locked --profile sim --test sim_crowd -- --nocapture
 
 fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in all (600), TARGET=name one; needs a C++ compiler
 	$(if $(TARGET),TARGET=$(TARGET)) $(if $(KEEP),KEEP=$(KEEP)) tests/fuzz.sh $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)

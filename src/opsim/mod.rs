@@ -4,6 +4,7 @@
 //! operator (the API server, the controllers and nodes behind it, and the members' processes).
 
 pub mod api;
+mod crowd;
 mod edits;
 mod faults;
 mod harness;
@@ -15,6 +16,7 @@ mod servers;
 mod user;
 
 pub use api::Kind;
+pub use crowd::{Crowd, Rested};
 pub use edits::{EditCounts, edit_paths, edited_fields, edits, tell_edits};
 pub use harness::{CACHED, Crash, Failure, Options};
 pub use oracles::Violation;

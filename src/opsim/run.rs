@@ -109,13 +109,18 @@ pub fn run(scenario: &Scenario, options: Options) -> Result<Outcome, Box<(Failur
 
 /// Runs a world to its end, on this thread alone.
 pub(super) fn block_on<T>(story: impl Future<Output = T>) -> T {
+    runtime().block_on(story)
+}
+
+/// What a world runs on: this thread.
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build();
     let Ok(runtime) = runtime else {
         unreachable!("a runtime without threads and sockets needs nothing of the system");
     };
-    runtime.block_on(story)
+    runtime
 }
 
 pub(super) fn outcome(world: &World) -> Outcome {

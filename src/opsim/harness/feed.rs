@@ -40,6 +40,15 @@ where
         (feed, Cache::filled(reader))
     }
 
+    /// Shows one more object, of which nothing is remembered here: what the cache then holds is all
+    /// that is held.
+    pub(crate) fn add(&mut self, value: &Value) -> Option<K> {
+        let object = serde_json::from_value::<K>(value.clone()).ok()?;
+        self.writer
+            .apply_watcher_event(&Event::Apply(object.clone()));
+        Some(object)
+    }
+
     /// Shows what there is now; calls `changed` with each object that came, changed or went.
     pub(crate) fn deliver<'a>(
         &mut self,

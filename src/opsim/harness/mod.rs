@@ -6,7 +6,7 @@ mod feed;
 pub(crate) mod gate;
 pub(crate) mod ground;
 mod insist;
-mod operator;
+pub(crate) mod operator;
 mod rights;
 mod rival;
 pub(crate) mod truth;

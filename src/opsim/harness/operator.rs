@@ -353,6 +353,35 @@ impl Operator {
         self.counted.coalesced += (versions.len() - of.len()) as u64;
     }
 
+    /// Everything was listed up to now, as far as this operator is concerned.
+    pub(crate) fn listed(&mut self, api: &api::Shared) {
+        self.seen = Some(api.lock().revision());
+    }
+
+    /// One more object in the cache of its kind; resources have their pass soon.
+    pub(crate) fn add(&mut self, kind: Kind, object: &Value, now_ms: u64) {
+        let feeds = &mut self.feeds;
+        match kind {
+            Kind::EtcdCluster => {
+                if feeds.clusters.add(object).is_some() {
+                    let (namespace, name) = (object::namespace(object), object::name(object));
+                    self.queue
+                        .trigger((namespace.to_owned(), name.to_owned()), now_ms);
+                }
+            }
+            Kind::StatefulSet => drop(feeds.sets.add(object)),
+            Kind::Pod => drop(feeds.pods.add(object)),
+            Kind::PersistentVolumeClaim => drop(feeds.claims.add(object)),
+            Kind::Service => drop(feeds.services.add(object)),
+            Kind::Secret => drop(feeds.secrets.add(object)),
+            Kind::PodDisruptionBudget => drop(feeds.budgets.add(object)),
+            Kind::Node => drop(feeds.nodes.add(object)),
+            Kind::PersistentVolume => drop(feeds.volumes.add(object)),
+            Kind::StorageClass => drop(feeds.classes.add(object)),
+            _ => {}
+        }
+    }
+
     fn show(&mut self, api: &ApiServer, kind: Kind, now_ms: u64) {
         self.shown.insert(kind, api.revision());
         let queue = &mut self.queue;
@@ -386,7 +415,7 @@ impl Operator {
     }
 }
 
-fn is_ours(object: &Value) -> bool {
+pub(crate) fn is_ours(object: &Value) -> bool {
     object::label(object, LABEL_CLUSTER_UID).is_some()
 }
 

@@ -214,8 +214,20 @@ impl World {
         }
     }
 
+    /// Time goes on by itself, and nobody has a turn.
+    pub(crate) fn set_now_ms(&self, now_ms: u64) {
+        self.time.store(now_ms, Ordering::SeqCst);
+    }
+
     /// Starts an operator that acts by itself, or as the Lease says.
     pub(crate) fn start_operator(&mut self, name: &str) {
+        let mut operator = self.operator(name);
+        operator.lags.clone_from(&self.lags);
+        self.operators.push(operator);
+    }
+
+    /// An operator's process, before its first turn.
+    pub(crate) fn operator(&mut self, name: &str) -> Operator {
         self.epoch += 1;
         self.entropy += 1 << 32;
         let setup = Setup {
@@ -232,9 +244,7 @@ impl World {
             },
             entropy: self.entropy,
         };
-        let mut operator = Operator::new(setup);
-        operator.lags.clone_from(&self.lags);
-        self.operators.push(operator);
+        Operator::new(setup)
     }
 
     /// Operators act by the Lease from now on.
@@ -377,6 +387,10 @@ impl World {
                 None => {
                     missing.clear();
                     let since = *since.get_or_insert(self.now_ms());
+                    // What caches that are behind still show is looked at live, and no more.
+                    if self.now_ms() <= since + 2 * self.options.lag_ms {
+                        asked = lock(&self.ledger).requests;
+                    }
                     if self.now_ms() >= since + REST_MS {
                         return self.rested(asked);
                     }
