@@ -11,7 +11,7 @@ begun() { [ "$(members demo | grep -c .)" != "$1" ]; }
 apply_cluster demo 1
 ready demo 1
 foreseen=$(kubectl -n "$ns" get qec demo -o yaml | sed 's/^  replicas: 1$/  replicas: 3/' | quorate_plugin plan -n "$ns" -f -)
-says "$foreseen" 'promote demo-2' 'promote demo-3' 'nothing was applied' 'THEN      3 voters'
+says "$foreseen" 'promote demo-2' 'promote demo-3' 'if this were applied' 'THEN      3 voters'
 equal "voters after a plan" 1 "$(members demo | grep -c .)"
 witness_start demo resize
 scale 3 1
