@@ -363,11 +363,11 @@ impl Operator {
         let feeds = &mut self.feeds;
         match kind {
             Kind::EtcdCluster => {
-                if feeds.clusters.add(object).is_some() {
-                    let (namespace, name) = (object::namespace(object), object::name(object));
-                    self.queue
-                        .trigger((namespace.to_owned(), name.to_owned()), now_ms);
-                }
+                let (namespace, name) = (object::namespace(object), object::name(object));
+                let key = (namespace.to_owned(), name.to_owned());
+                let read = feeds.clusters.add(object);
+                read.into_iter()
+                    .for_each(|_| self.queue.trigger(key.clone(), now_ms));
             }
             Kind::StatefulSet => drop(feeds.sets.add(object)),
             Kind::Pod => drop(feeds.pods.add(object)),
