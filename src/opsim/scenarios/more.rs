@@ -9,7 +9,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 6] = [
+pub(super) const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "five-and-one-down",
         story: "one of five is down when a sixth and a seventh are asked for: nobody is added before it has left (scenario 4)",
@@ -24,6 +24,11 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         name: "disks-all-empty",
         story: "all disks come back empty: nothing is formed anew (scenario 10)",
         script: |world| Box::pin(disks_all_empty(world)),
+    },
+    Scenario {
+        name: "quota-used-up",
+        story: "the quota is used up: it is told, nobody is restarted or replaced for it, and what is asked for meanwhile is done (scenario 15)",
+        script: |world| Box::pin(quota_used_up(world)),
     },
     Scenario {
         name: "set-deleted",
@@ -84,6 +89,26 @@ async fn disks_all_empty(world: &mut World) -> Result<(), Failure> {
         Some("DataLost") => Ok(()),
         other => Err(world.unexpected(format!("Stalled for {other:?}"))),
     }
+}
+
+async fn quota_used_up(world: &mut World) -> Result<(), Failure> {
+    let before = made(world, 3).await?;
+    lock(&world.servers).alarms = vec!["NOSPACE 1".to_owned()];
+    let told = |world: &World, _: &_| {
+        user::reason(world, "demo", "Degraded").as_deref() == Some("AlarmRaised")
+    };
+    world.until("AlarmRaised", 120_000, told).await?;
+    let writes = world.writes();
+    world.pass_ms(300_000).await?;
+    user::unchanged(world, before)?;
+    if world.writes() != writes {
+        return Err(world.unexpected("something was done for the alarm"));
+    }
+    // A change of the membership needs no space.
+    user::edit(world, "demo", &json!({"replicas": 5}));
+    world.settle(SOON_MS).await?;
+    lock(&world.servers).alarms.clear();
+    world.settle(SOON_MS).await
 }
 
 async fn set_deleted(world: &mut World) -> Result<(), Failure> {

@@ -65,7 +65,7 @@ impl Servers {
             changes: Vec::new(),
             ready,
             unready_reason: if ready { "" } else { "not ready" }.to_owned(),
-            alarms: Vec::new(),
+            alarms: self.alarms.clone(),
             claim_uid: disk.claim_uid.clone(),
             activity: String::new(),
             last_index: disk.matched,

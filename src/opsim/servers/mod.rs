@@ -165,6 +165,8 @@ pub(crate) struct Servers {
     pub(crate) unseen: BTreeSet<String>,
     /// Cluster IDs that were founded, in order, by UID of the resource.
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
+    /// Alarms that every member tells of, as it words them.
+    pub(crate) alarms: Vec<String>,
     /// Calls that were refused because a newer operator had spoken.
     pub(crate) fenced: u64,
     /// The Secrets with certificates, by name.
@@ -190,6 +192,7 @@ impl Servers {
             islands: BTreeSet::new(),
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
+            alarms: Vec::new(),
             fenced: 0,
             mounted: BTreeMap::new(),
             gone: BTreeSet::new(),
