@@ -18,11 +18,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
-const BOUNDED: [&str; 7] = [
+const BOUNDED: [&str; 8] = [
     "create-3",
     "edited-on-the-way",
     "deleted-with-volumes",
     "paused",
+    "budget-drain",
     "volume-gone",
     "disk-empty",
     "tls-rotated",

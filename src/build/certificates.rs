@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
-    KeyToPath, PodSpec, Secret, SecretVolumeSource, Volume, VolumeMount,
+    KeyToPath, PodSpec, ProjectedVolumeSource, Secret, SecretProjection, SecretVolumeSource,
+    Volume, VolumeMount, VolumeProjection,
 };
 use serde_json::{Value, json};
 
@@ -36,6 +37,8 @@ pub const ANNOTATION_ROTATED: &str = "quorate.dev/rotated-for";
 pub const CERTIFICATE_KEY: &str = "tls.key";
 /// Takes connections of both kinds on the peer port while TLS is switched on.
 pub(super) const TRANSITION: &str = "--peer-tls-transition";
+/// Of the files in pods: for the server's user and group alone.
+const FILE_MODE: i32 = 0o440;
 /// Slots that a cluster can have at most: a certificate names them all, so that growing changes none.
 const MOST_SLOTS: u32 = 9;
 
@@ -65,7 +68,14 @@ pub fn wanted_certificates(cluster: &ValidatedCluster) -> BTreeMap<TlsPort, Stri
 /// What a member's pod depends on, beside its Secrets' contents.
 pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
     let tls = cluster.spec.tls.as_ref()?;
-    Some(json!({"clientAuth": tls.client_auth, "plaintext": tls.plaintext}))
+    let mut inputs = json!({"clientAuth": tls.client_auth, "plaintext": tls.plaintext});
+    for port in TlsPort::ALL {
+        // Left out otherwise: the inputs of existing members stay what they were.
+        if let Some((certificate, trusted)) = tls.port(port).given() {
+            inputs[port.as_str()] = json!({"certificate": certificate, "trusted": trusted});
+        }
+    }
+    Some(inputs)
 }
 
 /// Host names and addresses in a member's certificate for a port.
@@ -221,19 +231,14 @@ fn folder(port: TlsPort) -> String {
 
 /// The volumes of a member's pod.
 pub(super) fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
-    if cluster.spec.tls.is_none() {
+    let Some(tls) = &cluster.spec.tls else {
         return Vec::new();
-    }
-    let item = |key: &str| KeyToPath {
-        key: key.to_owned(),
-        path: key.to_owned(),
-        mode: None,
     };
-    let volume = |port: TlsPort| Volume {
-        name: format!("{}-tls", port.as_str()),
+    let made = |port: TlsPort| Volume {
+        name: volume_name(port),
         secret: Some(SecretVolumeSource {
             secret_name: Some(member_certificate_name(member, port)),
-            default_mode: Some(0o440),
+            default_mode: Some(FILE_MODE),
             items: Some(vec![
                 item(CA_CERTIFICATES),
                 item(CERTIFICATE),
@@ -243,7 +248,60 @@ pub(super) fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
+    let volume = |port: TlsPort| match tls.port(port).given() {
+        None => made(port),
+        Some((certificate, trusted)) => given_volume(port, certificate, trusted),
+    };
     TlsPort::ALL.into_iter().map(volume).collect()
+}
+
+fn item(key: &str) -> KeyToPath {
+    KeyToPath {
+        key: key.to_owned(),
+        path: key.to_owned(),
+        mode: None,
+    }
+}
+
+fn volume_name(port: TlsPort) -> String {
+    format!("{}-tls", port.as_str())
+}
+
+/// Files of up to two Secrets in one folder: first the certificate's, then that of who is trusted.
+fn given_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
+    let source = |name: &str, keys: &[&str]| VolumeProjection {
+        secret: Some(SecretProjection {
+            name: name.to_owned(),
+            items: Some(keys.iter().map(|key| item(key)).collect()),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    Volume {
+        name: volume_name(port),
+        projected: Some(ProjectedVolumeSource {
+            default_mode: Some(FILE_MODE),
+            sources: Some(vec![
+                source(certificate, &[CERTIFICATE, CERTIFICATE_KEY]),
+                source(trusted, &[CA_CERTIFICATES]),
+            ]),
+        }),
+        ..Volume::default()
+    }
+}
+
+/// The Secrets of the user that a pod has for a port: that of the certificate, and that of who is
+/// trusted.
+pub fn given_to(pod: Option<&PodSpec>, port: TlsPort) -> Option<(String, String)> {
+    let name = volume_name(port);
+    let mut volumes = pod?.volumes.iter().flatten();
+    let projected = volumes.find(|volume| volume.name == name)?;
+    let sources = projected.projected.as_ref()?.sources.as_ref()?;
+    let mut names = sources.iter().filter_map(|source| {
+        let secret = source.secret.as_ref()?;
+        Some(secret.name.clone())
+    });
+    Some((names.next()?, names.next()?))
 }
 
 /// Where a member's container has them.

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::crd::{
-    ANNOTATION_BUILDER, ANNOTATION_INPUTS, APP, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER,
-    MANAGER, ValidatedCluster, client_service_name, operator_secret_name, pdb_name,
+    ANNOTATION_BUILDER, ANNOTATION_INPUTS, APP, DisruptionPolicy, LABEL_CLUSTER, LABEL_CLUSTER_UID,
+    LABEL_MEMBER, MANAGER, ValidatedCluster, client_service_name, operator_secret_name, pdb_name,
     peers_service_name,
 };
 use crate::plan::{ObjectKey, ObjectKind};
 
 use super::certificates::pod_inputs;
+use super::server;
 
 /// Number of this builder, written on every object. Raised when the rendering changes.
 pub const BUILDER: u32 = 1;
@@ -46,6 +47,10 @@ pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
     if let Some(tls) = pod_inputs(cluster) {
         inputs["tls"] = tls;
     }
+    // Likewise without settings of the server.
+    if let Some(settings) = server::inputs(&spec.server) {
+        inputs["server"] = settings;
+    }
     hash(&inputs)
 }
 
@@ -68,7 +73,11 @@ pub fn wanted_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String>
         ),
         (
             key(ObjectKind::PodDisruptionBudget, pdb_name(name)),
-            hash(&json!("gate of pods that are not released")),
+            // How many have to stay available is not among its inputs: the plan compares the number.
+            hash(&match cluster.spec.disruption.policy {
+                DisruptionPolicy::Gate => json!("gate of pods that are not released"),
+                DisruptionPolicy::Budget => json!("as many as the plan says stay available"),
+            }),
         ),
     ]
     .into()

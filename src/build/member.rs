@@ -7,6 +7,7 @@ use crate::crd::{
 use super::certificates::{self, scheme};
 use super::common::{CLIENT_PORT, METRICS_PORT, PEER_PORT};
 use super::pod::{DATA_FOLDER, KEY_FILE};
+use super::server;
 
 /// DNS name of a member's pod, for as long as the member lives.
 pub fn host(cluster: &ValidatedCluster, member: &str) -> String {
@@ -77,5 +78,6 @@ pub fn server_arguments(cluster: &ValidatedCluster, member: &str, transition: bo
     if transition {
         arguments.push(certificates::TRANSITION.to_owned());
     }
+    arguments.extend(server::container_flags(&cluster.spec.server));
     arguments
 }

@@ -13,16 +13,19 @@ mod member;
 mod pod;
 mod rbac;
 mod secret;
+mod server;
 mod service;
 
 #[cfg(test)]
+mod server_test;
+#[cfg(test)]
 mod tests;
 
-pub use budget::budget;
+pub use budget::{budget, gate};
 pub use certificates::{
     ANNOTATION_ROTATED, AuthorityContent, CA_CERTIFICATES, CA_KEY, CERTIFICATE,
     CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, authority_secret,
-    certificate_names, certificate_secret, secret_text, speaks_tls, takes_plain_peers,
+    certificate_names, certificate_secret, given_to, secret_text, speaks_tls, takes_plain_peers,
     wanted_certificates,
 };
 pub use claim::claim;
@@ -34,4 +37,5 @@ pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, 
 pub use pod::{SetOptions, stateful_set};
 pub use rbac::{cluster_role_yaml, every_rule, namespaced_rules_yaml, rules};
 pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
+pub use server::{container_arguments, server_facts, server_flags};
 pub use service::{client_service, peers_service, slot_member, slot_service};

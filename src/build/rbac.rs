@@ -23,6 +23,8 @@ pub fn rules() -> Vec<PolicyRule> {
             &["get", "list", "watch", "create", "patch"],
         ),
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
+        // Under `disruption.policy: Budget` pods that serve are evicted, not deleted.
+        rule("", &["pods/eviction"], &["create"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         rule(
             "coordination.k8s.io",

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 
 use super::*;
@@ -97,7 +98,7 @@ fn objects_of_a_plain_cluster() {
         &peers_service(&cluster),
         &client_service(&cluster),
         &slot_service(&cluster, 0, "demo-1"),
-        &budget(&cluster),
+        &gate(&cluster),
         &claim(&cluster, "demo-1", ClaimState::New),
         &stateful_set(&cluster, &settings(), "demo-1", how(false)),
     ];
@@ -139,6 +140,30 @@ fn objects_of_a_cluster_with_tls() {
         slot_endpoints(&cluster).join("\n")
     );
     golden("tls.yaml", &text);
+}
+
+#[test]
+fn pods_mount_what_the_user_gives() {
+    let given = cluster(
+        "spec: {tls: {client: {source: Secret, certificateSecretRef: {name: a}, caSecretRef: {name: b}}, peer: {source: Secret, certificateSecretRef: {name: c}}}}",
+    );
+    let set = stateful_set(&given, &settings(), "demo-1", how(false));
+    golden("tls-given.yaml", &yaml(&[&set]));
+    let pod = set.spec.and_then(|spec| spec.template.spec);
+    let of = |port| given_to(pod.as_ref(), port);
+    let names = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+    assert_eq!(of(TlsPort::Client), names("a", "b"));
+    assert_eq!(of(TlsPort::Peer), names("c", "c"));
+    assert!(wanted_certificates(&given).is_empty());
+    // Another name is another input; content is none.
+    let other = cluster(
+        "spec: {tls: {client: {source: Secret, certificateSecretRef: {name: a}}, peer: {source: Secret, certificateSecretRef: {name: c}}}}",
+    );
+    assert_ne!(wanted_inputs(&given), wanted_inputs(&other));
+    let made = cluster("spec: {tls: {}}");
+    let set = stateful_set(&made, &settings(), "demo-1", how(false));
+    let pod = set.spec.and_then(|spec| spec.template.spec);
+    assert_eq!(given_to(pod.as_ref(), TlsPort::Peer), None);
 }
 
 /// What no pod depends on reaches certificates alone: nobody is restarted for a name.
@@ -213,10 +238,17 @@ fn every_selector_names_this_life_of_the_cluster() {
         let selector = service.spec.expect("a spec").selector.expect("a selector");
         assert_eq!(selector.get(key), uid);
     }
-    let selector = budget(&cluster)
-        .spec
-        .and_then(|spec| spec.selector)
-        .expect("a selector");
+    let spec = gate(&cluster).spec.expect("a spec");
+    let selector = spec.selector.expect("a selector");
+    // One object is over the same pods under either policy; it says one of two things about them.
+    let counted = budget(&cluster, 2).spec.expect("a spec");
+    assert_eq!(counted.selector.as_ref(), Some(&selector));
+    assert_eq!(
+        budget(&cluster, 2).metadata.name,
+        gate(&cluster).metadata.name
+    );
+    assert_eq!(counted.min_available, Some(IntOrString::Int(2)));
+    assert!(counted.max_unavailable.is_none() && spec.min_available.is_none());
     assert_eq!(selector.match_labels.expect("labels").get(key), uid);
     let set = stateful_set(&cluster, &settings(), "demo-1", how(true))
         .spec

@@ -15,19 +15,22 @@ pub enum ConditionType {
     Degraded,
     /// Every certificate is there, holds, and is what the members use. Only with TLS.
     TlsReady,
+    /// Members acknowledge nothing that is not on a quorum's disks.
+    Durable,
     /// The operator cannot go on by itself: somebody has to change something.
     Stalled,
 }
 
 impl ConditionType {
     /// All condition types, in the order in which they are reported.
-    pub const ALL: [ConditionType; 7] = [
+    pub const ALL: [ConditionType; 8] = [
         ConditionType::Ready,
         ConditionType::Available,
         ConditionType::Quorate,
         ConditionType::Progressing,
         ConditionType::Degraded,
         ConditionType::TlsReady,
+        ConditionType::Durable,
         ConditionType::Stalled,
     ];
 
@@ -40,6 +43,7 @@ impl ConditionType {
             ConditionType::Progressing => "Progressing",
             ConditionType::Degraded => "Degraded",
             ConditionType::TlsReady => "TLSReady",
+            ConditionType::Durable => "Durable",
             ConditionType::Stalled => "Stalled",
         }
     }

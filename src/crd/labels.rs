@@ -15,7 +15,8 @@ pub const LABEL_MEMBER: &str = "quorate.dev/member";
 /// What a claim has been: absent while new, then `joined` or `retired`.
 pub const LABEL_CLAIM_STATE: &str = "quorate.dev/claim-state";
 /// On a pod: the operator has prepared its member's leave, and an eviction may take it. The value is
-/// the time of that, in Unix seconds. The disruption budget is not over pods with this label.
+/// the time of that, in Unix seconds. The disruption budget is not over pods with this label. Under
+/// `disruption.policy: Budget` nobody gets it.
 pub const LABEL_RELEASED: &str = "quorate.dev/released";
 /// On a Node: a cordon of it does not mean that it goes away. Any value but `false`.
 pub const ANNOTATION_IGNORE_CORDON: &str = "quorate.dev/ignore-cordon";

@@ -10,11 +10,14 @@ mod parse;
 mod pod;
 mod quantity;
 mod schema;
+mod server;
 mod spec;
 mod status;
 mod tls;
 mod validate;
 
+#[cfg(test)]
+mod server_test;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +26,10 @@ pub use labels::*;
 pub use parse::{ParseError, crd_yaml, parse};
 pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};
+pub use server::{
+    AutoCompaction, CompactionMode, ExtraArg, FLAGS_OF_OPERATOR, FLAGS_OF_SERVER, FLAGS_OF_TLS,
+    Server, Timings, means_true,
+};
 pub use spec::{
     Disruption, DisruptionPolicy, EtcdCluster, EtcdClusterSpec, Healing, NodeReplacement,
     Resources, Retention, RetentionPolicy, Scheduling, ServiceOptions, ServiceType, Spread,
@@ -33,7 +40,7 @@ pub use status::{
     MemberRole, MemberStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
-    CertificateSource, ClientAuth, Plaintext, PortTls, Tls, TlsPort, authority_secret_name,
-    member_certificate_name, user_certificate_name,
+    CertificateSource, ClientAuth, GivenSecret, Plaintext, PortTls, Tls, TlsPort,
+    authority_secret_name, is_named, member_certificate_name, user_certificate_name,
 };
 pub use validate::{Invalid, ValidatedCluster, validate};

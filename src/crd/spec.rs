@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::pod::PodTemplate;
 use super::quantity::Quantity;
 use super::schema;
+use super::server::Server;
 use super::tls::Tls;
 
 /// A replicated etcd-style cluster.
@@ -45,7 +46,9 @@ use super::tls::Tls;
     validation = kube::core::Rule::new("size(self.metadata.name) <= 40")
         .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name"),
     validation = kube::core::Rule::new("!has(oldSelf.spec.tls) || has(self.spec.tls)")
-        .message("tls cannot be switched off for a cluster that exists: put it back, or make a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)")
+        .message("tls cannot be switched off for a cluster that exists: put it back, or make a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)"),
+    validation = kube::core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
+        .message("server.quota must be at most a quarter of storage.size: up to three checkpoints of the data and as much log are on the volume; lower the quota or raise storage.size")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
@@ -79,6 +82,10 @@ pub struct EtcdClusterSpec {
     /// Additions to the member pods. New values reach the members one at a time.
     #[serde(default)]
     pub pod_template: PodTemplate,
+    /// Settings of the members' servers. New values reach the members one at a time. Left out where
+    /// nothing is asked for: the servers' own defaults count.
+    #[serde(default, skip_serializing_if = "Server::is_default")]
+    pub server: Server,
     /// The Service that clients use.
     #[serde(default)]
     pub service: ServiceOptions,
@@ -89,7 +96,8 @@ pub struct EtcdClusterSpec {
     /// Where members may run.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// How a changed version, image, resource or pod template reaches the members.
+    /// How a changed version, image, resource, setting of the servers or pod template reaches the
+    /// members.
     #[serde(default)]
     pub update_strategy: UpdateStrategy,
     /// When sick or slow members are replaced.
@@ -123,6 +131,7 @@ impl Default for EtcdClusterSpec {
             storage: Storage::default(),
             resources: Resources::default(),
             pod_template: PodTemplate::default(),
+            server: Server::default(),
             service: ServiceOptions::default(),
             tls: None,
             scheduling: Scheduling::default(),
@@ -376,6 +385,10 @@ pub enum DisruptionPolicy {
     /// its pod: a drain waits for exactly as long as it has to.
     #[default]
     Gate,
+    /// As many at once as leave a quorum available, whoever asks, and a member hands over when its
+    /// pod is told to end: for pools of nodes whose autoscaler evicts by itself. The operator
+    /// evicts as well, where it would delete pods that serve.
+    Budget,
 }
 
 /// How a member leaves a node that goes away.

@@ -67,7 +67,7 @@ pub struct EtcdClusterStatus {
     /// New members that did not make it, and since when; absent when the last one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_failures: Option<JoinFailures>,
-    /// The certificates that the operator made, and until when they hold.
+    /// The certificates in use, and until when they hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
     pub certificates: Vec<CertificateStatus>,
@@ -91,7 +91,8 @@ pub struct Endpoints {
     /// Secret whose `ca.crt` holds the authorities that vouch for the members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<SecretReference>,
-    /// Secret with a certificate for clients: `tls.crt`, `tls.key` and `ca.crt`.
+    /// Secret with a certificate for clients: `tls.crt`, `tls.key` and `ca.crt`. Absent where the
+    /// operator makes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret_ref: Option<SecretReference>,
 }
@@ -104,7 +105,7 @@ pub struct SecretReference {
     pub name: String,
 }
 
-/// A certificate that the operator made.
+/// A certificate in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
@@ -112,7 +113,8 @@ pub struct CertificateStatus {
     pub secret: String,
     /// The port that it is for: `client` or `peer`.
     pub port: String,
-    /// The member that shows it; absent for an authority and for the certificate of clients.
+    /// The member that shows it; absent for an authority, for the certificate of clients, and for
+    /// one that the user gives to all members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
     /// When it ends.

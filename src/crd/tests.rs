@@ -70,12 +70,32 @@ fn each_mistake_is_named_with_its_remedy() {
         (
             "demo",
             "{tls: {client: {source: Vault}}}",
-            "\"Vault\" is not one of \"Operator\"",
+            "\"Vault\" is not one of \"Operator\", \"Secret\"",
         ),
         (
             "demo",
             "{tls: {peer: {extraSANs: ['a b']}}}",
             "extraSANs are host names such as",
+        ),
+        (
+            "demo",
+            "{tls: {client: {source: Secret}}}",
+            "source Secret needs certificateSecretRef",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {caSecretRef: {name: a}}}}",
+            "certificateSecretRef and caSecretRef are of source Secret alone",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {source: Secret, certificateSecretRef: {name: a}, extraSANs: [b.c]}}}",
+            "extraSANs are of source Operator alone",
+        ),
+        (
+            "demo",
+            "{tls: {peer: {source: Secret, certificateSecretRef: {name: A_b}}}}",
+            "the name of a Secret holds only",
         ),
         (
             "demo",
@@ -185,6 +205,47 @@ fn a_volume_only_grows_and_stays_in_its_class() {
         old.validate_cel_update(&fast).is_err(),
         "the class cannot be dropped"
     );
+}
+
+/// Trust would have to overlap between authorities that nobody could compare.
+#[test]
+fn the_source_of_certificates_stays() {
+    let cluster = |spec: &str| parse(&text("demo", spec)).expect("valid");
+    let plain = cluster("{}");
+    let made = cluster("{tls: {}}");
+    let given = "{tls: {peer: {source: Secret, certificateSecretRef: {name: a}}}}";
+    let given = cluster(given);
+    let other = cluster(
+        "{tls: {peer: {source: Secret, certificateSecretRef: {name: b}, caSecretRef: {name: c}}}}",
+    );
+    for (old, new, fits) in [
+        (&plain, &made, true),
+        (&plain, &given, true),
+        (&given, &other, true),
+        (&made, &given, false),
+        (&given, &made, false),
+    ] {
+        let changed = new.validate_cel_update(old);
+        assert_eq!(changed.is_ok(), fits, "{changed:?}");
+    }
+    let tls = other.spec.tls.expect("tls");
+    assert_eq!(tls.peer.given(), Some(("b", "c")));
+    assert_eq!(tls.client.given(), None);
+}
+
+#[test]
+fn a_wildcard_is_for_the_first_label() {
+    let names = ["*.demo-peers.prod.svc", "Etcd.example.com"].map(str::to_owned);
+    let names = std::collections::BTreeSet::from(names);
+    for (host, is) in [
+        ("demo-1-0.demo-peers.prod.svc", true),
+        ("etcd.example.com", true),
+        ("demo-peers.prod.svc", false),
+        ("a.demo-1-0.demo-peers.prod.svc", false),
+        ("other.example.com", false),
+    ] {
+        assert_eq!(is_named(&names, host), is, "{host}");
+    }
 }
 
 #[test]

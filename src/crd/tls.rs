@@ -1,6 +1,8 @@
 //! TLS of a cluster's two ports, as the user asks for it, and the names of the Secrets that it is
 //! kept in. Only sources that are built are in the schema.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +26,19 @@ pub struct Tls {
 /// Where the certificates of a port come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self.source != 'Secret' || has(self.certificateSecretRef)", "source Secret needs certificateSecretRef: name the Secret with tls.crt and tls.key"), ("self.source == 'Secret' || !has(self.certificateSecretRef) && !has(self.caSecretRef)", "certificateSecretRef and caSecretRef are of source Secret alone: take them out, or set source: Secret"), ("self.source != 'Secret' || !has(self.extraSANs)", "extraSANs are of source Operator alone: with source Secret the names are those of your certificate; take the field out"), ("self.source == oldSelf.source", "the source of a port's certificates cannot change for a cluster that exists: set it back, or make a new cluster and copy the data (`etcdctl make-mirror`, or a snapshot)")])))]
 pub struct PortTls {
-    /// Who makes them.
+    /// Who makes them. Cannot change for a cluster that exists.
     pub source: CertificateSource,
+    /// With source Secret: the Secret with the certificate of all members (`tls.crt`) and its key
+    /// (`tls.key`), in the namespace of the resource. New content is taken over without a restart,
+    /// another name by a roll.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_secret_ref: Option<GivenSecret>,
+    /// With source Secret: the Secret whose `ca.crt` holds the authorities that are trusted; left
+    /// out, that of the certificate.
+    #[serde(rename = "caSecretRef", skip_serializing_if = "Option::is_none")]
+    pub ca_secret_ref: Option<GivenSecret>,
     /// Further host names and IP addresses in the members' certificates, beside those that members
     /// and Services have. New ones are taken over without a restart.
     #[serde(rename = "extraSANs", skip_serializing_if = "Vec::is_empty")]
@@ -41,6 +53,19 @@ pub enum CertificateSource {
     /// It renews certificates before they end.
     #[default]
     Operator,
+    /// The user, who keeps them in Secrets and renews them there. The operator checks them, follows
+    /// them, and never writes them.
+    Secret,
+}
+
+/// A Secret that the user keeps, in the namespace of the resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GivenSecret {
+    /// Its name.
+    #[schemars(length(max = 253))]
+    #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')", "the name of a Secret holds only a-z, 0-9, '-' and '.'")])))]
+    pub name: String,
 }
 
 /// Whether clients must show a certificate.
@@ -108,6 +133,29 @@ impl Tls {
             TlsPort::Peer => &self.peer,
         }
     }
+}
+
+impl PortTls {
+    /// Names of the Secrets that the user gives: that with the certificate, and that with what is
+    /// trusted. `None` where somebody else makes them.
+    pub fn given(&self) -> Option<(&str, &str)> {
+        if self.source != CertificateSource::Secret {
+            return None;
+        }
+        let certificate = self.certificate_secret_ref.as_ref()?.name.as_str();
+        let trusted = self.ca_secret_ref.as_ref();
+        Some((certificate, trusted.map_or(certificate, |one| &one.name)))
+    }
+}
+
+/// Whether one of a certificate's names is this host's: the very name, or a wildcard for its first
+/// label.
+pub fn is_named(names: &BTreeSet<String>, host: &str) -> bool {
+    let wildcard = host.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+    names.iter().any(|name| {
+        name.eq_ignore_ascii_case(host)
+            || (wildcard.as_ref()).is_some_and(|wildcard| name.eq_ignore_ascii_case(wildcard))
+    })
 }
 
 /// Name of the Secret with a cluster's authority for a port.

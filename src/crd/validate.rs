@@ -78,6 +78,11 @@ pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
             0
         }
     };
+    if let Some(quota) = &cluster.spec.server.quota
+        && let Err(error) = bytes_of(quota)
+    {
+        problems.push(format!("spec.server.quota: {error}"));
+    }
     for name in cluster.spec.tls.iter().flat_map(Tls::extra_sans) {
         // Only an IPv6 address has colons.
         if name.contains(':') && name.parse::<std::net::IpAddr>().is_err() {

@@ -469,6 +469,24 @@ faults! {
     /// A pause changes nothing.
     PauseIgnored "pause-ignored" in "plan/rules/mod.rs",
         Operator("paused", &[STORY]);
+    /// Another authority signs before everybody trusts it, and the one before is forgotten while it is in use.
+    SwitchUntrusted "switches-before-trust" in "plan/rules/rotate.rs",
+        Operator("tls-rotated", &[STORY]);
+    /// Members are dialled with TLS before they speak it.
+    PlainEndsEarly "plain-ends-early" in "plan/rules/encrypt.rs",
+        Operator("tls-switched-on", &[STORY]);
+    /// Every certificate of a port is exchanged at once.
+    RenewedAtOnce "renewed-at-once" in "plan/rules/certificates.rs",
+        Test("plan::tests::golden::tls::renewed_one_after_the_other");
+    /// The leader goes to sleep first.
+    LeaderSleepsFirst "leader-sleeps-first" in "plan/rules/hibernate.rs",
+        Test("plan::tests::golden::hibernate::a_cluster_sleeps_and_wakes");
+    /// `replicas: 0` is no reason to sleep.
+    SleepForgotten "sleep-forgotten" in "plan/rules/hibernate.rs",
+        Operator("sleeps-and-wakes", &["I4"]);
+    /// Any version may follow any other.
+    VersionJump "version-jump" in "plan/rules/version.rs",
+        Operator("version-refused", &[STORY]);
     /// A Service that Kubernetes refuses holds everything up.
     RefusedHolds "refused-holds-all" in "operator/pass.rs",
         Operator("service-refused", &[STORY]);
@@ -478,6 +496,15 @@ faults! {
     /// The status says something new in each pass.
     StatusTicks "status-ticks" in "plan/report.rs",
         Operator("create-1", &["I10"]);
+    /// A learner is promoted before the disruption budget counts with its vote.
+    PromotedUnbudgeted "promoted-unbudgeted" in "plan/guards.rs",
+        Operator("budget-grow-shrink", &["I11"]);
+    /// The disruption budget is lowered while the pod of a removed member is still there.
+    LoweredEarly "budget-lowered-early" in "plan/rules/budget.rs",
+        Operator("budget-grow-shrink", &["I11"]);
+    /// Under a disruption budget a pod that serves is deleted, and the budget is not asked.
+    DeletedUnasked "deleted-unasked" in "plan/rules/budget.rs",
+        Operator("budget-drain", &[STORY]);
     /// Members do what an operator asks that was overtaken by another.
     FenceIgnored "fence-ignored" in "node/membership.rs",
         Test("node::tests::rules::a_caller_with_old_knowledge_is_refused");

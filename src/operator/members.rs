@@ -157,6 +157,8 @@ impl Members {
             | Action::DropSlot { .. }
             | Action::ReleasePod { .. }
             | Action::HoldPod { .. }
+            | Action::SetBudget { .. }
+            | Action::EvictPod { .. }
             | Action::DeletePod { .. }
             | Action::DeleteSet { .. }
             | Action::DeleteClaim { .. } => return None,

@@ -2,6 +2,7 @@
 //! says and decides nothing that the plan did not; the Kubernetes and local platforms differ only
 //! in how a request is carried out.
 
+pub mod admission;
 pub mod clock;
 pub mod describe;
 pub mod forecast;

@@ -210,6 +210,8 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::MapSlot { .. } => Some("SlotMapped"),
         Action::ReleasePod { .. } => Some("PodReleased"),
         Action::HoldPod { .. } => Some("PodHeld"),
+        Action::SetBudget { .. } => Some("BudgetSet"),
+        Action::EvictPod { .. } => Some("PodEvicted"),
         Action::DeletePod { .. } => Some("PodReplaced"),
         Action::DeleteSet { .. } => Some("SetDeleted"),
         Action::DeleteClaim { .. } => Some("ClaimDeleted"),
@@ -246,6 +248,7 @@ fn turned(new: &Condition, before: Option<&Condition>) -> Option<Severity> {
         ("Degraded" | "Stalled", "True") => Some(Severity::Warning),
         // One that is only being made is no news.
         ("TLSReady", "False") if new.reason != "NotIssued" => Some(Severity::Warning),
+        ("Durable", "False") => Some(Severity::Warning),
         ("Degraded" | "Stalled", "False") => before
             .filter(|before| before.status == "True")
             .map(|_| Severity::Normal),

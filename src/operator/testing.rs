@@ -26,6 +26,7 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         latch: None,
         wanted_objects: [].into(),
         objects: [].into(),
+        budget: None,
         slot_endpoints: [].into(),
         wanted_slot_inputs: String::new(),
         tls: crate::plan::TlsFacts::default(),

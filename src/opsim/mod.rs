@@ -10,6 +10,7 @@ mod faults;
 mod harness;
 pub mod kube;
 mod oracles;
+mod own;
 mod run;
 mod scenarios;
 mod servers;

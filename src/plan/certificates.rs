@@ -1,11 +1,13 @@
 //! What is seen of a cluster's certificates: the Secrets that hold them, and what each server has
 //! loaded of them by its own word. Keys are never part of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::TlsPort;
 
 use super::observed::Owner;
+
+const FORTNIGHT_MS: u64 = 14 * 86_400_000;
 
 /// What is seen of a cluster's certificates; empty where it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +19,37 @@ pub struct TlsFacts {
     pub rotate: BTreeMap<TlsPort, String>,
     /// The Secrets with certificates that carry this cluster's name, by their names.
     pub secrets: BTreeMap<String, CertificateFacts>,
+    /// What the user gives, by port; absent for a port whose certificates somebody else makes.
+    pub given: BTreeMap<TlsPort, Given>,
+    /// Of certificates that the user gives or gave, by fingerprint: the fingerprints of the
+    /// authorities that signed them, of all that are known.
+    pub vouched: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// A certificate that the user gives to all members for one port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The Secret with the certificate.
+    pub secret: String,
+    /// The Secret with the authorities that are trusted.
+    pub trusted_secret: String,
+    /// Why it cannot be used, whatever the time and the member.
+    pub unfit: Option<Unfit>,
+    /// The certificate, as far as it can be read.
+    pub certificate: Option<Certificate>,
+    /// Its names and addresses.
+    pub names: BTreeSet<String>,
+    /// Fingerprints of the authorities that are trusted, in order.
+    pub trusted: Vec<String>,
+}
+
+/// Why something that the user gives cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// A word for conditions.
+    pub reason: &'static str,
+    /// What it is, and what to do about it.
+    pub text: String,
 }
 
 /// A Secret with a certificate as it is.
@@ -86,6 +119,13 @@ impl Certificate {
     pub(super) fn is_late(&self, now_ms: u64) -> bool {
         let life = self.not_after_ms.saturating_sub(self.not_before_ms);
         now_ms >= self.not_before_ms + life / 10 * 9
+    }
+
+    /// Whether it ends within a fortnight, or has less than a third of a short life left: time for
+    /// whoever renews it by hand.
+    pub(super) fn ends_soon(&self, now_ms: u64) -> bool {
+        let life = self.not_after_ms.saturating_sub(self.not_before_ms);
+        now_ms >= self.not_after_ms.saturating_sub(FORTNIGHT_MS.min(life / 3))
     }
 
     /// Whether it does not hold any more.

@@ -222,8 +222,23 @@ pub(super) fn pod_in_words(pod: &PodFacts) -> String {
         (_, PodPhase::Ended) => "its pod ended",
         (_, PodPhase::Unknown) => "its pod's state is unknown",
     };
+    let ended = pod.last_exit.filter(|_| pod.started_ms.is_none());
+    let state = ended.map_or_else(|| state.to_owned(), |exit| exit_in_words(state, exit));
     match &pod.waiting {
         Some(waiting) => format!("{state} ({waiting})"),
-        None => state.to_owned(),
+        None => state,
     }
+}
+
+/// How a server ended that does not run now, and what to do where somebody has to.
+fn exit_in_words(state: &str, exit: Exit) -> String {
+    let why = match exit {
+        Exit::Corrupt => "its disk is damaged",
+        Exit::ForeignDisk => "its disk belongs to another member",
+        Exit::LostLog => "its disk lost acknowledged entries",
+        Exit::DiskFull => "its disk is full: raise spec.storage.size, or free space on its volume",
+        Exit::Fsync => "its disk failed to persist a write: look at its volume and node",
+        Exit::Other(code) => return format!("{state}: its server ended with code {code}"),
+    };
+    format!("{state}: {why}")
 }

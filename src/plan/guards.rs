@@ -33,12 +33,18 @@ pub(super) fn promote(s: &Situation<'_>) -> Result<(), String> {
     seen(s)?;
     let (healthy, voters) = (s.healthy(), s.voters.len());
     let needed = quorum(voters + 1);
-    if voters == 1 || healthy >= needed {
-        return Ok(());
+    if voters > 1 && healthy < needed {
+        return Err(format!(
+            "{healthy} of {voters} voters are healthy; {needed} have to be"
+        ));
     }
-    Err(format!(
-        "{healthy} of {voters} voters are healthy; {needed} have to be"
-    ))
+    let kept = s.o.budget.and_then(|budget| budget.least).unwrap_or(0) as usize;
+    if s.is_budgeted() && kept < needed && !planted(Mutant::PromotedUnbudgeted) {
+        return Err(format!(
+            "the disruption budget keeps {kept} members available; {needed} have to be"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a voter may be removed now.

@@ -3,11 +3,13 @@
 //! not excuse itself here.
 
 use crate::crd::{
-    ClientAuth, NodeReplacement, TlsPort, ValidatedCluster, claim_name, user_certificate_name,
+    ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster, claim_name,
+    user_certificate_name,
 };
 use crate::mutants::{Mutant, planted};
 
-use super::observed::{ClaimState, Description, MemberView, Observed, Owner, Phase};
+use super::certificates::Given;
+use super::observed::{ClaimState, Description, MemberView, ObjectKind, Observed, Owner, Phase};
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Action, Plan, Step};
 
@@ -56,6 +58,7 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn check(&self, action: &Action) -> Result<(), String> {
         self.hibernation(action)?;
+        self.given(action)?;
         match action {
             Action::CreateLatch { .. } => {
                 refuse(self.o.latch.is_some(), "I7: there is an identity already")?;
@@ -97,8 +100,21 @@ impl Facts<'_> {
                 )
             }
             Action::Remove { id, .. } => self.remove(*id),
-            Action::DeletePod { member, .. } => self.delete_pod(member),
+            Action::SetBudget { least, before } => self.set_budget(*least, *before),
+            Action::EvictPod { member, uid } => {
+                refuse(!self.budgeted(), "disruption.policy is not Budget")?;
+                let same = self.o.pods.get(member).is_some_and(|pod| pod.uid == *uid);
+                refuse(!same, "it is another pod")?;
+                self.delete_pod(member)
+            }
+            Action::DeletePod { member, .. } => {
+                let mut voters = self.members().filter(|m| !m.learner);
+                let serves = voters.any(|m| m.name == *member && self.healthy(m));
+                refuse(self.budgeted() && serves, "it is evicted, not deleted")?;
+                self.delete_pod(member)
+            }
             Action::ReleasePod { member, uid, .. } => {
+                refuse(self.budgeted(), "disruption.policy is Budget")?;
                 let mut others = self.o.pods.iter().filter(|(name, _)| *name != member);
                 refuse(
                     others.any(|(_, pod)| pod.released_ms.is_some()),
@@ -195,6 +211,26 @@ impl Facts<'_> {
         }
     }
 
+    /// Nobody is made or restarted onto a certificate of the user that nobody could use.
+    fn given(&self, action: &Action) -> Result<(), String> {
+        let starts = match action {
+            Action::ApplySet { asleep, .. } => !asleep,
+            Action::CreateClaim { .. }
+            | Action::DeletePod { .. }
+            | Action::EvictPod { .. }
+            | Action::ReleasePod { .. } => true,
+            _ => false,
+        };
+        let unfit = |given: &Given| {
+            let ended = given.certificate.as_ref();
+            given.unfit.is_some() || ended.is_none_or(|one| one.not_after_ms <= self.o.now_ms)
+        };
+        refuse(
+            starts && self.o.tls.given.values().any(unfit),
+            "a certificate that the user gives is not fit for use",
+        )
+    }
+
     fn bootstrap(&self, member: &str, disk_uuid: &str) -> Result<(), String> {
         refuse(
             self.o.status_cluster_id.is_some(),
@@ -259,6 +295,36 @@ impl Facts<'_> {
         refuse(
             voters > 1 && healthy < voters.div_ceil(2) + 1,
             "I3: too few healthy voters",
+        )?;
+        let kept = self.o.budget.and_then(|budget| budget.least).unwrap_or(0) as usize;
+        refuse(
+            self.budgeted() && kept < voters.div_ceil(2) + 1,
+            "I11: evictions could leave no quorum of the voters to be",
+        )
+    }
+
+    /// Whether this platform has a disruption budget, and it is to count.
+    fn budgeted(&self) -> bool {
+        let mut wanted = self.o.wanted_objects.keys();
+        self.cluster.spec.disruption.policy == DisruptionPolicy::Budget
+            && wanted.any(|key| key.kind == ObjectKind::PodDisruptionBudget)
+    }
+
+    fn set_budget(&self, least: u32, before: Option<u32>) -> Result<(), String> {
+        refuse(!self.budgeted(), "disruption.policy is not Budget")?;
+        let least = least as usize;
+        let lowers = before.is_some_and(|before| before as usize > least);
+        let voters = self.members().filter(|m| !m.learner).count();
+        let most = voters.max(self.cluster.target());
+        refuse(least < most / 2 + 1, "I11: it is less than a quorum")?;
+        refuse(
+            lowers && self.leader.is_none(),
+            "no leader with a quorum was seen",
+        )?;
+        let mut removed = self.leader.into_iter().flat_map(|(_, d)| &d.tombstones);
+        refuse(
+            lowers && removed.any(|(_, name)| self.o.pods.contains_key(name)),
+            "I11: the pod of a removed member is still there",
         )
     }
 

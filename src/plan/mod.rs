@@ -22,7 +22,7 @@ mod victims;
 #[cfg(test)]
 mod tests;
 
-pub use certificates::{Certificate, CertificateFacts, PortSecurity, TlsFacts};
+pub use certificates::{Certificate, CertificateFacts, Given, PortSecurity, TlsFacts, Unfit};
 pub use lint::lint;
 pub use observed::*;
 pub use situation::{CONTACT_MS, FRESH_MS};

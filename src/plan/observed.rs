@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{TlsPort, ValidatedCluster};
+use crate::crd::{Server, Timings, TlsPort, ValidatedCluster};
 
 use super::certificates::{PortSecurity, TlsFacts};
 
@@ -34,6 +34,8 @@ pub struct Observed {
     pub wanted_objects: BTreeMap<ObjectKey, String>,
     /// The same objects as they are.
     pub objects: BTreeMap<ObjectKey, ObjectFacts>,
+    /// What the disruption budget says and has counted; `None` while there is none.
+    pub budget: Option<BudgetFacts>,
     /// URLs of the slots, from slot 0 to one less than the voters wanted. Empty where the platform
     /// has no slots.
     pub slot_endpoints: Vec<String>,
@@ -171,6 +173,16 @@ pub struct ObjectFacts {
     pub inputs: Option<String>,
 }
 
+/// The disruption budget as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetFacts {
+    /// How many pods have to stay available; `None`: it says something else, as a gate does.
+    pub least: Option<u32>,
+    /// How many pods Kubernetes counts as available; `None` while it has not counted for what the
+    /// budget says now.
+    pub available: Option<u32>,
+}
+
 /// A slot's Service as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotFacts {
@@ -226,6 +238,8 @@ pub struct PodFacts {
     pub inputs: Option<String>,
     /// Its server was told to speak TLS on its peer port.
     pub peer_tls: bool,
+    /// What else its server was told.
+    pub server: ServerFacts,
     /// When it was created.
     pub created_ms: u64,
     /// When its container last started; absent while it does not run.
@@ -234,6 +248,25 @@ pub struct PodFacts {
     pub waiting: Option<String>,
     /// What its container's last termination message said.
     pub last_exit: Option<Exit>,
+}
+
+/// What a pod's server was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// To leave out every sync of its disk.
+    pub unsynced: bool,
+    /// How long to wait for heartbeats and leaders.
+    pub timings: Timings,
+}
+
+impl ServerFacts {
+    /// What one that is made from these settings is told.
+    pub fn of(server: &Server) -> ServerFacts {
+        ServerFacts {
+            unsynced: server.leaves_out_syncs(),
+            timings: server.timings(),
+        }
+    }
 }
 
 /// Where a pod is in its life.

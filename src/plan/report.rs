@@ -175,9 +175,11 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Transfer" | "Retire" if rule == 14 => format!("{member} leaves its node"),
         "Transfer" | "Retire" => format!("{member} is removed"),
         "ReleasePod" => format!("{member} moves to another node with its volume"),
-        "DeletePod" if rule == 14 => format!("{member} comes back on another node"),
+        "DeletePod" | "EvictPod" if rule == 14 => format!("{member} comes back on another node"),
         "Move" if moves(draft) => format!("{member} moves to another node with its volume"),
-        "DeletePod" if rule == 16 => format!("{member} comes back with the current spec"),
+        "DeletePod" | "EvictPod" if rule == 16 => {
+            format!("{member} comes back with the current spec")
+        }
         "Remove" if rule == 0 => format!("{member} is removed"),
         "Restart" => format!("{member} is restarted"),
         "Remove" if rule == 10 => "a new member takes its place".to_owned(),

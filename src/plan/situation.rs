@@ -3,12 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{Spread, UpdateType, ValidatedCluster, VolumeMobility, claim_name, member_number};
+use crate::crd::{
+    DisruptionPolicy, Spread, UpdateType, ValidatedCluster, VolumeMobility, claim_name,
+    member_number,
+};
 use crate::mutants::{Mutant, planted};
 
 use super::evidence::{Verdict, verdict};
 use super::nodes::Way;
-use super::observed::{ClaimFacts, ClaimState, Description, MemberView, Observed, Phase};
+use super::observed::{
+    ClaimFacts, ClaimState, Description, MemberView, ObjectKind, Observed, Phase,
+};
 use super::step::Action;
 
 /// A description older than this says nothing about now.
@@ -161,6 +166,13 @@ impl<'a> Situation<'a> {
     /// member's node, and stay there for good.
     pub(super) fn keeps_apart(&self) -> bool {
         self.cluster.spec.scheduling.spread == Spread::Required && self.node_bound()
+    }
+
+    /// Whether evictions are counted rather than held, where there are any.
+    pub(super) fn is_budgeted(&self) -> bool {
+        let mut kinds = self.o.wanted_objects.keys();
+        self.cluster.spec.disruption.policy == DisruptionPolicy::Budget
+            && kinds.any(|key| key.kind == ObjectKind::PodDisruptionBudget)
     }
 
     /// Whether the spec wants no member to run, and every member and volume to stay.

@@ -9,6 +9,15 @@ use super::observed::{ClaimState, ObjectKey};
 pub enum Action {
     /// Apply an object beside the members, as rendered from the spec.
     ApplyObject(ObjectKey),
+    /// Let the disruption budget keep so many members available, from the gate or from another
+    /// number; make it where it is missing.
+    SetBudget {
+        /// Members that have to stay available.
+        least: u32,
+        /// What it said when this was decided; `None`: nothing of the kind. A budget that says
+        /// something else by now is left alone.
+        before: Option<u32>,
+    },
     /// Make a port's authority; fail if it exists.
     MakeAuthority {
         /// Whose certificates it signs.
@@ -220,6 +229,13 @@ pub enum Action {
         /// UID of the pod: another pod is left alone.
         uid: String,
     },
+    /// Evict a member's pod, which the disruption budget may refuse; its set makes a new one.
+    EvictPod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
     /// Delete a member's pod; its set makes a new one.
     DeletePod {
         /// The member.
@@ -369,6 +385,7 @@ impl Action {
     pub fn word(&self) -> &'static str {
         match self {
             Action::ApplyObject(_) => "ApplyObject",
+            Action::SetBudget { .. } => "SetBudget",
             Action::MakeAuthority { .. } => "MakeAuthority",
             Action::RotateAuthority { .. } => "RotateAuthority",
             Action::IssueCertificate { .. } => "IssueCertificate",
@@ -391,6 +408,7 @@ impl Action {
             Action::Remove { .. } => "Remove",
             Action::ReleasePod { .. } => "ReleasePod",
             Action::HoldPod { .. } => "HoldPod",
+            Action::EvictPod { .. } => "EvictPod",
             Action::DeletePod { .. } => "DeletePod",
             Action::DeleteSet { .. } => "DeleteSet",
             Action::DeleteClaim { .. } => "DeleteClaim",
@@ -413,10 +431,12 @@ impl Action {
             | Action::Remove { member, .. }
             | Action::ReleasePod { member, .. }
             | Action::HoldPod { member, .. }
+            | Action::EvictPod { member, .. }
             | Action::DeletePod { member, .. }
             | Action::DeleteSet { member, .. } => Some(member),
             Action::IssueCertificate { member, .. } => member.as_deref(),
             Action::ApplyObject(_)
+            | Action::SetBudget { .. }
             | Action::MakeAuthority { .. }
             | Action::RotateAuthority { .. }
             | Action::TrustAuthorities { .. }

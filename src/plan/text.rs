@@ -10,6 +10,13 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
+            Action::SetBudget { least, .. } => {
+                let members = if *least == 1 { "member" } else { "members" };
+                write!(
+                    f,
+                    "let the disruption budget keep {least} {members} available"
+                )
+            }
             Action::MakeAuthority { secret, .. } => write!(f, "make the authority {secret}"),
             Action::RotateAuthority { secret, stage, .. } => match stage {
                 Rotation::Prepare { .. } => write!(f, "make another authority for {secret}"),
@@ -78,6 +85,7 @@ impl fmt::Display for Action {
             Action::HoldPod { member, .. } => {
                 write!(f, "let no eviction take the pod of {member} any more")
             }
+            Action::EvictPod { member, .. } => write!(f, "evict the pod of {member}"),
             Action::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
             Action::DeleteSet { member, .. } => write!(f, "delete set {member}"),
             Action::DeleteClaim { claim, .. } => write!(f, "delete claim {claim}"),

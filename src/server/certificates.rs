@@ -156,6 +156,24 @@ impl Chain {
     /// the moment at which the leaf begins to hold.
     #[must_use]
     pub fn leads_to(&self, roots: &[Certificate]) -> bool {
+        [KeyUsage::server_auth(), KeyUsage::client_auth()]
+            .into_iter()
+            .any(|usage| self.verifies(roots, usage))
+    }
+
+    /// As [`Chain::leads_to`], for one that is shown by whoever is dialled.
+    #[must_use]
+    pub fn may_serve(&self, roots: &[Certificate]) -> bool {
+        self.verifies(roots, KeyUsage::server_auth())
+    }
+
+    /// As [`Chain::leads_to`], for one that is shown by whoever dials.
+    #[must_use]
+    pub fn may_dial(&self, roots: &[Certificate]) -> bool {
+        self.verifies(roots, KeyUsage::client_auth())
+    }
+
+    fn verifies(&self, roots: &[Certificate], usage: KeyUsage) -> bool {
         let anchors: Vec<_> = roots
             .iter()
             .filter_map(|root| anchor_from_trusted_cert(&root.der).ok())
@@ -167,20 +185,9 @@ impl Chain {
             return false;
         };
         let known = aws_lc_rs::default_provider().signature_verification_algorithms;
-        [KeyUsage::server_auth(), KeyUsage::client_auth()]
-            .into_iter()
-            .any(|usage| {
-                let verified = leaf.verify_for_usage(
-                    known.all,
-                    &anchors,
-                    &self.between,
-                    at,
-                    usage,
-                    None,
-                    None,
-                );
-                verified.is_ok()
-            })
+        let verified =
+            leaf.verify_for_usage(known.all, &anchors, &self.between, at, usage, None, None);
+        verified.is_ok()
     }
 
     /// Whether this PEM key is the leaf's.

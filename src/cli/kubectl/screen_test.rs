@@ -129,6 +129,7 @@ fn at_rest() {
             condition("Ready", "True", "AllVotersReady", "3 of 3 wanted voters are ready", "2026-04-01T12:00:00Z"),
             condition("Progressing", "False", "AtRest", "nothing to do", "2026-05-01T11:58:30Z"),
             condition("Degraded", "False", "AsWanted", "3 voters: 1 may fail", "2026-05-01T09:00:00Z"),
+            condition("Durable", "False", "UnsafeNoFsync", "server.extraArgs has unsafe-no-fsync: what is acknowledged can be lost when machines stop", "2026-05-01T11:58:30Z"),
         ],
     });
     let events = json!([event(

@@ -107,9 +107,17 @@ fn made(
 }
 
 /// Servers that tell what they have loaded have loaded what there is.
-fn load(o: &mut Observed) {
+pub(super) fn load(o: &mut Observed) {
     for (member, description) in &mut o.descriptions {
         for (port, security) in &mut description.security {
+            let given = o.tls.given.get(port);
+            if let Some((given, certificate)) =
+                given.and_then(|given| Some((given, given.certificate.as_ref()?)))
+            {
+                security.fingerprint.clone_from(&certificate.fingerprint);
+                security.trusted.clone_from(&given.trusted);
+                continue;
+            }
             let secret = crate::crd::member_certificate_name(member, *port);
             let Some(facts) = o.tls.secrets.get(&secret) else {
                 continue;

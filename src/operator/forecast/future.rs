@@ -8,8 +8,9 @@ use crate::crd::{ValidatedCluster, claim_name};
 use crate::operator::hints;
 use crate::operator::platform::Seen;
 use crate::plan::{
-    Action, ClaimFacts, ClaimState, Description, Latch, MemberView, NodeFacts, ObjectFacts,
-    Observed, Owner, Phase, Plan, PodFacts, PodPhase, SetFacts, SlotFacts,
+    Action, BudgetFacts, ClaimFacts, ClaimState, Description, Latch, MemberView, NodeFacts,
+    ObjectFacts, ObjectKey, ObjectKind, Observed, Owner, Phase, Plan, PodFacts, PodPhase,
+    ServerFacts, SetFacts, SlotFacts,
 };
 
 /// What was seen, carried on.
@@ -104,6 +105,9 @@ impl Future {
             peer_tls: self
                 .cluster()
                 .is_some_and(|cluster| cluster.spec.tls.is_some()),
+            server: self.cluster().map_or_else(ServerFacts::default, |cluster| {
+                ServerFacts::of(&cluster.spec.server)
+            }),
             created_ms: now_ms,
             started_ms: Some(now_ms),
             waiting: None,
@@ -122,6 +126,8 @@ impl Future {
         };
         description.pod_uid = uid;
         self.o.descriptions.insert(member.to_owned(), description);
+        // Whoever starts finds what is there now.
+        super::certificates::load(&mut self.o);
     }
 
     fn empty_disk(&mut self) -> Description {
@@ -236,6 +242,7 @@ impl Future {
                 pod.ready_since_ms = description.ready.then_some(since);
             }
         }
+        self.count_available();
     }
 
     fn leader(&self) -> Option<&Description> {
@@ -298,7 +305,11 @@ impl Future {
                     inputs,
                 };
                 self.o.objects.insert(key.clone(), facts);
+                if key.kind == ObjectKind::PodDisruptionBudget {
+                    self.o.budget = Some(BudgetFacts::default());
+                }
             }
+            Action::SetBudget { least, .. } => self.set_budget(*least),
             Action::MakeAuthority { .. }
             | Action::IssueCertificate { .. }
             | Action::RotateAuthority { .. }
@@ -346,7 +357,9 @@ impl Future {
                     pod.released_ms = None;
                 }
             }
-            Action::DeletePod { member, .. } => self.lose_pod(member),
+            Action::EvictPod { member, .. } | Action::DeletePod { member, .. } => {
+                self.lose_pod(member);
+            }
             Action::Bootstrap { .. }
             | Action::AddLearner { .. }
             | Action::SetPeerUrls { .. }
@@ -354,6 +367,30 @@ impl Future {
             | Action::Transfer { .. }
             | Action::Retire { .. }
             | Action::Remove { .. } => self.act_on_members(action),
+        }
+    }
+
+    fn set_budget(&mut self, least: u32) {
+        let is_budget = |key: &&ObjectKey| key.kind == ObjectKind::PodDisruptionBudget;
+        let key = self.o.wanted_objects.keys().find(is_budget).cloned();
+        if let Some(key) = key {
+            self.act(&Action::ApplyObject(key));
+        }
+        self.o.budget = Some(BudgetFacts {
+            least: Some(least),
+            available: None,
+        });
+        self.count_available();
+    }
+
+    /// Kubernetes counts who is available.
+    fn count_available(&mut self) {
+        let ready = |pod: &&PodFacts| {
+            pod.ready_since_ms.is_some() && !pod.terminating && pod.released_ms.is_none()
+        };
+        let available = self.o.pods.values().filter(ready).count();
+        if let Some(budget) = &mut self.o.budget {
+            budget.available = u32::try_from(available).ok();
         }
     }
 

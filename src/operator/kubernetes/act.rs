@@ -3,11 +3,13 @@
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::objects::{Owned, apply, create, delete, failure};
+use super::facts;
+use super::objects::{Owned, apply, apply_where, create, delete, evict, failure};
 use super::platform::OneCluster;
 use crate::build;
 use crate::crd::{
@@ -85,6 +87,19 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
             patch_pod(one, member, uid, json!(seconds.to_string())).await
         }
         Action::HoldPod { member, uid } => patch_pod(one, member, uid, Value::Null).await,
+        Action::SetBudget { least, before } => {
+            let budget = build::budget(cluster, *least);
+            let unchanged = |found: &PodDisruptionBudget| {
+                let said = facts::budget(found).least;
+                (said != *before).then(|| format!("the disruption budget keeps {said:?}"))
+            };
+            apply_where(client, namespace, &budget, ours, unchanged)
+                .await
+                .map(|_| ())
+        }
+        Action::EvictPod { member, uid } => evict(client, namespace, &pod_name(member), uid)
+            .await
+            .map(|_| ()),
         Action::DeletePod { member, uid } => {
             delete::<Pod>(client, namespace, &pod_name(member), uid)
                 .await
@@ -130,7 +145,7 @@ async fn apply_object(
             };
             apply(client, namespace, &service, ours).await.map(|_| ())
         }
-        ObjectKind::PodDisruptionBudget => apply(client, namespace, &build::budget(cluster), ours)
+        ObjectKind::PodDisruptionBudget => apply(client, namespace, &build::gate(cluster), ours)
             .await
             .map(|_| ()),
         ObjectKind::Secret => Err(Failure::Refused(format!("there is no Secret {}", key.name))),

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::platform::Shared;
-use crate::crd::{EtcdCluster, validate};
+use crate::crd::EtcdCluster;
+use crate::operator::admission::admit;
 use crate::operator::forecast::Forecast;
 
 /// Forecasts at the same time: each is some milliseconds of work and a look at every member.
@@ -83,7 +84,7 @@ async fn look_ahead(asked: &Asked, body: &[u8]) -> Result<Forecast, String> {
 fn readable(body: &[u8]) -> Result<EtcdCluster, String> {
     let wanted: EtcdCluster =
         serde_json::from_slice(body).map_err(|error| format!("no EtcdCluster: {error}"))?;
-    validate(&wanted).map_err(|invalid| invalid.to_string())?;
+    admit(&wanted).map_err(|invalid| invalid.to_string())?;
     Ok(wanted)
 }
 

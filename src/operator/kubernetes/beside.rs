@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 
 use super::facts;
@@ -15,7 +16,12 @@ use crate::plan::{ClaimFacts, ObjectFacts, ObjectKey, ObjectKind, SlotFacts};
 
 /// The objects that carry the cluster's name, without its latch and its slots, which are facts of
 /// their own.
-pub(super) fn objects(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<ObjectKey, ObjectFacts> {
+pub(super) fn objects(
+    caches: &Caches,
+    budgets: &[Arc<PodDisruptionBudget>],
+    key: &Key,
+    uid: &str,
+) -> BTreeMap<ObjectKey, ObjectFacts> {
     let name = key.1.as_str();
     let mut objects = BTreeMap::new();
     let mut add = |kind, meta: &kube::api::ObjectMeta| {
@@ -39,7 +45,7 @@ pub(super) fn objects(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<ObjectK
             add(ObjectKind::Secret, &secret.metadata);
         }
     }
-    for budget in caches.budgets.select(|budget| ours(key, &budget.metadata)) {
+    for budget in budgets {
         add(ObjectKind::PodDisruptionBudget, &budget.metadata);
     }
     objects

@@ -126,6 +126,7 @@ pub(super) fn secure(
     member: &str,
     pod: &Pod,
     secret: impl Fn(&str) -> Option<Secret>,
+    given: impl Fn(&str) -> Option<String>,
 ) -> Option<Secure> {
     if !build::speaks_tls(pod.spec.as_ref()) {
         return None;
@@ -136,8 +137,12 @@ pub(super) fn secure(
         let text = build::secret_text(&secret(name)?, build::CA_CERTIFICATES)?;
         Certificate::all(&text).is_ok().then_some(text)
     };
+    let roots_pem = match build::given_to(pod.spec.as_ref(), TlsPort::Peer) {
+        Some((_, trusted)) => given(&trusted),
+        None => roots(&authority).or_else(|| roots(&own)),
+    };
     Some(Secure {
-        roots_pem: roots(&authority).or_else(|| roots(&own))?,
+        roots_pem: roots_pem?,
         server_name: build::host(cluster, member),
         plaintext_too: false,
     })

@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{
     ContainerStatus, Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
     PersistentVolumeClaim, Pod, Service,
 };
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::build;
 use crate::crd::{
@@ -17,7 +19,8 @@ use crate::crd::{
 };
 use crate::operator::describe;
 use crate::plan::{
-    ClaimFacts, ClaimState, Exit, ObjectFacts, Owner, PodFacts, PodPhase, SetFacts, SlotFacts,
+    BudgetFacts, ClaimFacts, ClaimState, Exit, ObjectFacts, Owner, PodFacts, PodPhase, SetFacts,
+    SlotFacts,
 };
 
 /// The label by which nodes are told apart.
@@ -45,6 +48,19 @@ pub(super) fn object(meta: &ObjectMeta, name: &str, uid: &str) -> ObjectFacts {
         terminating: meta.deletion_timestamp.is_some(),
         inputs: annotation(meta, ANNOTATION_INPUTS),
     }
+}
+
+/// What a disruption budget says, and what Kubernetes has counted for that.
+pub(super) fn budget(budget: &PodDisruptionBudget) -> BudgetFacts {
+    let spec = budget.spec.as_ref();
+    let least = match spec.and_then(|spec| spec.min_available.as_ref()) {
+        Some(IntOrString::Int(least)) => u32::try_from(*least).ok(),
+        _ => None,
+    };
+    let status = budget.status.as_ref();
+    let counted = status.filter(|status| status.observed_generation == budget.metadata.generation);
+    let available = counted.map(|status| u32::try_from(status.current_healthy).unwrap_or(0));
+    BudgetFacts { least, available }
 }
 
 /// A slot's Service.
@@ -101,6 +117,7 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
             .map(|since| since.parse::<u64>().unwrap_or(0).saturating_mul(1000)),
         inputs: annotation(meta, ANNOTATION_INPUTS),
         peer_tls: build::speaks_tls(pod.spec.as_ref()),
+        server: build::server_facts(build::container_arguments(pod.spec.as_ref())),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
         started_ms: running.map(|running| milliseconds(running.started_at.as_ref())),
         waiting: waiting(pod, container),

@@ -244,3 +244,28 @@ fn a_slot_says_whom_it_leads_to() {
     assert_eq!((facts.owner, facts.terminating), (Owner::Ours, false));
     assert_eq!(facts.inputs.as_deref(), Some("h"));
 }
+
+#[test]
+fn a_budget_is_a_number_and_what_was_counted_for_it() {
+    let said = |spec: serde_json::Value, counted: i64| {
+        let object = json!({
+            "metadata": {"name": "demo", "generation": 3}, "spec": spec,
+            "status": {"observedGeneration": counted, "currentHealthy": 2, "desiredHealthy": 2,
+                "disruptionsAllowed": 0, "expectedPods": 3},
+        });
+        budget(&serde_json::from_value(object).expect("a valid object"))
+    };
+    let facts = |least, available| BudgetFacts { least, available };
+    let two = json!({"minAvailable": 2});
+    assert_eq!(said(two.clone(), 3), facts(Some(2), Some(2)));
+    assert_eq!(
+        said(two, 2),
+        facts(Some(2), None),
+        "counted for what it said before"
+    );
+    assert_eq!(said(json!({"maxUnavailable": 0}), 3), facts(None, Some(2)));
+    assert_eq!(
+        said(json!({"minAvailable": "50%"}), 3),
+        facts(None, Some(2))
+    );
+}

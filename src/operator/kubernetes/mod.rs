@@ -7,6 +7,7 @@ mod beside;
 pub mod cache;
 mod certificates;
 mod facts;
+mod given;
 pub mod lease;
 mod nodes;
 pub mod objects;

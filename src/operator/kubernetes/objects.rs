@@ -4,12 +4,13 @@
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DeserializeGuard, Status};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::crd::{EtcdCluster, EtcdClusterStatus, MANAGER as FIELD_MANAGER};
 use crate::operator::platform::Failure;
@@ -58,22 +59,57 @@ pub async fn apply<K: Object>(
     object: &K,
     owned: Owned<'_>,
 ) -> Result<K, Failure> {
+    let (api, mut object, found) = looked_up(client, namespace, object, owned).await?;
+    let name = object.name_any();
+    // The UID makes the server refuse if another object took the name since.
+    object.meta_mut().uid = found.and_then(|found| found.uid());
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&name, &parameters, &Patch::Apply(&object))
+        .await
+        .map_err(|error| failure("apply", &name, &error))
+}
+
+/// Applies an object only where what has its name now is as it was when this was decided: `changed`
+/// says what is not. Nor is it applied where somebody else writes in between.
+pub async fn apply_where<K: Object>(
+    client: &Client,
+    namespace: &str,
+    object: &K,
+    owned: Owned<'_>,
+    changed: impl Fn(&K) -> Option<String>,
+) -> Result<K, Failure> {
+    let (api, mut object, found) = looked_up(client, namespace, object, owned).await?;
+    let name = object.name_any();
+    if let Some(found) = found {
+        if let Some(what) = changed(&found) {
+            return Err(Failure::Changed(what));
+        }
+        object.meta_mut().uid = found.uid();
+        object.meta_mut().resource_version = found.resource_version();
+    }
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&name, &parameters, &Patch::Apply(&object))
+        .await
+        .map_err(|error| failure("apply", &name, &error))
+}
+
+/// What has an object's name now, where it may be written.
+async fn looked_up<K: Object>(
+    client: &Client,
+    namespace: &str,
+    object: &K,
+    owned: Owned<'_>,
+) -> Result<(Api<K>, K, Option<K>), Failure> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let name = object.name_any();
     let found = api
         .get_opt(&name)
         .await
         .map_err(|error| failure("read", &name, &error))?;
-    let mut object = object.clone();
-    if let Some(found) = found {
-        check(&found, owned)?;
-        // The UID makes the server refuse if another object took the name since.
-        object.meta_mut().uid = found.uid();
+    if let Some(found) = &found {
+        check(found, owned)?;
     }
-    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&name, &parameters, &Patch::Apply(&object))
-        .await
-        .map_err(|error| failure("apply", &name, &error))
+    Ok((api, object.clone(), found))
 }
 
 /// Creates an object that is never changed afterwards. If it is there already, returns that one.
@@ -124,6 +160,31 @@ pub async fn delete<K: Object>(
             Ok(Deleted::Already)
         }
         Err(error) => Err(failure("delete", name, &error)),
+    }
+}
+
+/// Evicts the pod with this name and UID, and no other. A disruption budget may refuse it for now.
+pub async fn evict(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<Deleted, Failure> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    // Not by `Api::evict`, which sends its options under a name that API servers pass over: the UID
+    // would count for nothing.
+    let eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    });
+    let parameters = PostParams::default();
+    let evicted = api.create_subresource::<_, Value>("eviction", name, &parameters, &eviction);
+    match evicted.await {
+        Ok(_) => Ok(Deleted::Now),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Deleted::Already),
+        Err(error) => Err(failure("evict", name, &error)),
     }
 }
 
@@ -227,139 +288,5 @@ fn is_another(status: &Status) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::Service;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-    use kube::api::ObjectMeta;
-
-    use super::*;
-    use crate::opsim::api::{ApiServer, Delete, Kind, Shared};
-
-    fn service(controller: Option<&str>, label: Option<&str>) -> Service {
-        let owner_references = controller.map(|uid| {
-            vec![OwnerReference {
-                kind: "EtcdCluster".into(),
-                name: "demo".into(),
-                uid: uid.into(),
-                controller: Some(true),
-                ..OwnerReference::default()
-            }]
-        });
-        let labels = label.map(|value| [("life".to_owned(), value.to_owned())].into());
-        let name = Some("demo-client".into());
-        Service {
-            metadata: ObjectMeta {
-                name,
-                owner_references,
-                labels,
-                ..ObjectMeta::default()
-            },
-            ..Service::default()
-        }
-    }
-
-    #[test]
-    fn an_object_of_somebody_else_is_never_written() {
-        assert_eq!(
-            check(&service(Some("u1"), None), Owned::Controller("u1")),
-            Ok(())
-        );
-        let error = check(&service(Some("u2"), None), Owned::Controller("u1"));
-        let text = error.expect_err("another owner").to_string();
-        assert!(
-            text.contains("Service demo-client belongs to EtcdCluster demo (UID u2)"),
-            "{text}"
-        );
-        assert!(matches!(
-            check(&service(None, None), Owned::Controller("u1")),
-            Err(Failure::NameConflict { .. })
-        ));
-        assert_eq!(
-            check(&service(None, Some("u1")), Owned::Label("life", "u1")),
-            Ok(())
-        );
-        assert!(check(&service(None, Some("u2")), Owned::Label("life", "u1")).is_err());
-    }
-
-    #[test]
-    fn an_object_on_its_way_out_is_waited_for() {
-        let mut found = service(Some("u1"), None);
-        found.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        let kind = check(&found, Owned::Controller("u1"));
-        assert!(matches!(kind, Err(Failure::Terminating { .. })), "{kind:?}");
-    }
-
-    #[test]
-    fn refusals_are_told_from_what_may_work_the_next_time() {
-        let api = |code| {
-            let status = Status {
-                code,
-                message: "why".into(),
-                ..Status::default()
-            };
-            failure("apply", "demo", &kube::Error::Api(Box::new(status)))
-        };
-        assert!(matches!(api(422), Failure::Refused(text) if text == "cannot apply demo: why"));
-        assert!(matches!(api(403), Failure::Refused(_)));
-        assert!(matches!(api(409), Failure::Changed(_)));
-        assert!(matches!(api(500), Failure::Retry(_)));
-        assert!(matches!(api(429), Failure::Retry(_)));
-    }
-
-    /// A resource that was deleted and made anew between a look and the report got the status of
-    /// its earlier life, with that life's cluster ID.
-    #[tokio::test]
-    async fn a_status_never_lands_on_another_life() {
-        let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
-        let client = shared.client("operator-1", "prod");
-        let made = || {
-            let resource = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
-                "metadata": {"name": "demo", "namespace": "prod"}, "spec": {}});
-            let made = shared.lock().create("user", Kind::EtcdCluster, resource);
-            made.expect("valid")["metadata"]["uid"]
-                .as_str()
-                .expect("a UID")
-                .to_owned()
-        };
-        let stored = || {
-            let found = shared.lock().get(Kind::EtcdCluster, "prod", "demo");
-            found.expect("there")["status"]["clusterID"].clone()
-        };
-        let status = EtcdClusterStatus {
-            cluster_id: Some("abc".into()),
-            ..EtcdClusterStatus::default()
-        };
-        let (id, none) = (("prod", "demo"), Delete::default());
-        let first = made();
-        assert_eq!(apply_status(&client, id, &first, &status).await, Ok(true));
-        assert_eq!(stored(), "abc");
-        let gone = shared.lock().delete("user", Kind::EtcdCluster, id, &none);
-        gone.expect("deleted");
-        assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
-        made();
-        assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
-        assert!(stored().is_null(), "{}", stored());
-    }
-
-    /// That another object has taken a name by now was told as a refusal, which only somebody's
-    /// change of the specification would end.
-    #[tokio::test]
-    async fn another_object_of_the_name_is_a_change_and_no_refusal() {
-        let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
-        let service = json!({"metadata": {"name": "demo-client", "namespace": "prod"},
-            "spec": {"ports": [{"port": 1}]}});
-        let made = shared.lock().create("user", Kind::Service, service);
-        made.expect("valid");
-        let api: Api<Service> = Api::namespaced(shared.client("operator-1", "prod"), "prod");
-        let body = json!({"apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "demo-client", "uid": "another"}});
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(&body);
-        let error = api
-            .patch("demo-client", &parameters, &patch)
-            .await
-            .expect_err("another");
-        let told = failure("apply", "demo-client", &error);
-        assert!(matches!(told, Failure::Changed(_)), "{told:?}");
-    }
-}
+#[path = "objects_test.rs"]
+mod tests;

@@ -20,13 +20,14 @@ use super::beside;
 use super::cache::Cache;
 use super::certificates;
 use super::facts;
+use super::given;
 use super::lease::Leadership;
 use super::objects::{apply_status, failure};
 use super::passes::Key;
 use crate::build::{self, Settings};
 use crate::crd::{
-    EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort,
-    ValidatedCluster, latch_name, operator_secret_name,
+    DisruptionPolicy, EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID,
+    LABEL_MEMBER, TlsPort, ValidatedCluster, latch_name, operator_secret_name, pdb_name,
 };
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::forecast::{Forecast, forecast};
@@ -85,6 +86,8 @@ struct Memory {
     written: Option<Written>,
     /// What was read of Secrets with certificates.
     certificates: certificates::Known,
+    /// What was read of the Secrets that the user gives.
+    given: given::Known,
 }
 
 /// The status that this operator wrote last.
@@ -166,6 +169,7 @@ struct Found {
     latch: Option<Secret>,
     nodes: Vec<Arc<Node>>,
     secrets: Vec<Arc<Secret>>,
+    budgets: Vec<Arc<PodDisruptionBudget>>,
 }
 
 impl OneCluster {
@@ -222,11 +226,17 @@ impl OneCluster {
         let name = self.key.1.clone();
         let uid = resource.uid().unwrap_or_default();
         let (status, status_age_ms) = self.status(look, &resource);
-        let found = self.find(look, &uid, status.cluster_id.is_some()).await?;
         let cluster = validated(&resource, &name);
+        let found = self.find(look, &uid, status.cluster_id.is_some());
+        let mut found = found.await?;
+        if look == Look::Live && counts_evictions(cluster.as_ref().ok()) {
+            // Whether a vote more is covered is not asked of a cache.
+            found.budgets = live(self.api(), &self.of_name()).await?;
+        }
         let pods = self.pods_by_member(&found, &uid);
         let addresses = addresses(&pods);
         let valid = cluster.as_ref().ok();
+        self.read_given(valid, &pods).await?;
         let tls = self.tls(valid, &found, &resource);
         let secure = self.secure(valid, &pods, &addresses);
         let described = self.describe(&name, &uid, &addresses, secure).await;
@@ -251,7 +261,12 @@ impl OneCluster {
                 .as_ref()
                 .map(|latch| read_latch(latch, &name, &uid)),
             wanted_objects: valid.map(build::wanted_objects).unwrap_or_default(),
-            objects: beside::objects(caches, &self.key, &uid),
+            objects: beside::objects(caches, &found.budgets, &self.key, &uid),
+            budget: {
+                let mut budgets = found.budgets.iter();
+                let ours = budgets.find(|budget| budget.name_any() == pdb_name(&name));
+                ours.map(|budget| facts::budget(budget))
+            },
             slot_endpoints: valid.map(build::slot_endpoints).unwrap_or_default(),
             wanted_slot_inputs: build::wanted_slot_inputs(),
             tls,
@@ -311,7 +326,12 @@ impl OneCluster {
     /// that a cluster at rest asks the API server for nothing.
     async fn find(&self, look: Look, uid: &str, formed: bool) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);
-        let of_name = ListParams::default().labels(&format!("{LABEL_CLUSTER}={name}"));
+        let of_name = self.of_name();
+        let caches = &self.shared.caches;
+        let budgets = caches.budgets.select(|budget| {
+            budget.metadata.namespace.as_deref() == Some(namespace)
+                && facts::label(&budget.metadata, LABEL_CLUSTER).as_deref() == Some(name)
+        });
         if look == Look::Live {
             return Ok(Found {
                 claims: live(self.api(), &of_name).await?,
@@ -320,9 +340,9 @@ impl OneCluster {
                 pods: live(self.api(), &of_name).await?,
                 nodes: self.live_nodes().await?,
                 secrets: live(self.api(), &of_name).await?,
+                budgets,
             });
         }
-        let caches = &self.shared.caches;
         let ours = |meta: &kube::api::ObjectMeta| {
             meta.namespace.as_deref() == Some(namespace)
                 && (facts::label(meta, LABEL_CLUSTER).as_deref() == Some(name)
@@ -342,13 +362,36 @@ impl OneCluster {
             latch,
             nodes: caches.nodes.select(|_| true),
             secrets: caches.secrets.select(|secret| ours(&secret.metadata)),
+            budgets,
         })
+    }
+
+    /// What carries the cluster's name.
+    fn of_name(&self) -> ListParams {
+        ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", self.key.1))
     }
 
     async fn live_latch(&self) -> Result<Option<Secret>, Failure> {
         let name = latch_name(&self.key.1);
         let latch = self.api::<Secret>().get_opt(&name).await;
         latch.map_err(|error| failure("read", &name, &error))
+    }
+
+    /// Reads the Secrets that the user gives, where he gives some and it is time.
+    async fn read_given(
+        &mut self,
+        cluster: Option<&ValidatedCluster>,
+        pods: &BTreeMap<String, Arc<Pod>>,
+    ) -> Result<(), Failure> {
+        let names = cluster.map(|cluster| given::names(cluster, pods));
+        let Some(names) = names.filter(|names| !names.is_empty()) else {
+            return Ok(());
+        };
+        let (api, clock) = (self.api(), &self.shared.outside.clock);
+        let known = &mut self.memory.given;
+        known.read(&api, names, clock).await?;
+        self.remember();
+        Ok(())
     }
 
     /// What the cluster's Secrets hold of certificates.
@@ -359,20 +402,22 @@ impl OneCluster {
         resource: &Resourceful,
     ) -> TlsFacts {
         let uid = resource.uid().unwrap_or_default();
-        let wanted = cluster.map(build::wanted_certificates).unwrap_or_default();
-        if wanted.is_empty() {
+        let Some(cluster) = cluster.filter(|cluster| cluster.spec.tls.is_some()) else {
             return TlsFacts::default();
-        }
+        };
         let secrets = found.secrets.iter().map(|secret| &**secret);
         let known = &mut self.memory.certificates;
         let secrets = certificates::read(secrets, (&self.key.1, &uid), known);
+        let given = self.memory.given.given(cluster);
         self.remember();
         let rotate = TlsPort::ALL.into_iter();
         let rotate = rotate.filter_map(|port| Some((port, rotation(resource, port)?)));
         TlsFacts {
-            wanted,
+            wanted: build::wanted_certificates(cluster),
             rotate: rotate.collect(),
             secrets,
+            given,
+            vouched: self.memory.given.vouched(),
         }
     }
 
@@ -392,8 +437,9 @@ impl OneCluster {
             let found = self.shared.caches.secrets.get(&self.key.0, name)?;
             Some((*found).clone())
         };
+        let given = |name: &str| self.memory.given.roots(name);
         let of = |(member, address): (&String, &String)| {
-            let secure = certificates::secure(cluster?, member, pods.get(member)?, secret)?;
+            let secure = certificates::secure(cluster?, member, pods.get(member)?, secret, given)?;
             Some((address.clone(), secure))
         };
         addresses.iter().filter_map(of).collect()
@@ -575,9 +621,14 @@ fn rotation(resource: &Resourceful, port: TlsPort) -> Option<String> {
     facts::annotation(resource.meta(), port.rotation())
 }
 
+/// Whether evictions are counted by a number that the plan decides.
+fn counts_evictions(cluster: Option<&ValidatedCluster>) -> bool {
+    cluster.is_some_and(|cluster| cluster.spec.disruption.policy == DisruptionPolicy::Budget)
+}
+
 fn validated(resource: &Resourceful, name: &str) -> Result<ValidatedCluster, InvalidCluster> {
     let problems = match &resource.0 {
-        Ok(cluster) => match crate::crd::validate(cluster) {
+        Ok(cluster) => match crate::operator::admission::admit(cluster) {
             Ok(cluster) => return Ok(cluster),
             Err(invalid) => invalid.to_string(),
         },

@@ -174,9 +174,11 @@ impl Local {
             entropy: entropy.to_owned(),
             epoch: state.epoch,
             deleting: false,
-            cluster: crate::crd::validate(&self.cluster).map_err(|invalid| InvalidCluster {
-                name: state.cluster.clone(),
-                problems: invalid.to_string(),
+            cluster: crate::operator::admission::admit(&self.cluster).map_err(|invalid| {
+                InvalidCluster {
+                    name: state.cluster.clone(),
+                    problems: invalid.to_string(),
+                }
             }),
             client_endpoint: self.endpoints().join(","),
             status_cluster_id: self.status.cluster_id.clone(),
@@ -205,6 +207,7 @@ impl Local {
                 .collect(),
             claims: self.claims()?,
             class_node_bound: None,
+            budget: None,
             nodes: BTreeMap::new(),
             denied: BTreeSet::new(),
             descriptions: described
@@ -390,6 +393,8 @@ impl Local {
             | Action::Transfer { .. }
             | Action::Retire { .. }
             // There are no nodes to go away, and no evictions.
+            | Action::SetBudget { .. }
+            | Action::EvictPod { .. }
             | Action::ReleasePod { .. }
             | Action::HoldPod { .. }
             | Action::Remove { .. } => {
@@ -513,9 +518,14 @@ fn adopt(home: &mut Home, mut cluster: EtcdCluster) -> Result<EtcdCluster, home:
     Ok(cluster)
 }
 
-/// Hash of what a member's process is rendered from: here the version alone.
+/// What a member's process is rendered from: here the version, and the settings of the server where
+/// there are any.
 fn inputs(cluster: &EtcdCluster) -> String {
-    format!("local-{}", cluster.spec.version)
+    let version = format!("local-{}", cluster.spec.version);
+    match crate::build::server_flags(&cluster.spec.server) {
+        flags if flags.is_empty() => version,
+        flags => format!("{version} {}", flags.join(" ")),
+    }
 }
 
 fn set_facts(set: &SetRecord) -> SetFacts {
@@ -557,6 +567,7 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
         released_ms: None,
         inputs: Some(pod.input_hash.clone()),
         peer_tls: false,
+        server: crate::build::server_facts(pod.arguments.iter().map(String::as_str)),
         created_ms: pod.created_ms,
         started_ms: started.map(|_| pod.created_ms),
         waiting,

@@ -39,6 +39,8 @@ pub struct PodView {
     pub created_ms: u64,
     /// Hash of the inputs that its set was rendered from when it was made.
     pub input_hash: String,
+    /// What its server was told.
+    pub arguments: Vec<String>,
     /// Deleted, and still stopping.
     pub deleting: bool,
     /// Its process; none while its claim is missing.
@@ -134,6 +136,7 @@ impl Pods {
             uid: pod.uid.clone(),
             created_ms: pod.created_ms,
             input_hash: pod.input_hash.clone(),
+            arguments: pod.arguments.clone(),
             deleting: pod.deleting,
             process: pod.supervisor.as_ref().map(Supervisor::state),
         };

@@ -58,8 +58,11 @@ impl World {
                     self.slots.remove(slot);
                 }
             }
-            // Without nodes there is nobody to release, and without TLS nothing to certify.
-            Action::ReleasePod { .. }
+            // Without nodes there is nobody to release, without a budget nobody to evict, and without
+            // TLS nothing to certify.
+            Action::SetBudget { .. }
+            | Action::EvictPod { .. }
+            | Action::ReleasePod { .. }
             | Action::HoldPod { .. }
             | Action::MakeAuthority { .. }
             | Action::IssueCertificate { .. }

@@ -14,7 +14,7 @@ use crate::operator::queue::Ended;
 use crate::operator::testing::seen_at;
 use crate::plan::{
     ClaimFacts, ClaimState, Description, Latch, MemberView, ObjectFacts, ObjectKey, ObjectKind,
-    Owner, Phase, PodFacts, PodPhase, SetFacts, SlotFacts,
+    Owner, Phase, PodFacts, PodPhase, ServerFacts, SetFacts, SlotFacts,
 };
 
 pub(crate) struct Set {
@@ -340,6 +340,7 @@ impl World {
             released_ms: None,
             inputs: Some(pod.inputs.clone()),
             peer_tls: false,
+            server: ServerFacts::of(&self.cluster.spec.server),
             created_ms: pod.created_ms,
             started_ms: starts.then_some(pod.created_ms),
             waiting: None,

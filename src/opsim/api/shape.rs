@@ -90,6 +90,7 @@ fn pod(path: &str) -> Option<ListShape> {
         "spec.securityContext.supplementalGroups",
         "spec.securityContext.sysctls",
         "spec.volumes[].secret.items",
+        "spec.volumes[].projected.sources",
         "spec.volumes[].configMap.items",
         "status.containerStatuses",
         "status.hostIPs",

@@ -43,6 +43,7 @@ fn field(path: &'static str, good: Value, bad: Value, refused: Value) -> Field {
 pub(super) fn all() -> Vec<Field> {
     let mut all = members();
     all.extend(pods());
+    all.extend(servers());
     all.extend(scheduling());
     all.extend(the_rest());
     all
@@ -166,6 +167,52 @@ fn pods() -> Vec<Field> {
     ]
 }
 
+/// What users ask of the servers.
+fn servers() -> Vec<Field> {
+    vec![
+        // A quarter of the smallest volume at most.
+        field(
+            "server.quota",
+            json!([null, "16Mi", "128Mi", "256Mi"]),
+            json!([]),
+            json!(["lots", "", "1Ki", "-1Gi", "4Gi"]),
+        ),
+        field(
+            "server.autoCompaction",
+            json!([null, {"mode": "Periodic", "retention": "1h"},
+                {"mode": "Revision", "retention": "10000"}, {"retention": "30m"}, {}]),
+            json!([]),
+            json!([{"retention": "1"}, {"retention": "soon"}, {"mode": "Revision", "retention": "1h"},
+                {"mode": "Sometimes"}, "1h"]),
+        ),
+        // Beside each other, and beside what a cluster begins with, in any order.
+        field(
+            "server.heartbeatIntervalMilliseconds",
+            json!([null, 100, 50, 200]),
+            json!([]),
+            json!([0, 9, 1001, "100ms"]),
+        ),
+        field(
+            "server.electionTimeoutMilliseconds",
+            json!([null, 1000, 2000]),
+            json!([]),
+            json!([0, 49, 10_001, "1s"]),
+        ),
+        field(
+            "server.extraArgs",
+            json!([null, [{"name": "max-request-bytes", "value": "2097152"}],
+                [{"name": "log-level", "value": "debug"}, {"name": "unsafe-no-fsync", "value": "true"}]]),
+            // No such flag, no such value, no effect, not supported, and files that no member has.
+            json!([[{"name": "no-such-flag", "value": "1"}], [{"name": "max-request-bytes", "value": "many"}],
+                [{"name": "backend-batch-limit", "value": "5"}], [{"name": "enable-pprof", "value": "true"}],
+                [{"name": "auth-token", "value": "jwt,pub-key=/k,sign-method=RS256"}]]),
+            json!([[{"name": "name", "value": "x"}], [{"name": "data-dir", "value": "/"}],
+                [{"name": "quota-backend-bytes", "value": "1"}], [{"name": "cert-file", "value": "/c"}],
+                [{"name": "--log-level", "value": "debug"}], [{"name": "log-level"}], "log-level"]),
+        ),
+    ]
+}
+
 /// Where members may be.
 fn scheduling() -> Vec<Field> {
     let nowhere = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
@@ -246,11 +293,14 @@ fn the_rest() -> Vec<Field> {
                     "peer": {"source": "Operator", "extraSANs": ["*.example.com"]},
                     "clientAuth": "Required", "plaintext": "Accepted"},
                 {"client": {"extraSANs": ["etcd.example.com"]}, "clientAuth": "None"},
-                {}
+                {},
+                {"client": theirs("their-client", "their-authorities"), "peer": theirs("their-peer", "their-peer")},
+                {"client": theirs("their-other", "their-other"), "peer": theirs("their-other", "their-authorities")}
             ]),
             json!([]),
             json!([{"clientAuth": "Maybe"}, {"plaintext": "Some"}, {"peer": {"source": "Vault"}},
-                {"client": {"extraSANs": ["two words"]}}, true]),
+                {"client": {"extraSANs": ["two words"]}}, {"client": {"source": "Secret"}},
+                {"peer": {"caSecretRef": {"name": "their-authorities"}}}, true]),
         ),
         field(
             "updateStrategy.type",
@@ -291,7 +341,7 @@ fn the_rest() -> Vec<Field> {
         ),
         field(
             "disruption.policy",
-            json!(["Gate"]),
+            json!(["Gate", "Budget"]),
             json!([]),
             json!(["None"]),
         ),
@@ -319,6 +369,12 @@ fn the_rest() -> Vec<Field> {
             json!([[""], "demo-1"]),
         ),
     ]
+}
+
+/// Certificates that the user gives: the world has these Secrets.
+fn theirs(certificate: &str, trusted: &str) -> Value {
+    json!({"source": "Secret", "certificateSecretRef": {"name": certificate},
+        "caSecretRef": {"name": trusted}})
 }
 
 /// Every part of an affinity to nodes, of which all nodes have their share.

@@ -207,7 +207,12 @@ impl Maker {
         }
         let mut goods = field.good.clone();
         if field.path == "tls" {
-            goods.retain(|value| now.is_null() || !value.is_null());
+            // Once on it stays on, and its certificates come from where they came from.
+            let from = |value: &Value| {
+                let port = |name: &str| value[name]["source"].as_str().unwrap_or("Operator");
+                ["client", "peer"].map(|name| port(name).to_owned())
+            };
+            goods.retain(|value| now.is_null() || !value.is_null() && from(value) == from(&now));
         }
         if field.path == "storage.size" {
             let at = self.random.random_range(1..goods.len());

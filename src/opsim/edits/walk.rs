@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::harness::ground::NAMESPACE;
 use crate::opsim::harness::world::{Failure, World};
+use crate::opsim::own;
 use crate::opsim::user::{self, SOON_MS};
 
 use super::EditCounts;
@@ -66,6 +67,11 @@ pub(super) async fn go(
 
 /// Seven nodes, so that five members and a sixth have one each; images that are not there.
 fn prepare(world: &mut World) {
+    let theirs = own::Theirs::new(world, NAME);
+    for secret in ["their-client", "their-peer", "their-other"] {
+        own::give(world, secret, &theirs.signed(world, 90), &theirs.root);
+    }
+    own::give_trust(world, "their-authorities", &theirs.root);
     let kube = &mut world.ground.kube;
     for node in ["node-d", "node-e", "node-f", "node-g"] {
         kube.add_node(node, ZONE);

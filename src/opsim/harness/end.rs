@@ -118,7 +118,10 @@ fn plain(kind: Kind, found: &Value, rank: &BTreeMap<&str, usize>) -> Value {
             "slot of": object::at(found, &["spec", "selector", LABEL_MEMBER]).is_some(),
             "annotations": found["metadata"]["annotations"],
         }),
-        Kind::PodDisruptionBudget => json!({"most": found["spec"]["maxUnavailable"]}),
+        Kind::PodDisruptionBudget => json!({
+            "most": found["spec"]["maxUnavailable"],
+            "least": found["spec"]["minAvailable"],
+        }),
         Kind::Pod => json!({"ready": object::holds(found, "Ready")}),
         _ => Value::Null,
     };

@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 
-use crate::crd::LABEL_CLUSTER_UID;
+use crate::crd::{LABEL_CLUSTER_UID, TlsPort};
 use crate::opsim::api::{self, Kind, object};
 use crate::opsim::kube::{Class, Kube, Process, Running};
 use crate::opsim::servers::{Container, Health, Servers, Texts};
@@ -91,7 +91,10 @@ impl Ground {
             (object::name(secret).to_owned(), texts)
         };
         let all = api.all(Kind::Secret).map(of);
-        servers.mount(all.filter(|(_, texts)| !texts.trusted.is_empty()).collect());
+        servers.mount(
+            all.filter(|(_, texts)| *texts != Texts::default())
+                .collect(),
+        );
         drop(api);
         self.mounted = now;
     }
@@ -144,5 +147,12 @@ fn container(one: &Running) -> Container {
         connected: one.connected,
         transition: one.args.iter().any(|text| text == "--peer-tls-transition"),
         tls: argument("--listen-peer-urls").starts_with("https://"),
+        secrets: TlsPort::ALL
+            .into_iter()
+            .filter_map(|port| {
+                let all = one.secrets.get(&format!("{}-tls", port.as_str()))?;
+                Some((port, (all.first()?.clone(), all.last()?.clone())))
+            })
+            .collect(),
     }
 }

@@ -1,5 +1,6 @@
 //! The world around the operator: who asks whom, who dies when, what time it is, what is really so.
 
+mod budgets;
 mod end;
 mod eyes;
 mod feed;

@@ -9,6 +9,8 @@ use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, claim_name, pod_name};
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::servers::Servers;
 
+use super::budgets::{self, Budgets};
+
 /// One moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Truth {
@@ -37,6 +39,10 @@ pub(crate) struct ClusterTruth {
     pub(crate) acknowledged: u64,
     pub(crate) voters: BTreeMap<u64, Member>,
     pub(crate) learners: BTreeMap<u64, Member>,
+    /// What its disruption budgets are over.
+    pub(crate) budgets: Budgets,
+    /// Names of members that were removed.
+    pub(crate) removed: BTreeSet<String>,
 }
 
 /// One member of the committed configuration.
@@ -96,6 +102,8 @@ impl Truth {
                 .voters()
                 .map(|m| (m.id, member(m.id, &m.name, false)))
                 .collect();
+            let removed = group.membership.tombstones.iter();
+            cluster.removed = removed.map(|gone| gone.name.clone()).collect();
             cluster.learners = group
                 .membership
                 .learners()
@@ -159,6 +167,7 @@ impl Read {
         let read = resources.map(|one| (object::uid(one).to_owned(), of_resource(one)));
         self.clusters = read.collect();
         self.pods = Pods::of(api);
+        budgets::read(api, &mut self.clusters);
     }
 }
 

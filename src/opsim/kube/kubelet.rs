@@ -1,6 +1,7 @@
 //! Kubelets: containers start once their volumes and images are there, restart with a back-off,
 //! end with grace, and are told of while the node reaches the API server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -40,6 +41,8 @@ pub struct Running {
     pub image: String,
     /// How, with references to its environment filled in.
     pub args: Vec<String>,
+    /// The Secrets that its pod mounts, in order, by the names of its volumes.
+    pub secrets: BTreeMap<String, Vec<String>>,
     /// How often it was started, this time included.
     pub starts: u32,
     /// It was told to end, and will have ended at this time, in milliseconds since 1970.
@@ -95,6 +98,7 @@ pub(super) struct Container {
     volume: String,
     image: String,
     args: Vec<String>,
+    secrets: BTreeMap<String, Vec<String>>,
     starts: u32,
     crashes: u32,
     state: State,
@@ -167,6 +171,7 @@ impl Kube {
                 volume: one.volume.clone(),
                 image: one.image.clone(),
                 args: one.args.clone(),
+                secrets: one.secrets.clone(),
                 starts: one.starts,
                 stops_at_ms: match one.state {
                     State::Stops { until_ms, .. } => Some(until_ms),
@@ -322,11 +327,14 @@ impl Kube {
     fn start(&mut self, api: &mut ApiServer, pod: &Value) -> Result<Container, (String, String)> {
         let namespace = object::namespace(pod);
         let creating = || ("ContainerCreating".to_owned(), String::new());
-        for volume in object::items(pod, &["spec", "volumes"]) {
-            let secret = object::text(volume, &["secret", "secretName"]);
-            let optional = object::at(volume, &["secret", "optional"]) == Some(&json!(true));
-            let there = api.get(Kind::Secret, namespace, secret).is_some();
-            if !secret.is_empty() && !optional && !there {
+        let secrets = mounted(pod);
+        for (secret, keys) in secrets.values().flatten() {
+            let found = api.get(Kind::Secret, namespace, secret);
+            let has = |key: &String| {
+                let found = found.as_ref();
+                found.is_some_and(|found| object::at(found, &["data", key]).is_some())
+            };
+            if found.is_none() || !keys.iter().all(has) {
                 return Err(creating());
             }
         }
@@ -365,6 +373,9 @@ impl Kube {
             volume,
             image: image.to_owned(),
             args: arguments(pod, container),
+            secrets: (secrets.into_iter())
+                .map(|(volume, all)| (volume, all.into_iter().map(|(name, _)| name).collect()))
+                .collect(),
             starts: 0,
             crashes: 0,
             state: State::Off,
@@ -463,6 +474,26 @@ impl Kube {
             }
         });
     }
+}
+
+/// The Secrets that a pod cannot start without, by volume, each with the keys that it needs.
+fn mounted(pod: &Value) -> BTreeMap<String, Vec<(String, Vec<String>)>> {
+    let of = |source: &Value, name: &str| {
+        let name = object::text(source, &[name]).to_owned();
+        let optional = object::at(source, &["optional"]) == Some(&json!(true));
+        let keys = object::items(source, &["items"]).iter();
+        let keys = keys.map(|item| object::text(item, &["key"]).to_owned());
+        (!name.is_empty() && !optional).then(|| (name, keys.collect()))
+    };
+    let volumes = object::items(pod, &["spec", "volumes"]).iter();
+    let volumes = volumes.map(|volume| {
+        let whole = of(&volume["secret"], "secretName");
+        let sources = object::items(volume, &["projected", "sources"]).iter();
+        let parts = sources.filter_map(|source| of(&source["secret"], "name"));
+        let all = whole.into_iter().chain(parts).collect();
+        (object::text(volume, &["name"]).to_owned(), all)
+    });
+    volumes.collect()
 }
 
 /// The arguments, with `$(NAME)` replaced from the container's environment.

@@ -23,6 +23,7 @@ pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> O
         .or_else(|| objects(api, uid, &names))
         .or_else(|| claims(api, uid, &names))
         .or_else(|| services(api, cluster, &names))
+        .or_else(|| budget(api, uid, cluster))
         .or_else(|| certificates(api, uid, &names))
         .or_else(|| told(cluster, true))
 }
@@ -146,21 +147,37 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     there(Kind::Service, &surplus).then(|| format!("{surplus} is one slot too many"))
 }
 
+/// A disruption budget that counts keeps a quorum of the members, no more and no fewer.
+fn budget(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
+    let mut resources = api.all(Kind::EtcdCluster);
+    let resource = resources.find(|found| object::uid(found) == uid)?;
+    let counts = object::text(resource, &["spec", "disruption", "policy"]) == "Budget";
+    let least = counts.then_some(cluster.target / 2 + 1);
+    let told = cluster.budgets.least;
+    (told != least).then(|| format!("the budget keeps {told:?}, not {least:?}"))
+}
+
 /// With TLS there are exactly the certificates of the voters, and the status calls them sound.
 fn certificates(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
     let resource = api
         .all(Kind::EtcdCluster)
         .find(|found| object::uid(found) == uid)?;
-    object::at(resource, &["spec", "tls"])?;
+    let tls = object::at(resource, &["spec", "tls"])?;
+    let made = |port: &TlsPort| object::text(tls, &[port.as_str(), "source"]) != "Secret";
+    let made: Vec<TlsPort> = TlsPort::ALL.into_iter().filter(made).collect();
     let secrets = ours(api, Kind::Secret, uid);
     let held: BTreeSet<&str> = (secrets.values())
         .filter_map(|secret| object::label(secret, LABEL_MEMBER))
         .collect();
-    if held != *names {
-        return Some(format!("certificates of {held:?} for voters {names:?}"));
+    let wanted = match made.is_empty() {
+        true => &BTreeSet::new(),
+        false => names,
+    };
+    if held != *wanted {
+        return Some(format!("certificates of {held:?} for voters {wanted:?}"));
     }
     for name in names {
-        for port in TlsPort::ALL {
+        for port in made.iter().copied() {
             let secret = member_certificate_name(name, port);
             if !secrets.contains_key(secret.as_str()) {
                 return Some(format!("{secret} is missing"));

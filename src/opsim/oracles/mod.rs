@@ -1,4 +1,4 @@
-//! The ten invariants that an operator promises, judged by what is really so: some at every
+//! The invariants that an operator promises, judged by what is really so: some at every
 //! moment, some right before and right after each write of an operator. Each is one file, and each
 //! has a test that it can fail.
 
@@ -12,6 +12,7 @@ mod i07_one_cluster;
 mod i08_status;
 mod i09_absence;
 mod i10_liveness;
+mod i11_budget;
 
 #[cfg(test)]
 mod fixture;
@@ -155,12 +156,13 @@ impl Oracles {
                 cluster,
                 now_ms: truth.now_ms,
             };
-            self.checks += 4;
+            self.checks += 5;
             found = found
                 .or_else(|| i01_writes_survive::moment(&of).map(|what| ("I1", what)))
                 .or_else(|| i07_one_cluster::moment(&of).map(|what| ("I7", what)))
                 .or_else(|| i08_status::moment(&of, history).map(|what| ("I8", what)))
-                .or_else(|| i09_absence::moment(&of, history).map(|what| ("I9", what)));
+                .or_else(|| i09_absence::moment(&of, history).map(|what| ("I9", what)))
+                .or_else(|| i11_budget::moment(&of).map(|what| ("I11", what)));
         }
         self.note(truth.now_ms, found, "");
     }
@@ -185,14 +187,15 @@ impl Oracles {
                 now_ms: truth.now_ms,
             };
             let history = &self.history;
-            self.checks += 5;
+            self.checks += 6;
             found = found
                 // First: a second cluster is also another set of voters.
                 .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)))
                 .or_else(|| i02_one_change::deed(&step, history).map(|what| ("I2", what)))
                 .or_else(|| i03_quorum::deed(&step, history).map(|what| ("I3", what)))
                 .or_else(|| i04_evidence::deed(&step, history).map(|what| ("I4", what)))
-                .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)));
+                .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)))
+                .or_else(|| i11_budget::deed(&step).map(|what| ("I11", what)));
             self.history
                 .configuration
                 .insert(uid.clone(), after.configuration_index);

@@ -1,12 +1,15 @@
 //! The stories. Each says what happens to a cluster; that the invariants hold at every step and
 //! that the desired state is reached is asked of all of them.
 
+mod budget;
 mod hard;
 mod life;
 mod more;
 mod nodes;
+mod servers;
 mod sleep;
 mod tls;
+mod tls_given;
 
 use super::run::Scenario;
 
@@ -17,8 +20,11 @@ pub fn all() -> Vec<Scenario> {
         &hard::SCENARIOS[..],
         &more::SCENARIOS[..],
         &nodes::SCENARIOS[..],
+        &budget::SCENARIOS[..],
+        &servers::SCENARIOS[..],
         &sleep::SCENARIOS[..],
         &tls::SCENARIOS[..],
+        &tls_given::SCENARIOS[..],
     ]
     .concat()
 }

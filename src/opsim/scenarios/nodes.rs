@@ -56,10 +56,10 @@ pub(super) const SCENARIOS: [Scenario; 8] = [
 /// A drain as `kubectl drain` does it: it looks once which pods are there, and then asks for each
 /// by its name, with a pause, until the pod that it asked for last is gone. That another pod has
 /// taken the name in the meantime it does not notice by itself.
-struct Drain {
+pub(super) struct Drain {
     node: String,
     /// Name and UID of the pods that are still there, and whether the eviction went through.
-    left: Vec<(String, String, bool)>,
+    pub(super) left: Vec<(String, String, bool)>,
     next_ms: u64,
 }
 
@@ -72,7 +72,7 @@ fn uid_of(world: &World, pod: &str) -> Option<String> {
 }
 
 impl Drain {
-    fn begin(world: &mut World, node: &str) -> Self {
+    pub(super) fn begin(world: &mut World, node: &str) -> Self {
         world.ground.kube.cordon(node, true);
         let api = world.api.clone();
         let api = api.lock();
@@ -94,7 +94,7 @@ impl Drain {
     }
 
     /// Asks where it is time. Returns whether nothing is left.
-    fn turn(&mut self, world: &World) -> bool {
+    pub(super) fn turn(&mut self, world: &World) -> bool {
         let now_ms = world.now_ms();
         let asks = now_ms >= self.next_ms;
         self.left.retain_mut(|(pod, uid, evicted)| {
@@ -130,7 +130,7 @@ async fn three(world: &mut World, class: &str) -> Result<(), Failure> {
 }
 
 /// Voters that serve, of all of them.
-fn serving(truth: &Truth) -> (usize, usize) {
+pub(super) fn serving(truth: &Truth) -> (usize, usize) {
     let mut clusters = truth.clusters.values();
     clusters
         .find(|cluster| cluster.exists)
@@ -138,7 +138,11 @@ fn serving(truth: &Truth) -> (usize, usize) {
 }
 
 /// Drains go on until they are through; no more than so many voters may be down meanwhile.
-async fn finish(world: &mut World, mut drains: Vec<Drain>, down: usize) -> Result<(), Failure> {
+pub(super) async fn finish(
+    world: &mut World,
+    mut drains: Vec<Drain>,
+    down: usize,
+) -> Result<(), Failure> {
     let mut fewest = None;
     let what = "the drains are through".to_owned();
     world
@@ -159,7 +163,7 @@ async fn finish(world: &mut World, mut drains: Vec<Drain>, down: usize) -> Resul
     }
 }
 
-fn none_is_on(world: &World, node: &str) -> Result<(), Failure> {
+pub(super) fn none_is_on(world: &World, node: &str) -> Result<(), Failure> {
     let on = |member: &String| user::node_of(world, member) == node;
     match user::voters(world).into_iter().find(on) {
         Some(member) => Err(world.unexpected(format!("{member} is still on {node}"))),
@@ -167,7 +171,7 @@ fn none_is_on(world: &World, node: &str) -> Result<(), Failure> {
     }
 }
 
-fn same_voters(world: &World, before: &[String]) -> Result<(), Failure> {
+pub(super) fn same_voters(world: &World, before: &[String]) -> Result<(), Failure> {
     let now = user::voters(world);
     if now == before {
         return Ok(());
@@ -242,7 +246,7 @@ async fn drain_no_spare(world: &mut World) -> Result<(), Failure> {
     none_is_on(world, "node-b")
 }
 
-fn action(world: &World) -> String {
+pub(super) fn action(world: &World) -> String {
     let step = user::status(world, "demo")["step"].clone();
     let word = |field: &str| step[field].as_str().unwrap_or_default().to_owned();
     format!("{} {}", word("action"), word("reason"))

@@ -40,6 +40,7 @@ fn with_tls(replicas: u32) -> Value {
 async fn create(world: &mut World, replicas: u32) -> Result<(), Failure> {
     world.start_operator("operator-1");
     user::create(world, "demo", &with_tls(replicas));
+    world.links_hold = true;
     world.settle(SOON_MS).await
 }
 
@@ -85,6 +86,7 @@ async fn switched_on(world: &mut World) -> Result<(), Failure> {
         world.ground.kube.add_node(node, "zone-1");
     }
     user::edit(world, "demo", &json!({"tls": {"plaintext": "Accepted"}}));
+    world.links_hold = true;
     world.pass_ms(20_000).await?;
     user::edit(world, "demo", &json!({"replicas": 5}));
     world.settle(SOON_MS).await?;

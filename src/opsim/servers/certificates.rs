@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{TlsPort, member_certificate_name};
+use crate::crd::{TlsPort, is_named};
 use crate::server::certificates::{Certificate, Chain};
 use crate::server::member_secure::Secure;
 use crate::wire::member as proto;
@@ -77,17 +77,22 @@ impl Servers {
     pub(super) fn carry(&mut self) {
         let (now_ms, mounted) = (self.now_ms, &self.mounted);
         for process in self.processes.values_mut().filter(|p| p.container.tls) {
-            for port in TlsPort::ALL {
-                let name = member_certificate_name(&process.container.name, port);
-                let Some(found) = mounted.get(&name) else {
+            for (port, (certificate, trusted)) in &process.container.secrets {
+                let (Some(certificate), Some(trusted)) =
+                    (mounted.get(certificate), mounted.get(trusted))
+                else {
                     continue;
                 };
-                let before = process.loaded.get(&port);
-                let news = before.is_none_or(|before| {
-                    before.texts != found.texts && now_ms >= found.changed_ms + CARRY_MS
-                });
-                if news && let Some(loaded) = Loaded::read(&found.texts) {
-                    process.loaded.insert(port, loaded);
+                let texts = Texts {
+                    certificate: certificate.texts.certificate.clone(),
+                    trusted: trusted.texts.trusted.clone(),
+                };
+                let changed_ms = certificate.changed_ms.max(trusted.changed_ms);
+                let before = process.loaded.get(port);
+                let news = before
+                    .is_none_or(|before| before.texts != texts && now_ms >= changed_ms + CARRY_MS);
+                if news && let Some(loaded) = Loaded::read(&texts) {
+                    process.loaded.insert(*port, loaded);
                 }
             }
         }
@@ -154,7 +159,7 @@ impl Process {
                         .iter()
                         .any(|root| loaded.issuers.contains(&root.sha256))
                 };
-                let named = loaded.leaf.names.contains(&secure.server_name);
+                let named = is_named(&loaded.leaf.names, &secure.server_name);
                 (!known || !named).then_some("its certificate is not the right one")
             }
         }

@@ -98,6 +98,8 @@ pub(crate) struct Container {
     pub(crate) connected: bool,
     /// Whether it was told to speak TLS.
     pub(crate) tls: bool,
+    /// The Secrets with its certificate and with who is trusted, by port.
+    pub(crate) secrets: BTreeMap<TlsPort, (String, String)>,
     /// Whether it was told to take connections without TLS too until all members have it.
     pub(crate) transition: bool,
 }
@@ -357,6 +359,29 @@ impl Servers {
     fn connected(&self, one: &Container, other: &Container) -> bool {
         let apart = |c: &Container| !c.connected || self.islands.contains(&c.node);
         one.node == other.node || (!apart(one) && !apart(other))
+    }
+
+    /// Two voters of one cluster that run, could reach each other, and do not accept each other.
+    pub(crate) fn estranged(&self) -> Option<String> {
+        self.groups.values().find_map(|group| {
+            let voters = group.membership.voters();
+            let running: Vec<&Process> = voters
+                .filter_map(|member| self.process_of(group.id, member.id))
+                .collect();
+            let pairs = running
+                .iter()
+                .flat_map(|one| running.iter().map(move |other| (*one, *other)));
+            let apart = |(one, other): &(&Process, &Process)| {
+                self.connected(&one.container, &other.container) && !self.dials(one, other)
+            };
+            let (one, other) = pairs
+                .filter(|(one, other)| !std::ptr::eq(*one, *other))
+                .find(apart)?;
+            Some(format!(
+                "{} does not get through to {}",
+                one.container.name, other.container.name
+            ))
+        })
     }
 
     /// The process that speaks for this member now.

@@ -1,5 +1,7 @@
 //! What is said of a cluster's certificates: until when each holds, and whether all is well.
 
+use std::collections::BTreeMap;
+
 use crate::crd::ConditionStatus::{False, True};
 use crate::crd::{
     CertificateStatus, ClientAuth, ConditionType, SecretReference, TlsPort, authority_secret_name,
@@ -7,6 +9,7 @@ use crate::crd::{
 };
 use crate::plan::certificates::Certificate;
 use crate::plan::rules::certificates::lagging;
+use crate::plan::rules::given::unfit;
 use crate::plan::situation::Situation;
 use crate::plan::step::ConditionInput;
 
@@ -34,6 +37,12 @@ pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<
         let readable = facts.certificate.is_some();
         readable.then_some(SecretReference { name })
     };
+    if let Some(given) = s.o.tls.given.get(&TlsPort::Client) {
+        // Who signs for clients is the user's business.
+        let name = given.trusted_secret.clone();
+        let trusted = (!given.trusted.is_empty()).then_some(SecretReference { name });
+        return (trusted, None);
+    }
     let user = (tls.client_auth == ClientAuth::Required).then(|| user_certificate_name(name));
     (
         made(authority_secret_name(name, TlsPort::Client)),
@@ -62,6 +71,9 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         let text = format!("there is no authority of the {} port yet", port.as_str());
         return told(False, "NotIssued", text);
     }
+    if let Some(unfit) = unfit(s) {
+        return told(False, unfit.reason, unfit.text);
+    }
     let words = |(secret, certificate): (&str, &Certificate)| {
         format!("{secret}, until {}", timestamp(certificate.not_after_ms))
     };
@@ -73,8 +85,17 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         let text = format!("a certificate ends soon: {}", words(late));
         return told(False, "CertificateExpiring", text);
     }
-    for port in s.o.tls.wanted.keys() {
-        if let Some((_, what)) = lagging(s, *port) {
+    let given = s.o.tls.given.values();
+    let mut given = given.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
+    if let Some(soon) = given.find(|(_, certificate)| certificate.ends_soon(now_ms)) {
+        let text = format!(
+            "a certificate ends soon: {}; its successor goes into the same Secret",
+            words(soon)
+        );
+        return told(False, "CertificateExpiring", text);
+    }
+    for port in TlsPort::ALL {
+        if let Some((_, what)) = lagging(s, port) {
             return told(True, "Renewing", format!("waiting for {what}"));
         }
     }
@@ -101,13 +122,23 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
     told(True, "AsWanted", text)
 }
 
+/// Every certificate by its Secret; one that is given to both ports once.
 fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)> + use<'a> {
     let secrets = s.o.tls.secrets.iter();
-    secrets.filter_map(|(name, facts)| Some((name.as_str(), facts.certificate.as_ref()?)))
+    let made =
+        secrets.filter_map(|(name, facts)| Some((name.as_str(), facts.certificate.as_ref()?)));
+    let given = s.o.tls.given.values();
+    let given = given.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
+    let all: BTreeMap<&str, &Certificate> = made.chain(given).collect();
+    all.into_iter()
 }
 
-/// Secrets say their port in their names; the one of clients is of the port for clients.
+/// Secrets of ours say their port in their names; the one of clients is of the port for clients.
 fn port_of(s: &Situation<'_>, secret: &str) -> TlsPort {
+    let mut given = s.o.tls.given.iter();
+    if let Some((port, _)) = given.find(|(_, given)| given.secret == secret) {
+        return *port;
+    }
     let peer = secret == authority_secret_name(&s.cluster.name, TlsPort::Peer)
         || secret.ends_with("-peer-tls");
     if peer { TlsPort::Peer } else { TlsPort::Client }

@@ -20,6 +20,7 @@ pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
         degraded(s),
     ];
     all.extend(super::certificates::ready(s));
+    all.push(durable(s));
     all.push(stalled(draft));
     all
 }
@@ -291,7 +292,7 @@ fn alarms(s: &Situation<'_>) -> Vec<String> {
         };
         let remedy = match kind {
             "NOSPACE" => {
-                "the quota is used up and writes are refused: delete keys or raise the memory limit, compact, then run `etcdctl alarm disarm`"
+                "the quota is used up and writes are refused: delete keys and compact, or raise server.quota, then run `etcdctl alarm disarm`"
             }
             "CORRUPT" => {
                 "its data differs from the other members' and writes are refused: replace it, then run `etcdctl alarm disarm`"
@@ -301,6 +302,32 @@ fn alarms(s: &Situation<'_>) -> Vec<String> {
         format!("alarm {kind}{of}: {remedy}")
     };
     leader.alarms.iter().map(words).collect()
+}
+
+/// Of the members that run, and of those that will be made.
+fn durable(s: &Situation<'_>) -> ConditionInput {
+    let type_ = ConditionType::Durable;
+    let asked = s.cluster.spec.server.leaves_out_syncs();
+    let pods = s.o.pods.iter().filter(|(_, pod)| pod.server.unsynced);
+    let names: Vec<&str> = pods.map(|(name, _)| name.as_str()).collect();
+    if !asked && names.is_empty() {
+        let message = "what is acknowledged is synced to the disks of a quorum";
+        return input(type_, True, "Synced", message);
+    }
+    let message = if asked {
+        "server.extraArgs has unsafe-no-fsync: what is acknowledged can be lost when machines stop"
+            .to_owned()
+    } else {
+        let run = with_verb(&names);
+        format!("{run} with unsafe-no-fsync until restarted: what is acknowledged can be lost")
+    };
+    input(type_, False, "UnsafeNoFsync", message)
+}
+
+/// Names, and that they run.
+fn with_verb(names: &[&str]) -> String {
+    let verb = if names.len() == 1 { "runs" } else { "run" };
+    format!("{} {verb}", names.join(", "))
 }
 
 fn stalled(draft: &Draft) -> ConditionInput {

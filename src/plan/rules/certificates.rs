@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::crd::{
     ClientAuth, TlsPort, authority_secret_name, member_certificate_name, user_certificate_name,
 };
+use crate::mutants::{Mutant, planted};
 use crate::plan::certificates::{Certificate, CertificateFacts, PortSecurity};
 use crate::plan::draft::Draft;
 use crate::plan::observed::{ClaimState, Owner};
@@ -26,11 +27,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 
 /// What is still on its way to a server, said after everything else.
 pub(super) fn waits(s: &Situation<'_>, draft: &mut Draft) {
-    for port in s.o.tls.wanted.keys() {
-        if let Some((member, what)) = lagging(s, *port) {
-            draft.wait("LoadCertificate", member, "LoadingCertificate", what);
-            return;
-        }
+    let waits = TlsPort::ALL.into_iter();
+    if let Some((member, what)) = waits.flat_map(|port| lagging(s, port)).next() {
+        draft.wait("LoadCertificate", member, "LoadingCertificate", what);
     }
 }
 
@@ -82,7 +81,7 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
             continue;
         };
         // One after the other, but for one that has hardly any time left.
-        if !busy || old.is_late(s.o.now_ms) {
+        if !busy || old.is_late(s.o.now_ms) || planted(Mutant::RenewedAtOnce) {
             draft.step(3, issue(secret, Some(member), Some(old)), why);
             busy = true;
         }
@@ -226,19 +225,48 @@ fn distrusts<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Option<&'
         .map(|(member, _)| member)
 }
 
+/// What a member is to show and to trust on a port.
+struct Due<'a> {
+    secret: String,
+    certificate: &'a Certificate,
+    trusted_secret: String,
+    trusted: &'a [String],
+}
+
+fn due<'a>(s: &Situation<'a>, member: &str, port: TlsPort) -> Option<Due<'a>> {
+    if let Some(given) = s.o.tls.given.get(&port) {
+        // One that was started with other Secrets loads these when it is restarted.
+        let certificate = given.certificate.as_ref().filter(|_| s.updated(member))?;
+        return Some(Due {
+            secret: given.secret.clone(),
+            certificate,
+            trusted_secret: given.trusted_secret.clone(),
+            trusted: &given.trusted,
+        });
+    }
+    let secret = member_certificate_name(member, port);
+    let facts = s.o.tls.secrets.get(&secret)?;
+    Some(Due {
+        certificate: facts.certificate.as_ref()?,
+        trusted_secret: secret.clone(),
+        secret,
+        trusted: &facts.trusted,
+    })
+}
+
 /// A member that answers and has not loaded what its Secret holds, and what it is to load.
 pub(in crate::plan) fn lagging<'a>(s: &Situation<'a>, port: TlsPort) -> Option<(&'a str, String)> {
     let asks = asks(s, port);
     loaded(s, port).find_map(|(member, security)| {
-        let secret = member_certificate_name(member, port);
-        let facts = s.o.tls.secrets.get(&secret)?;
-        let certificate = facts.certificate.as_ref()?;
-        if certificate.fingerprint != security.fingerprint {
+        let due = due(s, member, port)?;
+        if due.certificate.fingerprint != security.fingerprint {
+            let secret = due.secret;
             return Some((member, format!("{member} to load the certificate {secret}")));
         }
-        let held: BTreeSet<&String> = facts.trusted.iter().collect();
+        let held: BTreeSet<&String> = due.trusted.iter().collect();
         let differs = asks && held != security.trusted.iter().collect();
         differs.then(|| {
+            let secret = due.trusted_secret;
             (
                 member,
                 format!("{member} to load the authorities in {secret}"),

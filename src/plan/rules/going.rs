@@ -1,6 +1,6 @@
 //! Rule 14: the node of a voter goes away. Where another node can take it with its volume, the same
 //! member moves: it hands over and retires, an eviction may take its pod, and if none does, the
-//! operator deletes it. Where none can, its successor comes first: that is the business of rules 13,
+//! operator deletes it, or evicts it where a budget counts. Where none can, its successor comes first: that is the business of rules 13,
 //! 12, 11 and 15, in that order. Without a spare node nothing is done but to say so. One at a time.
 
 use std::cmp::Reverse;
@@ -13,6 +13,7 @@ use crate::plan::observed::PodFacts;
 use crate::plan::situation::Situation;
 use crate::plan::step::{Action, Class};
 
+use super::budget;
 use super::farewell::{self, Leaver};
 
 /// So long a drain may take the pod itself. It asks for a pod by its name, again and again, with a
@@ -25,7 +26,9 @@ const EVICTION_MS: u64 = 11_000;
 pub(super) fn gates(s: &Situation<'_>, draft: &mut Draft) {
     let open = |pod: &PodFacts| pod.released_ms.is_some() && !pod.terminating;
     for (member, pod) in s.o.pods.iter().filter(|(_, pod)| open(pod)) {
-        let why = if s.cluster.spec.paused {
+        let why = if s.is_budgeted() {
+            "disruption.policy is Budget: nobody is let go before the others".to_owned()
+        } else if s.cluster.spec.paused {
             "paused by spec.paused".to_owned()
         } else if s.way(member) != Some(Way::Move) {
             "its member stays where it is".to_owned()
@@ -119,6 +122,9 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     if !farewell::said(s, draft, &leaver) {
         return;
     }
+    if s.is_budgeted() {
+        return evict(s, draft, member, pod, &reason);
+    }
     let (member_name, uid) = (member.to_owned(), pod.uid.clone());
     let Some(since) = pod.released_ms else {
         let action = Action::ReleasePod {
@@ -145,6 +151,20 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         uid,
     };
     draft.step(14, action, format!("{reason}, and no drain took its pod"));
+}
+
+/// Under a budget nobody opens a gate: a drain may take the pod as soon as the budget allows it, and
+/// since the member retires it does not count there any more.
+fn evict(s: &Situation<'_>, draft: &mut Draft, member: &str, pod: &PodFacts, reason: &str) {
+    let retiring = s.description(member).and_then(|d| d.retiring_ms);
+    if retiring.is_some_and(|age| age < EVICTION_MS) {
+        let seconds = EVICTION_MS / 1000;
+        let what = format!("a drain to take the pod of {member}, for {seconds} s at the most");
+        draft.wait("Move", member, "Evictable", what);
+        return;
+    }
+    let reason = format!("{reason}, and no drain took its pod");
+    budget::let_go(s, draft, ("Move", 14), member, &pod.uid, reason);
 }
 
 fn remove(s: &Situation<'_>, draft: &mut Draft, member: &str) {

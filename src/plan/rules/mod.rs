@@ -2,10 +2,12 @@
 //! the numbers are those of the contract's order.
 
 mod bootstrap;
+mod budget;
 pub(super) mod certificates;
 mod conflict;
 pub(super) mod encrypt;
 mod farewell;
+pub(super) mod given;
 mod going;
 mod grow;
 mod hibernate;
@@ -19,6 +21,7 @@ mod shrink;
 mod sick;
 mod slots;
 mod standby;
+mod timings;
 mod version;
 
 pub(super) use learner::lag;
@@ -44,18 +47,30 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if s.cluster.spec.paused && !planted(Mutant::PauseIgnored) {
         going::gates(s, draft);
         objects::budget_only(s, draft);
+        budget::rule(s, draft);
         certificates::rule(s, draft);
         for class in [Class::Membership, Class::Disruption, Class::Objects] {
             draft.hold(class, "paused by spec.paused");
         }
         return;
     }
-    // A version that cannot follow the one that runs: nothing is made from such a spec. Certificates
-    // end all the same.
-    if version::refused(s, draft) {
+    // A version that cannot follow the one that runs, or timings: nothing is made from such a spec.
+    // Certificates end all the same.
+    if version::refused(s, draft) || timings::refused(s, draft) {
         going::gates(s, draft);
         objects::budget_only(s, draft);
+        budget::rule(s, draft);
         certificates::rule(s, draft);
+        return;
+    }
+    // 3, of what the user gives: nobody is made or restarted onto what is not fit for use.
+    if given::refused(s, draft) {
+        if s.o.latch.is_some() {
+            going::gates(s, draft);
+            objects::budget_only(s, draft);
+            budget::rule(s, draft);
+            certificates::rule(s, draft);
+        }
         return;
     }
     // 4, before anything is made: a cluster that was never wanted awake.
@@ -70,6 +85,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     going::gates(s, draft);
     // 3: objects that need no quorum.
     objects::rule(s, draft);
+    budget::rule(s, draft);
     certificates::rule(s, draft);
     // 4: all members sleep, or wake.
     if hibernate::rule(s, draft) {

@@ -22,6 +22,8 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
         s.o.wanted_objects
             .iter()
             .filter(|(key, _)| wanted(key.kind))
+            // It needs a number: that is a rule of its own.
+            .filter(|(key, _)| !(s.is_budgeted() && key.kind == ObjectKind::PodDisruptionBudget))
     {
         let reason = match s.o.objects.get(key) {
             None => "it is missing",

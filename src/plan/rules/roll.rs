@@ -10,8 +10,8 @@ use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
 use crate::plan::guards;
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 
+use super::budget;
 use super::farewell::{self, Leaver};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
@@ -102,9 +102,12 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     if !planted(Mutant::RollAtOnce) && !farewell::said(s, draft, &leaver) {
         return;
     }
-    let action = Action::DeletePod {
-        member: member.to_owned(),
-        uid: pod.uid.clone(),
-    };
-    draft.step(16, action, reason);
+    budget::let_go(
+        s,
+        draft,
+        ("Restart", 16),
+        member,
+        &pod.uid,
+        reason.to_owned(),
+    );
 }

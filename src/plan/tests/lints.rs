@@ -1,8 +1,8 @@
 //! The lints alone: each step that would break an invariant is refused, whoever wants it.
 
 use super::world::{CLUSTER_UID, World};
-use crate::crd::claim_name;
-use crate::plan::{Action, Fence, MemberView, Step, lint, plan};
+use crate::crd::{DisruptionPolicy, TlsPort, claim_name};
+use crate::plan::{Action, Fence, MemberView, Step, Unfit, lint, plan};
 
 fn rested(replicas: i32) -> World {
     let mut world = World::new(replicas);
@@ -272,4 +272,81 @@ fn a_deleted_resource_gets_no_steps() {
     assert!(plan(&world.observe()).steps.is_empty());
     let said = refused(&world, &[add("demo-4", "new")]);
     assert!(said.contains("gets no steps"), "{said}");
+}
+
+#[test]
+fn nobody_is_started_onto_what_is_not_fit_for_use() {
+    let mut world = World::new(3).with_given();
+    world.settle(1000);
+    let claim = Action::CreateClaim {
+        member: "demo-4".into(),
+        claim: claim_name("demo-4", CLUSTER_UID),
+    };
+    assert_eq!(refused(&world, std::slice::from_ref(&claim)), "");
+    world.skip_days(91);
+    assert_refused(&world, claim.clone(), "is not fit for use");
+    world.give(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
+    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    assert_eq!(refused(&world, std::slice::from_ref(&claim)), "");
+    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    given.unfit = Some(Unfit {
+        reason: "SecretMissing",
+        text: "Secret their-peer does not exist: create it".into(),
+    });
+    assert_refused(&world, claim, "is not fit for use");
+}
+
+#[test]
+fn under_a_budget_a_quorum_stays_and_pods_that_serve_are_evicted() {
+    let uid = |world: &World, member: &str| world.pods[member].uid.clone();
+    let (member, of) = ("demo-2".to_owned(), "demo-2");
+    let held = rested(3);
+    let evict = |world: &World| Action::EvictPod {
+        member: member.clone(),
+        uid: uid(world, of),
+    };
+    let set = |least, before| Action::SetBudget { least, before };
+    assert_refused(&held, evict(&held), "disruption.policy is not Budget");
+    assert_refused(&held, set(2, None), "disruption.policy is not Budget");
+    let mut world = World::new(3);
+    world.cluster.spec.disruption.policy = DisruptionPolicy::Budget;
+    world.settle(1000);
+    assert_eq!(refused(&world, &[set(3, Some(2))]), "");
+    assert_refused(&world, set(1, Some(2)), "I11: it is less than a quorum");
+    assert_refused(&world, evict(&world), "it retires first");
+    let uid = uid(&world, of);
+    world.execute(&Action::Retire {
+        member: member.clone(),
+        pod_uid: uid.clone(),
+    });
+    assert_eq!(refused(&world, &[evict(&world)]), "");
+    let delete = Action::DeletePod {
+        member: member.clone(),
+        uid: uid.clone(),
+    };
+    assert_refused(&world, delete, "it is evicted, not deleted");
+    let release = Action::ReleasePod { member, uid };
+    assert_refused(&world, release, "disruption.policy is Budget");
+    world.tombstones.push((9, of.into()));
+    world.least = Some(3);
+    let early = "I11: the pod of a removed member is still there";
+    assert_refused(&world, set(2, Some(3)), early);
+}
+
+#[test]
+fn nobody_is_promoted_whom_the_budget_does_not_count_yet() {
+    let mut world = World::new(3);
+    world.cluster.spec.disruption.policy = DisruptionPolicy::Budget;
+    world.settle(1000);
+    world.cluster.spec.replace_members = vec!["demo-1".into()];
+    while !world.members.iter().any(|m| m.learner && m.match_index > 0) {
+        world.pass();
+    }
+    let learner = world.members.iter().find(|m| m.learner).expect("there");
+    let action = promote(&world, &learner.name.clone());
+    world.least = Some(2);
+    let few = "I11: evictions could leave no quorum of the voters to be";
+    assert_refused(&world, action.clone(), few);
+    world.least = Some(3);
+    assert_eq!(refused(&world, &[action]), "");
 }

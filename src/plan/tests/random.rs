@@ -8,7 +8,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::world::World;
 use crate::crd::NodeReplacement::{AddFirst, Auto, Move, RemoveFirst};
-use crate::crd::{EtcdClusterStatus, Tls, TlsPort};
+use crate::crd::{DisruptionPolicy, EtcdClusterStatus, Tls, TlsPort};
 use crate::plan::plan;
 
 fn one_in(rng: &mut Xoshiro256PlusPlus, n: u64) -> bool {
@@ -139,6 +139,10 @@ fn run(seed: u64) {
         world = world.with_tls();
     }
     world.catch_up = 1 + rng.next_u64() % 100;
+    // Evictions are counted in every third life, and held now and then: by a number of their own, so
+    // that the other lives stay what they were.
+    let mut policies = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let counts = one_in(&mut policies, 3);
     if one_in(&mut rng, 3) {
         world.node_bound = true;
         for name in ["node-f", "node-g"] {
@@ -147,6 +151,10 @@ fn run(seed: u64) {
         }
     }
     for _ in 0..(20 + rng.next_u64() % 150) {
+        if counts && one_in(&mut policies, 20) {
+            let both = [DisruptionPolicy::Gate, DisruptionPolicy::Budget];
+            world.cluster.spec.disruption.policy = pick(&mut policies, &both).unwrap_or_default();
+        }
         let plan = world.pass();
         if std::env::var("TRACE").is_ok() {
             println!("{} {:?}\n{plan}", world.now / 1000, world.leader);
@@ -217,6 +225,9 @@ fn run(seed: u64) {
         world.pods.values().all(|pod| pod.released_ms.is_none()),
         "seed {seed}: an eviction may still take a pod\n{last}"
     );
+    let counts = world.cluster.spec.disruption.policy == DisruptionPolicy::Budget;
+    let least = counts.then(|| u32::try_from(target / 2 + 1).expect("few"));
+    assert_eq!(world.least, least, "seed {seed}: the budget\n{last}");
     // At rest, the same facts give the same plan and the same status: nothing is written.
     let again = plan(&world.observe());
     assert_eq!(

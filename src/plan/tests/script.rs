@@ -108,6 +108,9 @@ fn seen(o: &Observed) -> String {
             (Some(why), false) => drop(writeln!(text, "{name}: not ready, {why}{closed}")),
         }
     }
+    if let Some(least) = o.budget.and_then(|budget| budget.least) {
+        let _ = writeln!(text, "budget: {least} stay available");
+    }
     if !o.slots.is_empty() {
         let slot = |(slot, facts): (&u32, &SlotFacts)| {
             format!("{slot} {}", facts.member.as_deref().unwrap_or("?"))

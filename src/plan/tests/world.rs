@@ -6,7 +6,9 @@ mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster, claim_name};
+use crate::crd::{
+    DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster, claim_name,
+};
 use crate::plan::*;
 
 pub(super) const CLUSTER_UID: &str = "c1a5-0000";
@@ -21,6 +23,8 @@ pub(super) struct World {
     pub(super) status: EtcdClusterStatus,
     pub(super) latch: Option<Latch>,
     pub(super) objects: BTreeMap<ObjectKey, ObjectFacts>,
+    /// What the disruption budget keeps available; `None`: it is a gate, or there is none.
+    pub(super) least: Option<u32>,
     pub(super) slots: BTreeMap<u32, SlotFacts>,
     pub(super) tls: tls::Certificates,
     /// Slots are Kubernetes' alone.
@@ -35,6 +39,8 @@ pub(super) struct World {
     pub(super) denied: BTreeSet<String>,
     /// Members whose pod begins on no node with another one.
     apart: BTreeSet<String>,
+    /// What the servers of sets are told, by member.
+    told: BTreeMap<String, ServerFacts>,
     pub(super) nodes: BTreeMap<String, NodeFacts>,
     /// What servers that were made from such inputs say of their version; others say 0.1.0.
     pub(super) versions: BTreeMap<String, String>,
@@ -100,6 +106,7 @@ impl World {
             status: EtcdClusterStatus::default(),
             latch: None,
             objects: BTreeMap::new(),
+            least: None,
             slots: BTreeMap::new(),
             tls: tls::Certificates::default(),
             has_slots: true,
@@ -107,6 +114,7 @@ impl World {
             class_node_bound: None,
             denied: BTreeSet::new(),
             apart: BTreeSet::new(),
+            told: BTreeMap::new(),
             sets: BTreeMap::new(),
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -142,20 +150,35 @@ impl World {
     }
 
     pub(super) fn wanted_objects(&self) -> BTreeMap<ObjectKey, String> {
+        let budget = match self.cluster.spec.disruption.policy {
+            DisruptionPolicy::Gate => "objects-1",
+            DisruptionPolicy::Budget => "objects-2",
+        };
         [
-            (ObjectKind::Service, "demo-client"),
-            (ObjectKind::PodDisruptionBudget, "demo"),
+            (ObjectKind::Service, "demo-client", "objects-1"),
+            (ObjectKind::PodDisruptionBudget, "demo", budget),
         ]
-        .map(|(kind, name)| {
-            (
-                ObjectKey {
-                    kind,
-                    name: name.into(),
-                },
-                "objects-1".to_owned(),
-            )
+        .map(|(kind, name, inputs)| {
+            let name = name.into();
+            (ObjectKey { kind, name }, inputs.to_owned())
         })
         .into()
+    }
+
+    fn budget_facts(&self) -> Option<BudgetFacts> {
+        let mut kinds = self.objects.keys().map(|key| key.kind);
+        let there = kinds.any(|kind| kind == ObjectKind::PodDisruptionBudget);
+        there.then(|| BudgetFacts {
+            least: self.least,
+            available: u32::try_from(self.available()).ok(),
+        })
+    }
+
+    /// Pods that count as available where evictions are counted.
+    fn available(&self) -> usize {
+        let pods = self.pods.values();
+        pods.filter(|pod| pod.ready_since_ms.is_some() && pod.released_ms.is_none())
+            .count()
     }
 
     pub(super) fn observe(&self) -> Observed {
@@ -172,6 +195,7 @@ impl World {
             latch: self.latch.clone(),
             wanted_objects: self.wanted_objects(),
             objects: self.objects.clone(),
+            budget: self.budget_facts(),
             slot_endpoints: self.slot_endpoints(),
             wanted_slot_inputs: SLOT_INPUTS.into(),
             tls: self.tls_facts(),
@@ -367,6 +391,7 @@ impl World {
                     released_ms: None,
                     inputs: self.sets[&member].inputs.clone(),
                     peer_tls: self.tls.of_sets.contains_key(&member),
+                    server: self.told.get(&member).copied().unwrap_or_default(),
                     created_ms: self.now,
                     started_ms: None,
                     waiting: None,
@@ -572,12 +597,21 @@ impl World {
     /// What `kubectl drain` does again and again: an eviction by the pod's name. Returns whether
     /// it went through.
     pub(super) fn evict(&mut self, member: &str) -> bool {
-        let gate = |pod: &PodFacts| pod.released_ms.is_some() || pod.phase == PodPhase::Pending;
-        let goes = self.pods.get(member).is_some_and(gate);
+        let (available, least) = (self.available(), self.least);
+        let goes = |pod: &PodFacts| {
+            let free = pod.released_ms.is_some() || pod.phase == PodPhase::Pending;
+            let others = available - usize::from(pod.ready_since_ms.is_some());
+            free || least.is_some_and(|least| others >= least as usize)
+        };
+        let goes = self.pods.get(member).is_some_and(goes);
         if goes {
             let (alive, voters) = self.reachable_voters();
+            let leader = self.leader.clone().unwrap_or_default();
+            let mut seats = self.members.iter().filter(|m| !m.learner);
+            let serves =
+                seats.any(|m| m.name == member && self.lives(m) && self.reach(&leader, member));
             self.pods.remove(member);
-            let (left, _) = self.reachable_voters();
+            let left = alive - usize::from(serves);
             assert!(
                 left == alive || left > voters / 2,
                 "I3: the eviction of {member} leaves {left} of {voters} voters"

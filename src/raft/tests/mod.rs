@@ -5,6 +5,7 @@ mod harness;
 mod paper;
 mod random;
 mod script;
+mod timings;
 
 use proptest::test_runner::{Config, RngSeed};
 

@@ -1,6 +1,7 @@
 //! Situations in which something is lost, silent or sick.
 
 use crate::crd::{EtcdClusterStatus, claim_name};
+use crate::plan::observed::Exit;
 use crate::plan::plan;
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{CLUSTER_UID, World};
@@ -38,6 +39,36 @@ fn pod_gone_for_good() {
     wait(&mut world, 30);
     script.look("No contact for half a minute", &world);
     script.settle("Until rest: demo-3 stays cut off", &mut world);
+    script.compare();
+}
+
+#[test]
+fn disk_full() {
+    let mut script = Script::new(
+        "disk-full",
+        "A voter's disk is full: its server ends at each start. The status says what helps; volumes grow while it is sick, and it is the same member afterwards.",
+    );
+    let mut world = rested(3);
+    world.side.insert("demo-3".into(), 1);
+    world.unseen.insert("demo-3".into());
+    wait(&mut world, 30);
+    let pod = world.pods.get_mut("demo-3").expect("a pod");
+    let started = pod.started_ms.take();
+    pod.last_exit = Some(Exit::DiskFull);
+    pod.waiting = Some("CrashLoopBackOff: back-off".into());
+    script.look("Half a minute later", &world);
+    world.cluster.storage_bytes *= 2;
+    script.look("storage.size is doubled", &world);
+    for _ in 0..3 {
+        world.pass();
+    }
+    let pod = world.pods.get_mut("demo-3").expect("a pod");
+    pod.started_ms = started;
+    pod.waiting = None;
+    world.side.clear();
+    world.unseen.clear();
+    script.settle("Its volume has grown, and it starts", &mut world);
+    assert!(world.tombstones.is_empty(), "somebody was removed");
     script.compare();
 }
 

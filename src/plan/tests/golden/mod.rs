@@ -1,11 +1,14 @@
 //! Golden texts of whole situations, each compared with its file.
 
+mod budget;
 mod faults;
 mod growth;
 mod hibernate;
 mod nodes;
 mod objects;
+mod server;
 mod slots;
 mod spread;
 mod tls;
+mod tls_given;
 mod version;

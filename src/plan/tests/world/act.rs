@@ -34,6 +34,7 @@ impl World {
     pub(in crate::plan::tests) fn execute(&mut self, action: &Action) {
         let (alive, voters) = self.reachable_voters();
         let quorate = self.leader.is_some() && alive > voters / 2;
+        let before = self.least;
         self.act(action);
         let (alive, voters) = self.reachable_voters();
         if quorate && self.cluster.target() > 0 {
@@ -43,6 +44,16 @@ impl World {
             );
         }
         assert!(self.formed <= 1, "I7: one cluster a UID");
+        let removed = |name: &&String| self.tombstones.iter().any(|(_, gone)| gone == *name);
+        let still_there = self.pods.keys().filter(removed).count();
+        let counted = voters + still_there;
+        if let Some(least) = self.least {
+            assert!(
+                least as usize > voters / 2
+                    && (least as usize > counted / 2 || before <= Some(least)),
+                "I11: {action} leaves a budget of {least} for {counted} members"
+            );
+        }
     }
 
     fn act(&mut self, action: &Action) {
@@ -55,6 +66,20 @@ impl World {
                     inputs,
                 };
                 self.objects.insert(key.clone(), facts);
+                if key.kind == ObjectKind::PodDisruptionBudget {
+                    self.least = None;
+                }
+            }
+            Action::SetBudget { least, before } => {
+                assert_eq!(self.least, *before, "another budget");
+                let kind = ObjectKind::PodDisruptionBudget;
+                let name = "demo".into();
+                self.act(&Action::ApplyObject(ObjectKey { kind, name }));
+                self.least = Some(*least);
+            }
+            Action::EvictPod { member, uid } => {
+                assert_eq!(&self.pods[member].uid, uid);
+                assert!(self.evict(member), "the budget refuses {member}");
             }
             Action::CreateLatch { seed, nonce } => {
                 assert!(self.latch.is_none(), "{} exists", latch_name("demo"));
@@ -108,6 +133,8 @@ impl World {
                 if self.cluster.spec.tls.is_some() {
                     self.tls.of_sets.insert(member.clone(), *transition);
                 }
+                let told = ServerFacts::of(&self.cluster.spec.server);
+                self.told.insert(member.clone(), told);
                 self.apart.remove(member);
                 if *apart {
                     self.apart.insert(member.clone());

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::{SECOND, World};
-use crate::crd::{ClientAuth, Tls, TlsPort, authority_secret_name, member_certificate_name};
+use crate::crd::{
+    CertificateSource, ClientAuth, GivenSecret, PortTls, Tls, TlsPort, authority_secret_name,
+    member_certificate_name,
+};
 use crate::plan::*;
 
 /// How long the kubelets take to carry a changed Secret to the servers.
@@ -24,10 +27,18 @@ pub(in crate::plan::tests) struct Certificates {
     pub(in crate::plan::tests) stuck: Vec<String>,
     pub(in crate::plan::tests) names: Option<String>,
     pub(in crate::plan::tests) rotate: BTreeMap<TlsPort, String>,
+    /// What the user gives.
+    pub(in crate::plan::tests) given: BTreeMap<TlsPort, Given>,
+    /// Nobody remembers who signed what was there before.
+    pub(in crate::plan::tests) forgotten: bool,
     /// Sets with TLS, and whether their servers take connections without it on the peer port too; and
     /// the same of pods, by UID.
     pub(super) of_sets: BTreeMap<String, bool>,
     of_pods: BTreeMap<String, bool>,
+}
+
+fn given_name(port: TlsPort) -> String {
+    format!("their-{}", port.as_str())
 }
 
 /// A member's peer URL.
@@ -45,11 +56,22 @@ impl World {
     pub(in crate::plan::tests) fn tls_facts(&self) -> TlsFacts {
         let names = self.tls.names.as_deref().unwrap_or(NAMES);
         let wanted = TlsPort::ALL.map(|port| (port, names.to_owned()));
+        let mut wanted = BTreeMap::from(wanted);
+        wanted.retain(|port, _| !self.tls.given.contains_key(port));
+        let given = self.tls.given.values();
+        let shown: Vec<&String> = (given.filter_map(|given| given.certificate.as_ref()))
+            .map(|one| &one.fingerprint)
+            .collect();
+        let vouched = (self.tls.issued.iter())
+            .filter(|(name, _)| !self.tls.forgotten || shown.contains(name))
+            .map(|(name, one)| (name.clone(), one.issuer.clone().into_iter().collect()));
         match self.cluster.spec.tls {
             Some(_) => TlsFacts {
-                wanted: wanted.into(),
+                wanted,
                 rotate: self.tls.rotate.clone(),
                 secrets: self.tls.secrets.clone(),
+                given: self.tls.given.clone(),
+                vouched: vouched.collect(),
             },
             None => TlsFacts::default(),
         }
@@ -58,6 +80,9 @@ impl World {
     /// Whether the pod of a member finds the Secrets that it mounts.
     pub(super) fn has_certificates(&self, member: &str) -> bool {
         let has = |port| {
+            if let Some(given) = self.tls.given.get(&port) {
+                return given.unfit.is_none();
+            }
             let secret = member_certificate_name(member, port);
             self.tls.secrets.contains_key(&secret)
         };
@@ -79,22 +104,36 @@ impl World {
             .collect();
         for (member, uid) in pods {
             for port in TlsPort::ALL {
-                let secret = member_certificate_name(&member, port);
+                let secret = match self.tls.given.get(&port) {
+                    Some(given) => given.secret.clone(),
+                    None => member_certificate_name(&member, port),
+                };
                 let key = (uid.clone(), port);
                 let changed = self.tls.changed_ms.get(&secret).copied().unwrap_or(0);
                 let carried = self.now >= changed + CARRIED_MS && !self.tls.stuck.contains(&member);
                 let first = !self.tls.loaded.contains_key(&key);
                 let facts = self.tls.secrets.get(&secret);
-                let certificate = facts.and_then(|facts| facts.certificate.as_ref());
-                let (Some(facts), Some(certificate), true) = (facts, certificate, carried || first)
-                else {
+                let made =
+                    facts.and_then(|facts| Some((facts.certificate.as_ref()?, &facts.trusted)));
+                let given = self.tls.given.get(&port).filter(|_| {
+                    // Who was started with Secrets of other names has those.
+                    let inputs = self.pods.get(&member).and_then(|pod| pod.inputs.as_ref());
+                    inputs == Some(&self.inputs)
+                });
+                let given =
+                    given.and_then(|given| Some((given.certificate.as_ref()?, &given.trusted)));
+                let found = match self.tls.given.contains_key(&port) {
+                    true => given,
+                    false => made,
+                };
+                let (Some((certificate, trusted)), true) = (found, carried || first) else {
                     continue;
                 };
                 let security = PortSecurity {
                     tls: true,
                     plaintext: false,
                     fingerprint: certificate.fingerprint.clone(),
-                    trusted: facts.trusted.clone(),
+                    trusted: trusted.clone(),
                 };
                 self.tls.loaded.insert(key, security);
             }
@@ -155,6 +194,56 @@ impl World {
         };
         self.tls.issued.insert(fingerprint, certificate.clone());
         certificate
+    }
+
+    /// TLS with Secrets of the user's, for both ports.
+    pub(in crate::plan::tests) fn with_given(mut self) -> World {
+        let port = |port: TlsPort| PortTls {
+            source: CertificateSource::Secret,
+            certificate_secret_ref: Some(GivenSecret {
+                name: given_name(port),
+            }),
+            ..PortTls::default()
+        };
+        self.cluster.spec.tls = Some(Tls {
+            client: port(TlsPort::Client),
+            peer: port(TlsPort::Peer),
+            ..Tls::default()
+        });
+        for port in TlsPort::ALL {
+            self.give(port, "theirs-1", &["theirs-1"], 90);
+        }
+        self
+    }
+
+    /// The user puts a new certificate into a port's Secret, of this authority and for so many days,
+    /// with those who are trusted.
+    pub(in crate::plan::tests) fn give(
+        &mut self,
+        port: TlsPort,
+        issuer: &str,
+        trusted: &[&str],
+        days: u64,
+    ) {
+        let certificate = self.certificate(days, Some(issuer.to_owned()));
+        let names = ["*.demo-peers", "demo-peers", "*"].map(|name| format!("{name}.default.svc"));
+        let given = Given {
+            secret: given_name(port),
+            trusted_secret: given_name(port),
+            unfit: None,
+            certificate: Some(certificate),
+            names: names.into(),
+            trusted: trusted.iter().map(|one| (*one).to_owned()).collect(),
+        };
+        self.tls.changed_ms.insert(given.secret.clone(), self.now);
+        self.tls.given.insert(port, given);
+    }
+
+    /// The user changes who is trusted on a port.
+    pub(in crate::plan::tests) fn trust(&mut self, port: TlsPort, trusted: &[&str]) {
+        let given = self.tls.given.get_mut(&port).expect("one is given");
+        given.trusted = trusted.iter().map(|one| (*one).to_owned()).collect();
+        self.tls.changed_ms.insert(given.secret.clone(), self.now);
     }
 
     fn store(&mut self, secret: &str, facts: CertificateFacts) {

@@ -1,0 +1,153 @@
+//! Whether a resource can be carried out: the rules of its schema, and then the command line that
+//! its members would get, judged by the server's own parser. So what a server would not start with is
+//! refused before any pod is touched, in the server's own words.
+//!
+//! Reads nothing: neither the files that a command line names nor the machine.
+
+use std::collections::BTreeMap;
+
+use crate::build;
+use crate::crd::{EtcdCluster, ExtraArg, Invalid, ValidatedCluster, bytes_of, validate};
+use crate::server::Machine;
+use crate::server::config::Config;
+use crate::server::flag_table::{self, Class};
+use crate::server::flags::Flags;
+
+/// The resource, if every rule and the server have nothing against it.
+///
+/// # Errors
+/// [`Invalid`] with what is wrong and what to do about it.
+pub fn admit(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
+    let valid = validate(cluster)?;
+    // Without settings of the server, there is nothing that a user could correct.
+    if valid.spec.server.is_default() {
+        return Ok(valid);
+    }
+    let mut problems: Vec<String> = valid
+        .spec
+        .server
+        .extra_args
+        .iter()
+        .filter_map(|flag| Some(format!("spec.server.extraArgs: {}", objection(flag)?)))
+        .collect();
+    if problems.is_empty() {
+        let refusal = judged(&valid).err();
+        problems.extend(refusal.map(|why| format!("spec.server: {why}")));
+    }
+    if problems.is_empty() {
+        Ok(valid)
+    } else {
+        Err(Invalid { problems })
+    }
+}
+
+/// What is wrong with a flag, whatever else is asked for.
+fn objection(asked: &ExtraArg) -> Option<String> {
+    let name = &asked.name;
+    let Some(flag) = flag_table::find(name) else {
+        let near = flag_table::nearest(name);
+        let near = near.map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
+        return Some(format!(
+            "the server knows no flag {name}{near}; see `quorate server --help`"
+        ));
+    };
+    match flag.class {
+        Class::Refused(instead) => Some(format!("{name} is not supported: {instead}")),
+        Class::Accepted(why) => Some(format!("{name} has no effect: {why}; take it out")),
+        Class::Effect if name == "auth-token" && asked.value != "simple" => Some(
+            "auth-token: tokens other than simple ones need files that no member has; leave it out"
+                .to_owned(),
+        ),
+        Class::Effect => None,
+    }
+}
+
+/// The server's own judgement of the whole command line.
+fn judged(cluster: &ValidatedCluster) -> Result<(), String> {
+    let arguments = build::server_arguments(cluster, &format!("{}-1", cluster.name), false);
+    let flags = arguments.get(1..).unwrap_or_default();
+    let flags = Flags::parse(flags, &BTreeMap::new()).map_err(|refusal| refusal.to_string())?;
+    let limit = cluster.spec.resources.limits.get("memory");
+    let machine = Machine {
+        memory_limit: limit.and_then(|limit| bytes_of(&limit.0).ok()),
+    };
+    let config = Config::from_flags(&flags, machine).map_err(|refusal| refusal.to_string());
+    config.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(spec: &str) -> Result<ValidatedCluster, String> {
+        let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod, uid: u}\n";
+        let cluster = crate::crd::parse(&format!("{head}spec: {spec}\n"));
+        admit(&cluster.expect("the schema takes it")).map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn what_a_server_would_not_start_with_is_refused_in_its_words() {
+        let flag = |name: &str, value: &str| {
+            format!("{{server: {{extraArgs: [{{name: {name}, value: '{value}'}}]}}}}")
+        };
+        for (spec, words) in [
+            (
+                flag("log-levle", "debug"),
+                "knows no flag log-levle (did you mean log-level?)",
+            ),
+            (
+                flag("enable-pprof", "true"),
+                "enable-pprof is not supported: profile",
+            ),
+            (
+                flag("backend-batch-limit", "5"),
+                "has no effect: there is no bbolt file to tune",
+            ),
+            (
+                flag("max-request-bytes", "many"),
+                "give a whole number from 0",
+            ),
+            (
+                flag("max-request-bytes", "0"),
+                "--max-request-bytes is 0: give 1 to",
+            ),
+            (
+                flag("feature-gates", "Foo=true"),
+                "unrecognized feature gate: Foo",
+            ),
+            (
+                flag("auth-token", "jwt,pub-key=/k"),
+                "need files that no member has",
+            ),
+            (flag("client-cert-allowed-cn", "root"), "need TLS"),
+            (
+                "{resources: {limits: {memory: 1Gi}}, server: {quota: 1Gi}}".to_owned(),
+                "a member needs 2.5 times its data: give at most",
+            ),
+        ] {
+            let why = admitted(&spec).expect_err(&spec);
+            assert!(why.starts_with("spec.server"), "{why}");
+            assert!(why.contains(words), "{spec}: {why}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_takes_is_admitted_with_and_without_tls() {
+        for spec in [
+            "{}",
+            "{server: {quota: 1Gi, autoCompaction: {retention: 1h30m}}, resources: {limits: {memory: 4Gi}}}",
+            "{server: {autoCompaction: {mode: Revision, retention: '999999999'}}}",
+            "{server: {heartbeatIntervalMilliseconds: 1000, electionTimeoutMilliseconds: 10000}}",
+            "{server: {extraArgs: [{name: unsafe-no-fsync, value: 'true'}, {name: auth-token, value: simple}]}}",
+            "{tls: {}, server: {extraArgs: [{name: client-cert-allowed-cn, value: root}]}}",
+        ] {
+            assert!(admitted(spec).is_ok(), "{spec}: {:?}", admitted(spec));
+        }
+    }
+
+    /// Nothing that is not asked of the servers makes a resource invalid that was valid before.
+    #[test]
+    fn without_settings_of_the_server_nothing_more_is_asked() {
+        assert!(admitted("{resources: {limits: {memory: 1Mi}}}").is_ok());
+    }
+}

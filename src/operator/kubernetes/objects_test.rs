@@ -1,0 +1,225 @@
+//! Writes and deletions, against the simulated API server.
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ObjectMeta;
+
+use super::*;
+use crate::opsim::api::{ApiServer, Delete, Kind, Shared};
+
+fn service(controller: Option<&str>, label: Option<&str>) -> Service {
+    let owner_references = controller.map(|uid| {
+        vec![OwnerReference {
+            api_version: "quorate.dev/v1alpha1".into(),
+            kind: "EtcdCluster".into(),
+            name: "demo".into(),
+            uid: uid.into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]
+    });
+    let labels = label.map(|value| [("life".to_owned(), value.to_owned())].into());
+    let name = Some("demo-client".into());
+    Service {
+        metadata: ObjectMeta {
+            name,
+            owner_references,
+            labels,
+            ..ObjectMeta::default()
+        },
+        ..Service::default()
+    }
+}
+
+#[test]
+fn an_object_of_somebody_else_is_never_written() {
+    assert_eq!(
+        check(&service(Some("u1"), None), Owned::Controller("u1")),
+        Ok(())
+    );
+    let error = check(&service(Some("u2"), None), Owned::Controller("u1"));
+    let text = error.expect_err("another owner").to_string();
+    assert!(
+        text.contains("Service demo-client belongs to EtcdCluster demo (UID u2)"),
+        "{text}"
+    );
+    assert!(matches!(
+        check(&service(None, None), Owned::Controller("u1")),
+        Err(Failure::NameConflict { .. })
+    ));
+    assert_eq!(
+        check(&service(None, Some("u1")), Owned::Label("life", "u1")),
+        Ok(())
+    );
+    assert!(check(&service(None, Some("u2")), Owned::Label("life", "u1")).is_err());
+}
+
+#[test]
+fn an_object_on_its_way_out_is_waited_for() {
+    let mut found = service(Some("u1"), None);
+    found.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+    let kind = check(&found, Owned::Controller("u1"));
+    assert!(matches!(kind, Err(Failure::Terminating { .. })), "{kind:?}");
+}
+
+#[test]
+fn refusals_are_told_from_what_may_work_the_next_time() {
+    let api = |code| {
+        let status = Status {
+            code,
+            message: "why".into(),
+            ..Status::default()
+        };
+        failure("apply", "demo", &kube::Error::Api(Box::new(status)))
+    };
+    assert!(matches!(api(422), Failure::Refused(text) if text == "cannot apply demo: why"));
+    assert!(matches!(api(403), Failure::Refused(_)));
+    assert!(matches!(api(409), Failure::Changed(_)));
+    assert!(matches!(api(500), Failure::Retry(_)));
+    assert!(matches!(api(429), Failure::Retry(_)));
+}
+
+/// A resource that was deleted and made anew between a look and the report got the status of
+/// its earlier life, with that life's cluster ID.
+#[tokio::test]
+async fn a_status_never_lands_on_another_life() {
+    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+    let client = shared.client("operator-1", "prod");
+    let made = || {
+        let resource = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+            "metadata": {"name": "demo", "namespace": "prod"}, "spec": {}});
+        let made = shared.lock().create("user", Kind::EtcdCluster, resource);
+        made.expect("valid")["metadata"]["uid"]
+            .as_str()
+            .expect("a UID")
+            .to_owned()
+    };
+    let stored = || {
+        let found = shared.lock().get(Kind::EtcdCluster, "prod", "demo");
+        found.expect("there")["status"]["clusterID"].clone()
+    };
+    let status = EtcdClusterStatus {
+        cluster_id: Some("abc".into()),
+        ..EtcdClusterStatus::default()
+    };
+    let (id, none) = (("prod", "demo"), Delete::default());
+    let first = made();
+    assert_eq!(apply_status(&client, id, &first, &status).await, Ok(true));
+    assert_eq!(stored(), "abc");
+    let gone = shared.lock().delete("user", Kind::EtcdCluster, id, &none);
+    gone.expect("deleted");
+    assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
+    made();
+    assert_eq!(apply_status(&client, id, &first, &status).await, Ok(false));
+    assert!(stored().is_null(), "{}", stored());
+}
+
+/// That another object has taken a name by now was told as a refusal, which only somebody's
+/// change of the specification would end.
+#[tokio::test]
+async fn another_object_of_the_name_is_a_change_and_no_refusal() {
+    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+    let service = json!({"metadata": {"name": "demo-client", "namespace": "prod"},
+        "spec": {"ports": [{"port": 1}]}});
+    let made = shared.lock().create("user", Kind::Service, service);
+    made.expect("valid");
+    let api: Api<Service> = Api::namespaced(shared.client("operator-1", "prod"), "prod");
+    let body = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "demo-client", "uid": "another"}});
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(&body);
+    let error = api
+        .patch("demo-client", &parameters, &patch)
+        .await
+        .expect_err("another");
+    let told = failure("apply", "demo-client", &error);
+    assert!(matches!(told, Failure::Changed(_)), "{told:?}");
+}
+
+fn budget(least: Option<i32>) -> PodDisruptionBudget {
+    let number = |number: i32| Some(IntOrString::Int(number));
+    let spec = PodDisruptionBudgetSpec {
+        min_available: least.and_then(number),
+        max_unavailable: if least.is_none() { number(0) } else { None },
+        ..PodDisruptionBudgetSpec::default()
+    };
+    let mut budget = PodDisruptionBudget {
+        spec: Some(spec),
+        ..PodDisruptionBudget::default()
+    };
+    budget.metadata.name = Some("demo".into());
+    budget.metadata.owner_references = service(Some("u1"), None).metadata.owner_references;
+    budget
+}
+
+/// From a gate to a number and back is one write each, and a number that was decided on what it
+/// said before is not written over what it says by now.
+#[tokio::test]
+async fn a_budget_is_written_only_over_what_was_seen() {
+    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+    let client = shared.client("operator-1", "prod");
+    let ours = Owned::Controller("u1");
+    let said = || {
+        let found = shared.lock().get(Kind::PodDisruptionBudget, "prod", "demo");
+        let spec = found.expect("there")["spec"].clone();
+        (
+            spec["minAvailable"].as_i64(),
+            spec["maxUnavailable"].as_i64(),
+        )
+    };
+    let made = apply(&client, "prod", &budget(None), ours).await;
+    made.expect("made");
+    assert_eq!(said(), (None, Some(0)));
+    let two = apply_where(&client, "prod", &budget(Some(2)), ours, |_| None).await;
+    two.expect("written");
+    assert_eq!(said(), (Some(2), None));
+    let other = |_: &PodDisruptionBudget| Some("it says something else".to_owned());
+    let three = apply_where(&client, "prod", &budget(Some(3)), ours, other).await;
+    assert!(matches!(three, Err(Failure::Changed(_))), "{three:?}");
+    assert_eq!(said(), (Some(2), None));
+    let gate = apply(&client, "prod", &budget(None), ours).await;
+    gate.expect("written");
+    assert_eq!(said(), (None, Some(0)));
+}
+
+/// A budget's refusal is one for now, an eviction never takes another pod of the name, and one
+/// that is gone is what was wanted.
+#[tokio::test]
+async fn an_eviction_is_refused_for_now_or_takes_the_pod_that_was_meant() {
+    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+    let client = shared.client("operator-1", "prod");
+    let pod = json!({"metadata": {"name": "demo-1-0", "namespace": "prod", "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "main", "image": "registry.example/quorate:1"}]}});
+    let made = shared.lock().create("user", Kind::Pod, pod).expect("valid");
+    let uid = made["metadata"]["uid"].as_str().expect("a UID").to_owned();
+    shared
+        .lock()
+        .edit("kubelet", Kind::Pod, ("prod", "demo-1-0"), |pod| {
+            pod["status"] = json!({"phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}]});
+        });
+    let gate = json!({"metadata": {"name": "demo", "namespace": "prod"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"a": "b"}}}});
+    let made = shared
+        .lock()
+        .create("user", Kind::PodDisruptionBudget, gate);
+    made.expect("valid");
+    let refused = evict(&client, "prod", "demo-1-0", &uid).await;
+    assert!(
+        matches!(&refused, Err(Failure::Retry(why)) if why.contains("disruption budget")),
+        "{refused:?}"
+    );
+    let (id, none) = (("prod", "demo"), Delete::default());
+    let gone = shared
+        .lock()
+        .delete("user", Kind::PodDisruptionBudget, id, &none);
+    gone.expect("deleted");
+    let another = evict(&client, "prod", "demo-1-0", "another").await;
+    assert!(matches!(another, Err(Failure::Changed(_))), "{another:?}");
+    let taken = evict(&client, "prod", "demo-1-0", &uid).await;
+    assert_eq!(taken, Ok(Deleted::Now));
+    let gone = evict(&client, "prod", "demo-9-0", &uid).await;
+    assert_eq!(gone, Ok(Deleted::Already));
+}

@@ -1,0 +1,160 @@
+//! Stories of certificates that the user makes and keeps himself.
+
+use serde_json::{Value, json};
+
+use crate::opsim::api::{Kind, object};
+use crate::opsim::harness::world::{Failure, World};
+use crate::opsim::own::{self, Theirs};
+use crate::opsim::run::Scenario;
+use crate::opsim::user::{self, SOON_MS};
+
+pub(super) const SCENARIOS: [Scenario; 2] = [
+    Scenario {
+        name: "tls-own-secrets",
+        story: "certificates in the user's own Secrets are renewed in place, and their authority is exchanged with an overlap, while the cluster grows and replaces a member: nobody is restarted for it; then Secrets of other names reach every member by a roll",
+        script: |world| Box::pin(own_secrets(world)),
+    },
+    Scenario {
+        name: "tls-secret-bad-then-good",
+        story: "the user's Secret is missing, of another authority, without the names and with another's key, each told and each corrected, before the cluster is made and while it runs: nothing is made or restarted onto a bad one",
+        script: |world| Box::pin(bad_then_good(world)),
+    },
+];
+
+fn spec(replicas: u32, peer: &str) -> Value {
+    let port = |secret: &str, trusted: &str| {
+        json!({"source": "Secret", "certificateSecretRef": {"name": secret},
+            "caSecretRef": {"name": trusted}})
+    };
+    let mut spec = user::spec(replicas);
+    spec["tls"] = json!({"client": port("theirs-client", "theirs-roots"),
+        "peer": port(peer, peer)});
+    spec
+}
+
+async fn own_secrets(world: &mut World) -> Result<(), Failure> {
+    let first = Theirs::new(world, "demo");
+    own::give(world, "theirs", &first.signed(world, 90), &first.root);
+    own::give(world, "theirs-client", &first.signed(world, 90), "");
+    own::give_trust(world, "theirs-roots", &first.root);
+    world.start_operator("operator-1");
+    user::create(world, "demo", &spec(3, "theirs"));
+    world.links_hold = true;
+    world.settle(SOON_MS).await?;
+    let pods = pods(world);
+    // Renewed in place.
+    own::give(world, "theirs", &first.signed(world, 91), &first.root);
+    own::give(world, "theirs-client", &first.signed(world, 91), "");
+    followed(world).await?;
+    // Another authority: trusted first, then it signs, while a member is replaced.
+    let second = Theirs::new(world, "demo");
+    let both = format!("{}{}", first.root, second.root);
+    own::give(world, "theirs", &first.signed(world, 92), &both);
+    own::give_trust(world, "theirs-roots", &both);
+    followed(world).await?;
+    own::give(world, "theirs", &second.signed(world, 93), &both);
+    own::give(world, "theirs-client", &second.signed(world, 93), "");
+    let old = user::follower(world);
+    world.ground.kube.add_node("node-d", "zone-1");
+    user::edit(world, "demo", &json!({"replaceMembers": [old]}));
+    followed(world).await?;
+    own::give(world, "theirs", &second.signed(world, 94), &second.root);
+    own::give_trust(world, "theirs-roots", &second.root);
+    followed(world).await?;
+    let now = self::pods(world);
+    let stayed = pods.iter().filter(|uid| now.contains(uid)).count();
+    if stayed != 2 {
+        return Err(world.unexpected(format!("{stayed} of 2 pods were never restarted")));
+    }
+    // Secrets of other names reach the members by a roll, where the trust overlaps.
+    let third = Theirs::new(world, "demo");
+    own::give(world, "theirs-next", &third.signed(world, 90), &third.root);
+    user::edit(
+        world,
+        "demo",
+        &json!({"tls": {"peer": {
+        "certificateSecretRef": {"name": "theirs-next"}, "caSecretRef": {"name": "theirs-next"}}}}),
+    );
+    told(world, "TrustDoesNotOverlap").await?;
+    if self::pods(world) != now {
+        return Err(world.unexpected("a pod was made anew for a certificate that nobody trusts"));
+    }
+    let all = format!("{}{}", second.root, third.root);
+    own::give(world, "theirs-next", &second.signed(world, 90), &all);
+    user::roll(world, "demo").await
+}
+
+async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
+    let ours = Theirs::new(world, "demo");
+    let other = Theirs::new(world, "demo");
+    own::give_trust(world, "theirs-roots", &ours.root);
+    own::give(world, "theirs-client", &ours.signed(world, 90), "");
+    world.start_operator("operator-1");
+    user::create(world, "demo", &spec(3, "theirs"));
+    told(world, "SecretMissing").await?;
+    own::give(world, "theirs", &other.signed(world, 90), &ours.root);
+    told(world, "NotTrusted").await?;
+    let narrow = ours.signed_for(world, 90, &["demo-1-0.demo-peers".to_owned()]);
+    own::give(world, "theirs", &narrow, &ours.root);
+    told(world, "NamesMissing").await?;
+    if world.api.lock().all(Kind::StatefulSet).next().is_some() {
+        return Err(world.unexpected("a member was made of a certificate that does not fit"));
+    }
+    let good = ours.signed(world, 90);
+    own::give(world, "theirs", &good, &ours.root);
+    world.settle(SOON_MS).await?;
+    // In the middle of a roll the key is another's, and then the Secret is gone.
+    user::edit(
+        world,
+        "demo",
+        &json!({"resources": {"requests": {"cpu": "100m"}}}),
+    );
+    world.pass_ms(3_000).await?;
+    let mut wrong = good.clone();
+    wrong.key = other.signed(world, 90).key;
+    own::give(world, "theirs", &wrong, &ours.root);
+    told(world, "KeyMismatch").await?;
+    user::delete(world, Kind::Secret, "theirs");
+    told(world, "SecretMissing").await?;
+    own::give(world, "theirs", &good, &ours.root);
+    user::roll(world, "demo").await?;
+    // One that ends soon is told of, and its successor quiets that.
+    own::give(world, "theirs", &ours.signed(world, 0), &ours.root);
+    told(world, "CertificateExpired").await?;
+    own::give(world, "theirs", &ours.signed(world, 60), &ours.root);
+    world.settle(SOON_MS).await
+}
+
+/// Time for the operator to read what the user changed, and then everything is at rest.
+async fn followed(world: &mut World) -> Result<(), Failure> {
+    world.pass_ms(45_000).await?;
+    world.settle(SOON_MS).await
+}
+
+/// Waits until the condition TLSReady is false for this reason.
+async fn told(world: &mut World, reason: &str) -> Result<(), Failure> {
+    let what = format!("TLSReady says {reason}");
+    let holds = |world: &World| {
+        let status = user::status(world, "demo");
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let mut conditions = conditions.iter();
+        conditions.any(|one| {
+            one["type"] == "TLSReady" && one["reason"] == reason && one["status"] == "False"
+        })
+    };
+    let end_ms = world.now_ms() + SOON_MS;
+    while !holds(world) {
+        if world.now_ms() > end_ms {
+            return Err(world.unexpected(format!("it was waited in vain until {what}")));
+        }
+        world.pass_ms(1_000).await?;
+    }
+    // It lasts.
+    world.pass_ms(5_000).await
+}
+
+fn pods(world: &World) -> Vec<String> {
+    let api = world.api.lock();
+    let all = api.all(Kind::Pod);
+    all.map(|pod| object::uid(pod).to_owned()).collect()
+}

@@ -1,0 +1,180 @@
+//! Rule 3, certificates that the user gives (source `Secret`): nothing is made or restarted onto one
+//! that is not fit for use, and the members that run stay as they are.
+//!
+//! Fit is one that can be read, has its key, leads to who is trusted, holds now, and carries every
+//! name by which a member is dialled. On the peer port members must accept each other all the time:
+//! whoever runs trusts who signed it, and it trusts who signed for whoever runs. The user exchanges
+//! the content of Secrets whenever he likes; that is followed, and told of, never prevented.
+
+use std::collections::BTreeSet;
+
+use crate::crd::{
+    TlsPort, client_service_name, is_named, member_name, member_number, peers_service_name,
+    pod_name, slot_service_name,
+};
+use crate::plan::certificates::{Given, PortSecurity, Unfit};
+use crate::plan::draft::Draft;
+use crate::plan::situation::Situation;
+use crate::plan::step::Class;
+
+use super::certificates::{loaded, members};
+
+/// Returns whether a certificate is not fit for use, and the plan ends here.
+pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    for port in
+        s.o.tls
+            .given
+            .keys()
+            .filter(|p| s.o.tls.rotate.contains_key(p))
+    {
+        let text = format!(
+            "{} asks for another authority of the {} port, whose certificates the operator does not make",
+            port.rotation(),
+            port.as_str()
+        );
+        draft.note("RotationIgnored", text);
+    }
+    // Who sleeps needs none.
+    if s.hibernates() {
+        return false;
+    }
+    let held = "a certificate that the user gives is not fit for use";
+    if let Some(Unfit { reason, text }) = unfit(s) {
+        draft.stall(
+            reason,
+            format!("{text}. Nothing is made or restarted until then"),
+        );
+    } else if let Some((member, text)) = unproven(s) {
+        draft.wait("LoadCertificate", &member, "LoadingCertificate", text);
+    } else {
+        return false;
+    }
+    for class in [Class::Membership, Class::Disruption, Class::Objects] {
+        draft.hold(class, held);
+    }
+    true
+}
+
+/// Why a certificate that the user gives cannot be used, if one cannot, and what to do about it.
+pub(in crate::plan) fn unfit(s: &Situation<'_>) -> Option<Unfit> {
+    s.o.tls.given.iter().find_map(|(port, given)| {
+        let of_it = given.unfit.clone().or_else(|| out_of_time(s, given));
+        let of_it = of_it.or_else(|| nameless(s, *port, given));
+        of_it.or_else(|| (*port == TlsPort::Peer).then(|| apart(s, given)).flatten())
+    })
+}
+
+fn out_of_time(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
+    let (secret, certificate) = (&given.secret, given.certificate.as_ref()?);
+    if certificate.is_over(s.o.now_ms) {
+        return Some(Unfit {
+            reason: "CertificateExpired",
+            text: format!("the certificate in Secret {secret} has ended: put a new one there"),
+        });
+    }
+    (certificate.not_before_ms > s.o.now_ms).then(|| Unfit {
+        reason: "CertificateNotYetValid",
+        text: format!(
+            "the certificate in Secret {secret} does not hold yet: put one there that does"
+        ),
+    })
+}
+
+fn nameless(s: &Situation<'_>, port: TlsPort, given: &Given) -> Option<Unfit> {
+    given.certificate.as_ref()?;
+    let missing: Vec<String> = (needed(s, port).into_iter())
+        .filter(|host| !is_named(&given.names, host))
+        .collect();
+    let (first, rest) = (missing.iter().take(8), missing.len().saturating_sub(8));
+    let listed = first.cloned().collect::<Vec<_>>().join(", ");
+    let more = match rest {
+        0 => String::new(),
+        rest => format!(" and {rest} more"),
+    };
+    (!missing.is_empty()).then(|| Unfit {
+        reason: "NamesMissing",
+        text: format!(
+            "the certificate in Secret {} lacks names by which the {} port is dialled: {listed}{more}. Put one there that has them; a wildcard for the first label counts",
+            given.secret,
+            port.as_str()
+        ),
+    })
+}
+
+/// The names by which a port is dialled: of the members that are there or come next, and of Services.
+fn needed(s: &Situation<'_>, port: TlsPort) -> BTreeSet<String> {
+    let (cluster, namespace) = (s.cluster.name.as_str(), &s.cluster.namespace);
+    let peers = peers_service_name(cluster);
+    let service = |name: String| format!("{name}.{namespace}.svc");
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    match port {
+        TlsPort::Peer => drop(names.insert(service(peers.clone()))),
+        TlsPort::Client => {
+            names.insert(service(client_service_name(cluster)));
+            let slots = u32::try_from(s.o.slot_endpoints.len()).unwrap_or(0);
+            names.extend((0..slots).map(|slot| service(slot_service_name(cluster, slot))));
+        }
+    }
+    let mut who: BTreeSet<String> = members(s).into_iter().map(str::to_owned).collect();
+    let first = member_number(cluster, &s.next_name()).unwrap_or(1);
+    let comes = match (s.view.is_some(), s.bootstrapped()) {
+        (true, _) => s.goal().saturating_sub(s.seats()),
+        (false, true) => 0,
+        (false, false) => s.cluster.target().saturating_sub(who.len()),
+    };
+    who.extend((first..).take(comes).map(|n| member_name(cluster, n)));
+    names.extend(
+        who.iter()
+            .map(|member| service(format!("{}.{peers}", pod_name(member)))),
+    );
+    names
+}
+
+/// Whether somebody who runs and those who come would refuse each other.
+fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
+    let own = given.certificate.as_ref()?;
+    let (secret, trusted) = (&given.secret, &given.trusted_secret);
+    let vouched = |fingerprint: &str| s.o.tls.vouched.get(fingerprint);
+    let knows = |known: &[String], signers: &BTreeSet<String>| {
+        known.iter().any(|one| signers.contains(one))
+    };
+    let reason = "TrustDoesNotOverlap";
+    loaded(s, TlsPort::Peer).find_map(|(member, security)| {
+        let trusts = vouched(&own.fingerprint).is_some_and(|all| knows(&security.trusted, all));
+        if !trusts {
+            let text = format!(
+                "{member} does not trust who signed the certificate in Secret {secret}: put the certificates of both authorities into ca.crt of Secret {trusted}, and the new tls.crt only when {member} has loaded that"
+            );
+            return Some(Unfit { reason, text });
+        }
+        if security.fingerprint == own.fingerprint {
+            return None;
+        }
+        let text = match vouched(&security.fingerprint) {
+            Some(signers) if knows(&given.trusted, signers) => return None,
+            Some(_) => format!(
+                "ca.crt of Secret {trusted} does not hold the authority that signed what {member} shows now: add it until every member shows the new certificate"
+            ),
+            None if s.updated(member) => return None, // it is about to load this one
+            None => format!(
+                "nobody can tell any more who signed what {member} shows: bring back the Secrets that it was started with, until every member has the new ones"
+            ),
+        };
+        Some(Unfit { reason, text })
+    })
+}
+
+/// A member that shows a certificate of which it is not known who signed it, and is about to load
+/// the new one: an operator that was just started meets a renewal under way.
+fn unproven(s: &Situation<'_>) -> Option<(String, String)> {
+    let given = s.o.tls.given.get(&TlsPort::Peer)?;
+    let own = given.certificate.as_ref()?;
+    let unknown = |security: &PortSecurity| {
+        security.fingerprint != own.fingerprint
+            && !s.o.tls.vouched.contains_key(&security.fingerprint)
+    };
+    let mut all = loaded(s, TlsPort::Peer);
+    let (member, _) = all.find(|(_, security)| unknown(security))?;
+    let text = format!("{member} to load the certificate {}", given.secret);
+    Some((member.to_owned(), text))
+}

@@ -1,0 +1,179 @@
+//! Situations of certificates that the user gives: followed when they change, and not used while
+//! they are not fit.
+
+use crate::crd::TlsPort;
+use crate::plan::tests::script::{Script, rested as plain, wait};
+use crate::plan::tests::world::World;
+use crate::plan::{Action, Plan, Unfit, plan};
+
+fn rested(replicas: i32) -> World {
+    let mut world = World::new(replicas).with_given();
+    world.settle(1000);
+    assert_eq!(world.voters(), world.cluster.target());
+    world
+}
+
+fn uids(world: &World) -> Vec<String> {
+    world.pods.values().map(|pod| pod.uid.clone()).collect()
+}
+
+fn reason(plan: &Plan) -> &'static str {
+    let conditions = plan.conditions.iter();
+    let mut of_tls = conditions.filter(|c| c.type_ == crate::crd::ConditionType::TlsReady);
+    of_tls.next().expect("TLSReady").reason
+}
+
+#[test]
+fn given_and_renewed() {
+    let mut script = Script::new(
+        "tls-given",
+        "Certificates in the user's own Secrets: the operator makes none, follows their renewal and restarts nobody.",
+    );
+    let mut world = World::new(3).with_given();
+    script.settle("The cluster is made", &mut world);
+    script.look("At rest", &world);
+    let pods = uids(&world);
+    world.skip_days(77);
+    script.look("They end in a fortnight", &world);
+    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    world.give(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
+    script.settle("The user renews them", &mut world);
+    world.trust(TlsPort::Peer, &["theirs-1", "theirs-2"]);
+    script.settle("Another authority is trusted beside the one", &mut world);
+    world.give(TlsPort::Peer, "theirs-2", &["theirs-1", "theirs-2"], 90);
+    script.settle("It has signed", &mut world);
+    world.trust(TlsPort::Peer, &["theirs-2"]);
+    script.settle("The one before is forgotten", &mut world);
+    assert_eq!(uids(&world), pods, "nobody was restarted");
+    world.cluster.spec.replicas = 1;
+    script.settle(
+        "Members leave: nothing of the user's is touched",
+        &mut world,
+    );
+    script.compare();
+}
+
+#[test]
+fn given_and_not_fit() {
+    let mut script = Script::new(
+        "tls-given-unfit",
+        "A certificate of the user's that nobody could use: nothing is made or restarted onto it, and it is said what is missing.",
+    );
+    let mut world = World::new(3).with_given();
+    let missing = Unfit {
+        reason: "SecretMissing",
+        text: "Secret their-peer does not exist: create it".into(),
+    };
+    let good = world.tls.given[&TlsPort::Peer].clone();
+    let given = |world: &mut World, change: &dyn Fn(&mut crate::plan::Given)| {
+        let mut now = good.clone();
+        change(&mut now);
+        world.tls.given.insert(TlsPort::Peer, now);
+    };
+    given(&mut world, &|now| {
+        (now.unfit, now.certificate) = (Some(missing.clone()), None);
+    });
+    script.look("It is not there: nothing is begun", &world);
+    given(&mut world, &|_| {});
+    script.settle("It is there", &mut world);
+    world.inputs = "spec-2".into();
+    given(&mut world, &|now| {
+        now.names = ["demo-peers.default.svc", "demo-1-0.demo-peers.default.svc"]
+            .map(str::to_owned)
+            .into();
+    });
+    script.look(
+        "The next one has not all names, as the spec changes",
+        &world,
+    );
+    let over = world.now - 1;
+    given(&mut world, &|now| {
+        let certificate = now.certificate.as_mut().expect("one");
+        certificate.not_after_ms = over;
+    });
+    script.look("It has ended", &world);
+    given(&mut world, &|_| {});
+    script.settle("It is good again", &mut world);
+    world.tls.rotate.insert(TlsPort::Peer, "1".into());
+    script.look(
+        "The annotation asks for what the operator cannot do",
+        &world,
+    );
+    script.compare();
+}
+
+/// A user who exchanges the authority at once cannot be kept from it: it is told, nobody is restarted
+/// meanwhile, and it heals by itself when the last member has loaded it.
+#[test]
+fn no_overlap() {
+    let mut script = Script::new(
+        "tls-given-overlap",
+        "Another authority without an overlap: nobody is restarted or made while members refuse each other.",
+    );
+    let mut world = rested(3);
+    let pods = uids(&world);
+    world.give(TlsPort::Peer, "theirs-2", &["theirs-2"], 90);
+    world.cluster.spec.replicas = 5;
+    script.look(
+        "It is exchanged at once, and the cluster is to grow",
+        &world,
+    );
+    world.tick();
+    assert_eq!(reason(&plan(&world.observe())), "TrustDoesNotOverlap");
+    assert!(plan(&world.observe()).steps.is_empty());
+    wait(&mut world, 60);
+    script.settle("Every member has it: the cluster grows", &mut world);
+    let now = uids(&world);
+    assert!(
+        pods.iter().all(|pod| now.contains(pod)),
+        "nobody was restarted"
+    );
+    // Secrets of other names are an input: whoever has the old ones is restarted, where they overlap.
+    world.inputs = "spec-2".into();
+    world.give(TlsPort::Peer, "theirs-3", &["theirs-3"], 90);
+    script.look(
+        "Other Secrets are named, of an authority that nobody knows",
+        &world,
+    );
+    world.give(TlsPort::Peer, "theirs-2", &["theirs-2", "theirs-3"], 90);
+    world.tls.forgotten = true;
+    script.look(
+        "The old ones are deleted: nobody knows who signed them",
+        &world,
+    );
+    world.tls.forgotten = false;
+    script.settle("They are there", &mut world);
+    script.compare();
+}
+
+/// An operator that was just started and meets a renewal under way waits until it is over.
+#[test]
+fn who_signed_is_not_known_yet() {
+    let mut world = rested(3);
+    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    world.tls.forgotten = true;
+    world.inputs = "spec-1".into();
+    let found = plan(&world.observe());
+    assert!(found.steps.is_empty(), "{found}");
+    assert_eq!(reason(&found), "Renewing");
+    wait(&mut world, 60);
+    let found = plan(&world.observe());
+    assert_eq!(reason(&found), "AsWanted", "{found}");
+}
+
+#[test]
+fn switched_on_with_given_ones() {
+    let mut script = Script::new(
+        "tls-given-switched-on",
+        "TLS with the user's certificates is switched on for a cluster that lives.",
+    );
+    let mut world = plain(3).with_given();
+    world.inputs = "spec-2".into();
+    script.settle("The cluster changes over", &mut world);
+    let secure = world.members.iter().flat_map(|member| &member.peer_urls);
+    assert!(secure.into_iter().all(|url| url.starts_with("https://")));
+    let certificates = plan(&world.observe());
+    let made = |action: &Action| action.is_of_certificates();
+    assert!(!certificates.steps.iter().any(|step| made(&step.action)));
+    script.compare();
+}
