@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what the test cluster runs: Kubernetes, CoreDNS, helm, the pause program, and (by
-# tests/peers) etcd and etcdctl; with a NAME only that one. Everything lands in target/kubernetes/bin; what is newer than its
-# sources is not built again. Needs Go; touches nothing outside target/ and Go's own caches.
+# tests/peers) etcd and etcdctl; with a NAME only that one. Only by its name, because few need it: cert-manager, for the scenario
+# of that name. Everything lands in target/kubernetes/bin; what is newer than its sources is not built again. Needs Go; touches nothing outside target/ and Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"
 top=$(cd ../.. && pwd)
@@ -27,6 +27,7 @@ build kube kube . -tags providerless \
 build coredns coredns . -ldflags "-s -w"
 build pause pause . -ldflags "-s -w"
 build helm helm helm.sh/helm/v3/cmd/helm -ldflags "-s -w"
+[ "$only" != cert-manager ] || build cert-manager cert-manager . -ldflags "-s -w"
 [ -z "$only" ] || exit 0
 for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl test-disks test-load; do
   ln -sf kube "$bin/$name"

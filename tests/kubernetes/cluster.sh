@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # A real Kubernetes on this machine, each node in a network namespace of its own.
 #
-#   cluster.sh up [NODES]   control plane, NODES nodes (2), cluster DNS, storage classes shared and local
+#   cluster.sh up [NODES]   control plane, NODES nodes (2), cluster DNS, storage classes shared, local and sized
 #   cluster.sh node N       one more node, N from 1 to 9
 #   cluster.sh import N ARCHIVE  an image more on node N
 #   cluster.sh lose N       node N loses power: kubelet, containerd and every container die at once
+#   cluster.sh revive N     a lost node boots again: kubelet, containerd, its pods' sandboxes anew
 #   cluster.sh forget N     what is left of a lost node goes: its Node object, namespace, files
 #   cluster.sh kill-pod NAMESPACE POD  the processes of a pod's containers die by SIGKILL, its sandbox stays
 #   cluster.sh kill-store   the control plane's store dies by SIGKILL and starts again on its disk
@@ -238,12 +239,18 @@ EOF
 }
 
 node() {
-  local n=$1 ns=$prefix$1 ip=10.99.0.1$1 d=$dir/node$1 archive
+  local n=$1 ns=$prefix$1 ip=10.99.0.1$1 d=$dir/node$1
   [[ $n =~ ^[1-9]$ ]] || fail "a node's number is 1 to 9, not \"$n\""
   [ ! -d "$d" ] || fail "node $n is there already"
   node_network "$n" "$ns" "$ip"
   node_cgroups "$ns"
   node_files "$n" "$ns" "$d"
+  node_processes "$n" "$ns" "$ip" "$d"
+  wait_for 60 "node $n" kubectl wait --for=condition=Ready "node/$ns" --timeout=1s
+}
+
+node_processes() {
+  local n=$1 ns=$2 ip=$3 d=$4 archive
   local enter=(nsenter --net=/var/run/netns/$ns) # not ip netns exec: that would hide the cgroups
   start "node$n-containerd" "${enter[@]}" containerd -c "$d/containerd.toml"
   wait_for 30 "containerd of node $n" ctr -a "$d/containerd.sock" version
@@ -252,7 +259,15 @@ node() {
     --hostname-override="$ns" --node-ip="$ip"
   start "node$n-proxy" "${enter[@]}" kube-proxy --kubeconfig="$KUBECONFIG" --hostname-override="$ns" \
     --cluster-cidr=$pods.0.0/16 --conntrack-max-per-core=0
-  wait_for 60 "node $n" kubectl wait --for=condition=Ready "node/$ns" --timeout=1s
+}
+
+# As after a boot: the disks are there, what lived in memory is not.
+revive() {
+  local n=$1 mount d=$dir/node$1
+  [ -d "$d" ] && [ ! -f "$dir/pids/node$n-kubelet" ] || fail "node $n is not a lost one"
+  for mount in $(awk -v d="$d/run/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$mount" || true; done
+  rm -rf "$d/run" "$d/containerd.sock" "$d/containerd.sock.ttrpc"
+  node_processes "$n" "$prefix$n" "10.99.0.1$n" "$d"
 }
 
 import() { # import NODE ARCHIVE
@@ -320,6 +335,7 @@ down() {
   for n in 1 2 3 4 5 6 7 8 9; do
     if [ -d "$dir/node$n" ] || ip netns list 2>/dev/null | grep -q "^$prefix$n\b"; then release_node "$n"; fi
   done
+  for f in $(awk -v d="$dir/disks/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$f" || true; done
   for n in 1 2 3 4 5 6 7 8 9; do ip route del "$pods.$n.0/24" 2>/dev/null || true; done
   ip link del $bridge 2>/dev/null || true
   [ -f "$dir/ip_forward" ] && sysctl -qw "net.ipv4.ip_forward=$(cat "$dir/ip_forward")" || true
@@ -352,10 +368,11 @@ case ${1:-} in
   node) node "${2:?number of the node}" ;;
   import) import "${2:?number of the node}" "${3:?archive}" ;;
   lose) lose "${2:?number of the node}" ;;
+  revive) revive "${2:?number of the node}" ;;
   forget) forget "${2:?number of the node}" ;;
   kill-pod) kill_pod "${2:?namespace}" "${3:?name of the pod}" ;;
   kill-store) kill_store ;;
   direct) direct "${2:?seconds between compactions, or stop}" ;;
   down) down ;;
-  *) sed -n '2,23p' "$0"; exit 2 ;;
+  *) sed -n '2,24p' "$0"; exit 2 ;;
 esac

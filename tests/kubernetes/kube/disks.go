@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	core "k8s.io/api/core/v1"
@@ -14,13 +15,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// The provisioner's name, and the two storage classes that name it: a "shared" volume can be
+// The provisioner's name, and the three storage classes that name it: a "shared" volume can be
 // mounted on every node (all nodes here are one kernel, so a host path follows its pod, as network
-// storage would); a "local" volume belongs to the node that its first pod was placed on.
+// storage would); a "local" volume belongs to the node that its first pod was placed on; a "sized"
+// one is shared, is no larger than its claim says, and grows with it while pods use it.
 const (
 	provisioner      = "quorate.dev/test-disks"
 	sharedClass      = "shared"
 	localClass       = "local"
+	sizedClass       = "sized"
 	selectedNode     = "volume.kubernetes.io/selected-node"
 	provisionedBy    = "pv.kubernetes.io/provisioned-by"
 	everyoneMayWrite = 0o777
@@ -57,6 +60,9 @@ func pass(ctx context.Context, client kubernetes.Interface, root string) error {
 		if err := provision(ctx, client, root, &claims.Items[i]); err != nil {
 			return err
 		}
+		if err := grow(ctx, client, root, &claims.Items[i]); err != nil {
+			return err
+		}
 	}
 	volumes, err := client.CoreV1().PersistentVolumes().List(ctx, meta.ListOptions{})
 	if err != nil {
@@ -77,13 +83,18 @@ func provision(ctx context.Context, client kubernetes.Interface, root string, cl
 	}
 	node := claim.Annotations[selectedNode]
 	if claim.Status.Phase != core.ClaimPending || claim.DeletionTimestamp != nil || node == "" ||
-		(class != sharedClass && class != localClass) {
+		(class != sharedClass && class != localClass && class != sizedClass) {
 		return nil
 	}
 	name := "disk-" + string(claim.UID)
 	path := filepath.Join(root, name)
 	if err := os.MkdirAll(path, everyoneMayWrite); err != nil {
 		return err
+	}
+	if class == sizedClass && !mounted(path) {
+		if err := syscall.Mount("quorate-disk", path, "tmpfs", 0, sizeOption(claim)); err != nil {
+			return fmt.Errorf("mount %s: %w", path, err)
+		}
 	}
 	if err := os.Chmod(path, everyoneMayWrite); err != nil {
 		return err
@@ -100,7 +111,7 @@ func provision(ctx context.Context, client kubernetes.Interface, root string, cl
 			ClaimRef:                      &core.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 		},
 	}
-	if class == sharedClass {
+	if class != localClass {
 		volume.Spec.HostPath = &core.HostPathVolumeSource{Path: path}
 	} else {
 		volume.Spec.Local = &core.LocalVolumeSource{Path: path}
@@ -114,11 +125,57 @@ func provision(ctx context.Context, client kubernetes.Interface, root string, cl
 	return nil
 }
 
+// grow does what a storage driver's resizer does: the disk first, then the volume, then the claim's
+// status.
+func grow(ctx context.Context, client kubernetes.Interface, root string, claim *core.PersistentVolumeClaim) error {
+	wanted := claim.Spec.Resources.Requests[core.ResourceStorage]
+	path := filepath.Join(root, "disk-"+string(claim.UID))
+	has, known := claim.Status.Capacity[core.ResourceStorage]
+	if claim.Status.Phase != core.ClaimBound || claim.DeletionTimestamp != nil || !known || wanted.Cmp(has) <= 0 || !mounted(path) {
+		return nil
+	}
+	if err := syscall.Mount("quorate-disk", path, "tmpfs", syscall.MS_REMOUNT, sizeOption(claim)); err != nil {
+		return fmt.Errorf("enlarge %s: %w", path, err)
+	}
+	volume, err := client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, meta.GetOptions{})
+	if err != nil {
+		return err
+	}
+	volume.Spec.Capacity[core.ResourceStorage] = wanted
+	if _, err := client.CoreV1().PersistentVolumes().Update(ctx, volume, meta.UpdateOptions{}); err != nil {
+		return err
+	}
+	claim.Status.Capacity[core.ResourceStorage] = wanted
+	_, err = client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, claim, meta.UpdateOptions{})
+	return err
+}
+
+// sizeOption is the mount option that makes a disk as large as its claim asks for.
+func sizeOption(claim *core.PersistentVolumeClaim) string {
+	bytes := claim.Spec.Resources.Requests[core.ResourceStorage]
+	return fmt.Sprintf("size=%d", bytes.Value())
+}
+
+// mounted says whether a path is the root of a file system of its own.
+func mounted(path string) bool {
+	var own, above syscall.Stat_t
+	if syscall.Stat(path, &own) != nil || syscall.Stat(filepath.Dir(path), &above) != nil {
+		return false
+	}
+	return own.Dev != above.Dev
+}
+
 func reclaim(ctx context.Context, client kubernetes.Interface, root string, volume *core.PersistentVolume) error {
 	if volume.Annotations[provisionedBy] != provisioner || volume.Status.Phase != core.VolumeReleased || volume.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := os.RemoveAll(filepath.Join(root, volume.Name)); err != nil {
+	path := filepath.Join(root, volume.Name)
+	if mounted(path) {
+		if err := syscall.Unmount(path, 0); err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+	if err := os.RemoveAll(path); err != nil {
 		return err
 	}
 	err := client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, meta.DeleteOptions{})
