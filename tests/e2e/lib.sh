@@ -69,6 +69,9 @@ is_ready() { # is_ready CLUSTER VOTERS: the latest generation is served by so ma
 ready() { eventually "${3:-180}" "$1 has $2 ready voters" is_ready "$1" "$2"; }
 members() { status "$1" 'members[*].name' | tr ' ' '\n' | sort; }
 leader() { status "$1" leader; }
+follower() { members "$1" | grep -vx "$(leader "$1")" | tail -1; }
+node_of() { kubectl -n "$ns" get pod "$1-0" -o jsonpath='{.spec.nodeName}'; } # node_of MEMBER
+whole() { is_ready "$1" "$2" && [ -z "$(status "$1" step)" ]; } # whole CLUSTER VOTERS: and nothing is to be done
 
 # The test cluster's classes, or on an existing one E2E_STORAGE_CLASS, else its default.
 storage_class() {
@@ -106,17 +109,19 @@ etcdctl_pod() { # etcdctl_pod CLUSTER ARGUMENT...
   etcdctl_at "http://$cluster-client:2379" "$@"
 }
 etcdctl_at() { # etcdctl_at ENDPOINTS ARGUMENT...
-  local endpoints=$1 pod; shift
-  pod=etcdctl-$RANDOM$RANDOM
+  local endpoints=$1 pod=etcdctl-$RANDOM$RANDOM; shift
   run_pod "$pod" "$etcdctl_image" --endpoints="$endpoints" "$@"
+  pod_ends "$pod"
+}
+pod_ends() { # pod_ends POD: waits for its end, shows what it printed and deletes it; fails as it did
   local until=$((SECONDS + 60)) phase=
   until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
-    [ $SECONDS -lt $until ] || die "pod $pod did not end"
+    [ $SECONDS -lt $until ] || die "pod $1 did not end"
     sleep 0.2
-    phase=$(kubectl -n "$ns" get pod "$pod" -o jsonpath='{.status.phase}')
+    phase=$(kubectl -n "$ns" get pod "$1" -o jsonpath='{.status.phase}')
   done
-  kubectl -n "$ns" logs "$pod"
-  kubectl -n "$ns" delete pod "$pod" --wait=false >/dev/null
+  kubectl -n "$ns" logs "$1"
+  kubectl -n "$ns" delete pod "$1" --wait=false >/dev/null
   [ "$phase" = Succeeded ]
 }
 
@@ -168,6 +173,19 @@ operator_kill() { # every operator dies without warning, its Lease not given up;
     kubectl -n quorate-system delete pod "$pod" --grace-period=0 --force >/dev/null 2>&1
   done
   say "the operator was killed"
+}
+
+# A fourth node for a while. It goes with whatever of Kubernetes' own has come to it.
+spare=4
+spare_node_comes() {
+  tests/kubernetes/cluster.sh node $spare
+  say "a fourth node is there"
+}
+spare_node_goes() {
+  kubectl drain "qrt-node$spare" --ignore-daemonsets --force --delete-emptydir-data --timeout=90s >/dev/null 2>&1 || true
+  tests/kubernetes/cluster.sh forget $spare
+  eventually 120 "the operator runs" kubectl -n quorate-system rollout status deployment/quorate --timeout=1s
+  eventually 120 "cluster DNS runs" kubectl -n kube-system rollout status deployment/coredns --timeout=1s
 }
 
 # The cluster's own membership history, read from the member and not from the operator's word:

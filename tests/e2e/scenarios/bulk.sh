@@ -3,8 +3,6 @@
 # own cluster
 # a gigabyte of data: all three nodes are drained and replaced, one at a time, by kubectl alone; how long that takes, and the longest gap in writing
 mebibytes=${BULK_MIB:-1024}
-node_of() { kubectl -n "$ns" get pod "$1-0" -o jsonpath='{.spec.nodeName}'; }
-spare=4
 
 kubectl -n "$ns" apply -f - >/dev/null <<EOF
 apiVersion: quorate.dev/v1alpha1
@@ -17,7 +15,7 @@ spec:
   healing: {unhealthySeconds: 60, learnerDeadlineSeconds: 600}
 EOF
 ready demo 3
-tests/kubernetes/cluster.sh node $spare
+spare_node_comes
 run_pod fill "$quorate_image" bench fill --endpoints="http://demo-client:2379" \
   --key-space="$((mebibytes * 16))" --batch=16 --total="$mebibytes" --value-size=65536 --warm-up=0
 filled() { [ "$(kubectl -n "$ns" get pod fill -o jsonpath='{.status.phase}')" = Succeeded ]; }
@@ -42,5 +40,4 @@ if [ -n "$(comm -12 <(members demo) <(printf '%s\n' "$first"))" ]; then die "mem
 equal "the keys that are left" "$filled" "$(keys)"
 witness_stop demo bulk
 drop_cluster demo
-kubectl drain "qrt-node$spare" --ignore-daemonsets --force --delete-emptydir-data --timeout=90s >/dev/null 2>&1 || true
-tests/kubernetes/cluster.sh forget $spare
+spare_node_goes

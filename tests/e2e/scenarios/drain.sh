@@ -2,8 +2,6 @@
 # soak
 # own cluster
 # every member's node is drained by kubectl alone, one at a time and two at once, under load: members move with their volumes, or are replaced first where these stay; no request fails
-spare=4
-node_of() { kubectl -n "$ns" get pod "$1-0" -o jsonpath='{.spec.nodeName}'; }
 here() { kubectl -n "$ns" get pods -l app.kubernetes.io/instance=demo,app.kubernetes.io/component=member -o json | jq -r --arg node "$1" '.items[] | select(.spec.nodeName == $node) | .metadata.name'; }
 drain() { timeout 200 kubectl drain "$1" --ignore-daemonsets --force --pod-selector=app.kubernetes.io/instance=demo --timeout=190s; }
 empty() { [ -z "$(here "$1")" ]; }
@@ -52,8 +50,7 @@ one_by_one() { # one_by_one WORD: drains the node of every member that is there 
 
 apply_cluster demo 3
 ready demo 3
-tests/kubernetes/cluster.sh node $spare
-say "a fourth node is there"
+spare_node_comes
 load_start control
 control() { [ "$(etcdctl_pod demo get witness-control/writes/ --prefix --limit=300 --keys-only | grep -c .)" -ge 300 ]; }
 eventually 120 "the control, without any drain, has written" control
@@ -110,10 +107,4 @@ load_stop local
 slots demo 3
 drop_cluster demo
 
-# The fourth node goes, and whatever of Kubernetes' own has come to it.
-kubectl drain "qrt-node$spare" --ignore-daemonsets --force --delete-emptydir-data --timeout=90s >/dev/null 2>&1 || true
-tests/kubernetes/cluster.sh forget $spare
-operator_runs() { kubectl -n quorate-system rollout status deployment/quorate --timeout=1s; }
-dns_runs() { kubectl -n kube-system rollout status deployment/coredns --timeout=1s; }
-eventually 90 "the operator runs" operator_runs
-eventually 90 "cluster DNS runs" dns_runs
+spare_node_goes

@@ -2,7 +2,6 @@
 # soak
 # own cluster
 # every fault of a member heals by itself under load: crash loop, hung, read-only, damaged log, removed by hand, a second server on its disk
-follower() { members demo | grep -vx "$(leader demo)" | tail -1; }
 process_of() { pgrep -f -- "server --name=$1 " | head -1; }
 volume_of() { # the folder on this machine that a member's volume is
   local claim volume
@@ -11,9 +10,8 @@ volume_of() { # the folder on this machine that a member's volume is
   kubectl get pv "$volume" -o json | jq -er '.spec.hostPath.path // .spec.local.path'
 }
 is_no_member() { ! members demo | grep -qx "$1"; }
-whole() { is_ready demo 3 && [ -z "$(status demo step)" ]; }
 healed() { # healed WHAT SECONDS: whole again, and how long it took since it was broken
-  eventually "$2" "after $1 the cluster is whole" whole
+  eventually "$2" "after $1 the cluster is whole" whole demo 3
   slots demo 3
 }
 told() { # told WORDS: what the status says while something is wrong
@@ -25,7 +23,7 @@ ready demo 3
 witness_start demo faults
 
 # A crash loop that ends: the container is restarted by Kubernetes, and the member is the same.
-victim=$(follower)
+victim=$(follower demo)
 first=$(members demo)
 for _ in 1 2 3; do
   kill -KILL "$(process_of "$victim")"
@@ -36,7 +34,7 @@ healed "three crashes of $victim" 120
 equal "the members after crashes" "$first" "$(members demo)"
 
 # Alive and not serving: no exit, no answer. Its pod is replaced, and the member is the same.
-victim=$(follower)
+victim=$(follower demo)
 uid=$(pod_uid "$victim-0")
 kill -STOP "$(process_of "$victim")"
 hung() { told "no contact"; }
@@ -47,7 +45,7 @@ healed "$victim hung" 180
 equal "the members after a hung one" "$first" "$(members demo)"
 
 # The log is damaged where it was acknowledged: the server refuses to start, the member is replaced.
-victim=$(follower)
+victim=$(follower demo)
 folder=$(volume_of "$victim")
 segment=$(find "$folder/data" -type f -size +8k -path '*log*' | sort | head -1)
 [ -n "$segment" ] || die "no segment of the log in $folder: $(find "$folder" -type f)"
@@ -58,7 +56,7 @@ eventually 120 "$victim, whose log is damaged, is no member any more" lost
 healed "a damaged log" 180
 
 # The volume cannot be written any more: the server does not start, and stays away.
-victim=$(follower)
+victim=$(follower demo)
 folder=$(volume_of "$victim")
 chown 0:0 "$folder/data" && chmod 0555 "$folder/data"
 kill -KILL "$(process_of "$victim")"
@@ -66,7 +64,7 @@ eventually 240 "$victim, whose volume is read-only, is no member any more" lost
 healed "a read-only volume" 180
 
 # Somebody removes a member by hand: it is made up for, and what is left of it goes.
-victim=$(follower)
+victim=$(follower demo)
 id=$(status demo "members[?(@.name==\"$victim\")].id")
 etcdctl_pod demo member remove "$id" >/dev/null || die "cannot remove $victim"
 eventually 60 "$victim, removed by hand, is no member any more" lost
@@ -75,7 +73,7 @@ gone_set() { [ -z "$(kubectl -n "$ns" get sts "$victim" -o name --ignore-not-fou
 eventually 60 "nothing of $victim is left" gone_set
 
 # A second server on a member's volume, under another pod's name: refused, and nobody else notices.
-victim=$(follower)
+victim=$(follower demo)
 first=$(members demo)
 kubectl -n "$ns" get pod "$victim-0" -o json | jq '{apiVersion, kind, metadata: {name: "double"}, spec: (.spec | del(.nodeName, .hostname, .subdomain, .priority, .tolerations, .topologySpreadConstraints, .affinity) | .restartPolicy = "Never" | .nodeSelector = {} | .containers[0] |= del(.livenessProbe, .readinessProbe, .startupProbe))}' |
   jq --arg node "$(kubectl -n "$ns" get pod "$victim-0" -o jsonpath='{.spec.nodeName}')" '.spec.nodeName = $node' | kubectl -n "$ns" apply -f - >/dev/null
@@ -83,7 +81,7 @@ ended() { [ "$(kubectl -n "$ns" get pod double -o jsonpath='{.status.phase}')" =
 eventually 60 "a second server on the volume of $victim ends" ended
 say "$(kubectl -n "$ns" get pod double -o jsonpath='{.status.containerStatuses[0].state.terminated.message}')"
 kubectl -n "$ns" delete pod double --wait=false >/dev/null
-whole || die "a second server on the volume of $victim disturbed the cluster: $(status demo summary)"
+whole demo 3 || die "a second server on the volume of $victim disturbed the cluster: $(status demo summary)"
 equal "the members after a second server" "$first" "$(members demo)"
 
 history=$(history_of "$(leader demo)-0")

@@ -14,17 +14,9 @@ run_secure_pod() { # run_secure_pod NAME CLUSTER IMAGE ARGUMENT...
     kubectl -n "$ns" apply -f - >/dev/null
 }
 secure_etcdctl() { # secure_etcdctl CLUSTER ARGUMENT...: through the slots, with TLS
-  local cluster=$1 pod phase='' until=$((SECONDS + 60)); shift
-  pod=etcdctl-$RANDOM$RANDOM
+  local cluster=$1 pod=etcdctl-$RANDOM$RANDOM; shift
   run_secure_pod "$pod" "$cluster" "$etcdctl_image" --endpoints="$(slot_endpoints "$cluster")" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@"
-  until [ "$phase" = Succeeded ] || [ "$phase" = Failed ]; do
-    [ $SECONDS -lt $until ] || die "pod $pod did not end"
-    sleep 0.2
-    phase=$(kubectl -n "$ns" get pod "$pod" -o jsonpath='{.status.phase}')
-  done
-  kubectl -n "$ns" logs "$pod"
-  kubectl -n "$ns" delete pod "$pod" --wait=false >/dev/null
-  [ "$phase" = Succeeded ]
+  pod_ends "$pod"
 }
 secure() { # secure CLUSTER: every certificate is there, held by its server, and not about to change
   [ "$(condition "$1" TLSReady)" = True ] && [ "$(condition "$1" Progressing)" = False ] &&

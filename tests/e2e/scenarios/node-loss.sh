@@ -1,0 +1,66 @@
+# shellcheck shell=bash
+# soak
+# own cluster
+# nodes lose power: one boots again and carries the same member; the leader's stays away, another member takes its place, and nothing of the lost one is deleted while its pod might still run
+number() { printf '%s' "${1##*[!0-9]}"; }
+heal() { kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":{\"healing\":{\"unhealthySeconds\":$1}}}" >/dev/null; }
+
+apply_cluster demo 3
+heal 300
+ready demo 3
+spare_node_comes
+first=$(members demo)
+witness_start demo reboot 20
+
+# A reboot: longer than the API server needs to call the node lost, shorter than unhealthySeconds.
+victim=$(follower demo)
+node=$(node_of "$victim")
+uid=$(pod_uid "$victim-0")
+tests/kubernetes/cluster.sh lose "$(number "$node")"
+say "$node lost power, with $victim on it"
+began=$SECONDS
+waits() { status demo "members[?(@.name==\"$victim\")].reason" | grep -q "its node $node does not report"; }
+eventually 90 "the status says that the node does not report" waits
+say "$(status demo summary)"
+says "$(quorate_plugin status demo -n "$ns")" "$victim" 'waits for' 'its node to come back'
+operator_kill
+tests/kubernetes/cluster.sh revive "$(number "$node")"
+say "$node booted after $((SECONDS - began)) s"
+began=$SECONDS
+eventually 180 "the cluster is whole again" whole demo 3
+say "it was whole $((SECONDS - began)) s after the boot"
+equal "the members after a reboot" "$first" "$(members demo)"
+equal "the pod after a reboot" "$uid" "$(pod_uid "$victim-0")"
+witness_stop demo reboot
+
+# For good, and it is the leader's.
+heal 20
+ready demo 3
+victim=$(leader demo)
+node=$(node_of "$victim")
+uid=$(pod_uid "$victim-0")
+claim=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
+witness_start demo loss 20
+tests/kubernetes/cluster.sh lose "$(number "$node")"
+say "$node lost power, with $victim on it, which led"
+began=$SECONDS
+noticed() { ! is_ready demo 3; }
+eventually 30 "the loss is seen" noticed
+eventually 150 "the cluster has three ready voters again" whole demo 3
+say "full redundancy $((SECONDS - began)) s after the loss of a node, 16 s until the API server calls it lost and unhealthySeconds of 20 among them"
+equal "what is left of $victim" Leaving "$(status demo "members[?(@.name==\"$victim\")].role")"
+slots demo 3
+witness_stop demo loss
+pod_is_another() { [ "$(pod_uid "$victim-0")" != "$uid" ]; }
+# Nobody knows that its processes ended: the pod and the claim stay, and say so.
+never 20 "the pod of $victim is deleted for good while its node is only silent" pod_is_another
+equal "the claim of $victim" "$claim" "$(kubectl -n "$ns" get pvc "$claim" -o jsonpath='{.metadata.name}')"
+tests/kubernetes/cluster.sh forget "$(number "$node")"
+left() { [ -z "$(kubectl -n "$ns" get "pod/$victim-0" "sts/$victim" "pvc/$claim" -o name --ignore-not-found)" ]; }
+eventually 150 "with its node everything of $victim is gone" left
+whole demo 3 || die "the cluster is not whole at the end: $(status demo summary)"
+drop_cluster demo
+
+# The machine has three nodes again, for who comes after.
+tests/kubernetes/cluster.sh node "$(number "$node")"
+spare_node_goes

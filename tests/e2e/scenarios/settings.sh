@@ -1,0 +1,52 @@
+# shellcheck shell=bash
+# soak
+# pause, priority and requests that no node can meet: nothing happens while paused; what cannot be placed costs one member and says so; a correction heals at once
+pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
+patch() { kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":$1}" >/dev/null; }
+rolled() { is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && [ -z "$(comm -12 <(pods) <(printf '%s\n' "$before"))" ]; }
+changed() { [ "$(pods)" != "$before" ]; }
+export before
+
+apply_cluster demo 3
+ready demo 3
+patch '{"updateStrategy":{"minReadySeconds":3,"progressDeadlineSeconds":20}}'
+first=$(members demo)
+witness_start demo settings
+
+# Paused: a changed template, another size and a lost pod; only Kubernetes itself acts.
+patch '{"paused":true}'
+paused() { status demo summary | grep -qi paused; }
+eventually 30 "the status says that the cluster is paused" paused
+before=$(pods)
+priority=quorate-e2e-$RANDOM
+kubectl create priorityclass "$priority" --value=1000 >/dev/null
+patch "{\"podTemplate\":{\"spec\":{\"priorityClassName\":\"$priority\"}}}"
+operator_kill
+never 20 "a pod is made anew while paused" changed
+equal "the members while paused" "$first" "$(members demo)"
+victim=$(members demo | grep -vx "$(leader demo)" | tail -1)
+kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
+again() { changed && kubectl -n "$ns" wait --for=condition=Ready "pod/$victim-0" --timeout=1s; }
+eventually 90 "a deleted pod comes back while paused" again
+before=$(pods)
+patch '{"paused":false}'
+eventually 240 "every member has the priority" rolled
+equal "priorities" "1000" "$(kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o json | jq -r '[.items[].spec.priority] | unique | map(tostring) | join(" ")')"
+equal "the members" "$first" "$(members demo)"
+witness_stop demo settings
+
+# Requests that no node can meet.
+witness_start demo requests 5
+before=$(pods)
+patch '{"resources":{"requests":{"cpu":"1000"}}}'
+stalled() { [ "$(condition demo Stalled)" = True ] && status demo summary | grep -q 'UpdateFailed'; }
+eventually 120 "the update is called failed" stalled
+say "$(status demo summary)"
+says "$(status demo 'members[*].reason') $(kubectl -n "$ns" get qec demo -o json | jq -r '.status.conditions[].message')" 'Insufficient cpu'
+equal "pods that were left alone" 2 "$(comm -12 <(pods) <(printf '%s\n' "$before") | wc -l)"
+patch '{"resources":{"requests":{"cpu":"10m"}}}'
+eventually 240 "every member runs with the corrected requests" rolled
+equal "the members" "$first" "$(members demo)"
+witness_stop demo requests
+drop_cluster demo
+kubectl delete priorityclass "$priority" >/dev/null
