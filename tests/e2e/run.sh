@@ -71,8 +71,11 @@ else
     tests/kubernetes/quorate-image.sh
     tests/kubernetes/install-yaml.sh --check
   fi
+  exec 8>"$QUORATE_E2E_DIR.lock"; flock -n 8 || { echo "another run of the scenarios holds $QUORATE_E2E_DIR.lock" >&2; exit 1; }
   export KUBECONFIG=$QUORATE_E2E_DIR/kubeconfig
+  tests/kubernetes/cluster.sh clear
   mkdir -p "$QUORATE_E2E_DIR/images"
+  [ -n "${E2E_KEEP:-}" ] || touch "$QUORATE_E2E_DIR/of-a-run"
   cp target/image/quorate.tar "$QUORATE_E2E_DIR/images/"
   trap down EXIT
   tests/kubernetes/cluster.sh up 3
@@ -111,7 +114,7 @@ for name in "${scenarios[@]}"; do
   kubectl create namespace "$ns" >/dev/null
   kubectl label namespace "$ns" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
   # a shell of its own, because errexit does not hold inside of a condition
-  if ns=$ns bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh"; then
+  if ns=$ns bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh" 8>&-; then
     passed=$((passed + 1)); table+=("$(printf '%6d s  %s' $((SECONDS - began)) "$name")"); echo "=== $name passed in $((SECONDS - began)) s"
   else
     failed=$((failed + 1)); echo "=== $name FAILED after $((SECONDS - began)) s"

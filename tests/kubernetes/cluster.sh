@@ -12,6 +12,7 @@
 #   cluster.sh direct SECONDS  a second API server on the same store, without a watch cache: what it answers
 #                           is what the store answers. It compacts so often; 0 is never. Prints its URL
 #   cluster.sh direct stop  ends it
+#   cluster.sh clear        what a run that was killed left goes, as by down; one that is in use is an error
 #   cluster.sh down         everything goes: processes, mounts, namespaces, bridge, cgroups, files
 #
 # The control plane keeps its state in a Quorate server with the command line of deploy/static-pod;
@@ -19,7 +20,8 @@
 #
 # State is in $QUORATE_E2E_DIR; the kubeconfig is there. Needs root and the packages that
 # packages.sh installs; the binaries come from build.sh. One cluster at a time on one machine,
-# because its address ranges are fixed: a lock says so instead of letting two runs mix.
+# because its address ranges are fixed: a lock says so instead of letting two runs mix. A run of
+# scenarios leaves the file "of-a-run" in $QUORATE_E2E_DIR for as long as the cluster is its own.
 # All nodes share one kernel and one file system: see docs/operations.md for what that cannot show.
 set -euo pipefail
 
@@ -40,18 +42,21 @@ export PATH=$bin:$PATH KUBECONFIG=$dir/kubeconfig
 
 fail() { echo "cluster.sh: $*" >&2; exit 1; }
 
-# Every process that this script starts is recorded by its id, and only those are ever ended.
+# Every process that this script starts is recorded by its id, and only those are ever ended: all of
+# them name a file of $dir on their command line, which a stranger that has the id today does not.
+ours() { grep -qaF "$dir/" "/proc/$1/cmdline" 2>/dev/null; }
+
 start() {
   local name=$1; shift
   mkdir -p "$dir/log" "$dir/pids"
-  setsid "$@" >>"$dir/log/$name.log" 2>&1 </dev/null 7>&- &
+  setsid "$@" >>"$dir/log/$name.log" 2>&1 </dev/null 7>&- 8>&- &
   echo $! >"$dir/pids/$name"
 }
 
 stop() {
   local file
   for file in "$@"; do
-    [ -f "$file" ] && kill "$(cat "$file")" 2>/dev/null || true
+    [ -f "$file" ] && ours "$(cat "$file")" && kill "$(cat "$file")" 2>/dev/null || true
   done
 }
 
@@ -294,7 +299,7 @@ kill_pod() {
 lose() {
   local f
   for f in "$dir/pids/node$1"-*; do
-    [ -f "$f" ] && kill -9 "$(cat "$f")" 2>/dev/null || true
+    [ -f "$f" ] && ours "$(cat "$f")" && kill -9 "$(cat "$f")" 2>/dev/null || true
     rm -f "$f"
   done
   kill_containers "$prefix$1" "$dir/node$1"
@@ -321,20 +326,36 @@ forget() {
   rm -rf "${dir:?}/node$1"
 }
 
+in_use() {
+  local f n
+  for f in "$dir"/pids/*; do [ -f "$f" ] && ours "$(cat "$f")" && return; done
+  for n in 1 2 3 4 5 6 7 8 9; do [ -z "$(ip netns pids $prefix$n 2>/dev/null)" ] || return 0; done
+  return 1
+}
+
+# A machine keeps bridges and namespaces when all the processes of a run were killed.
+clear_remains() {
+  ip link show $bridge >/dev/null 2>&1 || [ -d "$dir" ] || return 0
+  [ -f "$dir/of-a-run" ] || ! in_use || fail "a test cluster is up already (bridge $bridge): run cluster.sh down"
+  echo "a run that was killed left a test cluster: it goes"
+  down
+}
+
 down() {
   local n f until=$((SECONDS + 10))
   stop "$dir"/pids/*-kubelet "$dir"/pids/*-proxy "$dir"/pids/disks
-  for n in 1 2 3 4 5 6 7 8 9; do [ -d "$dir/node$n" ] && lose "$n"; done
+  for n in 1 2 3 4 5 6 7 8 9; do
+    [ -d "$dir/node$n" ] && lose "$n"
+    for f in $(ip netns pids $prefix$n 2>/dev/null); do kill -9 "$f" 2>/dev/null || true; done
+  done
   stop "$dir"/pids/*
   for f in "$dir"/pids/*; do
-    while [ -f "$f" ] && kill -0 "$(cat "$f")" 2>/dev/null; do
+    while [ -f "$f" ] && ours "$(cat "$f")"; do
       [ $SECONDS -lt $until ] || { kill -9 "$(cat "$f")" 2>/dev/null || true; break; }
       sleep 0.1
     done
   done
-  for n in 1 2 3 4 5 6 7 8 9; do
-    if [ -d "$dir/node$n" ] || ip netns list 2>/dev/null | grep -q "^$prefix$n\b"; then release_node "$n"; fi
-  done
+  for n in 1 2 3 4 5 6 7 8 9; do release_node "$n"; done
   for f in $(awk -v d="$dir/disks/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount -l "$f" || true; done
   for n in 1 2 3 4 5 6 7 8 9; do ip route del "$pods.$n.0/24" 2>/dev/null || true; done
   ip link del $bridge 2>/dev/null || true
@@ -373,6 +394,7 @@ case ${1:-} in
   kill-pod) kill_pod "${2:?namespace}" "${3:?name of the pod}" ;;
   kill-store) kill_store ;;
   direct) direct "${2:?seconds between compactions, or stop}" ;;
+  clear) clear_remains ;;
   down) down ;;
-  *) sed -n '2,24p' "$0"; exit 2 ;;
+  *) sed -n '2,26p' "$0"; exit 2 ;;
 esac

@@ -30,26 +30,33 @@ die() {
   exit 1
 }
 preflight() {
-  local tool
+  local tool n
   [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { echo "topology: needs Linux and root (network namespaces)" >&2; exit 1; }
   for tool in ip curl jq; do command -v $tool >/dev/null || { echo "topology: $tool is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }; done
   [ -x target/peers/bin/etcdctl ] || { echo "topology: target/peers/bin/etcdctl is missing: make peers builds it" >&2; exit 1; }
   [ "$server" != etcd ] || binary=$top/target/peers/bin/etcd
   [ -x "$binary" ] || { echo "topology: $binary is missing: cargo build --bin quorate" >&2; exit 1; }
-  ! ip link show ${bridges[0]} >/dev/null 2>&1 || { echo "topology: another run is under way (bridge ${bridges[0]})" >&2; exit 1; }
   exec 7>/tmp/quorate-topology.lock; flock -n 7 || { echo "topology: another run is under way" >&2; exit 1; }
+  # nobody else holds the lock, so hosts that are there are those of a run that was killed
+  local pid
+  for pid in $(for n in $(seq 7); do ip netns pids $prefix$n 2>/dev/null; done); do kill -9 "$pid" 2>/dev/null || true; done
+  remove_network
 }
 cleanup() {
-  local n pid
+  local pid
   for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
   wait 2>/dev/null || true # also for what clients are still waiting for: it ends by its own deadline
-  # the link first: what goes with a namespace goes some time later
-  for n in $(seq 7); do ip link del ${prefix}v$n 2>/dev/null || true; ip netns del $prefix$n 2>/dev/null || true; done
-  for n in "${bridges[@]}"; do ip link del $n 2>/dev/null || true; done
+  remove_network
   rm -rf "$dir"
 }
 
 # --- hosts and their network
+remove_network() {
+  local n
+  # the link first: what goes with a namespace goes some time later
+  for n in $(seq 7); do ip link del ${prefix}v$n 2>/dev/null || true; ip netns del $prefix$n 2>/dev/null || true; done
+  for n in "${bridges[@]}"; do ip link del $n 2>/dev/null || true; done
+}
 network() {
   local n
   for n in "${bridges[@]}"; do ip link add $n type bridge; ip link set $n up; done
