@@ -71,7 +71,7 @@ pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
     let mut inputs = json!({"clientAuth": tls.client_auth, "plaintext": tls.plaintext});
     for port in TlsPort::ALL {
         // Left out otherwise: the inputs of existing members stay what they were.
-        if let Some((certificate, trusted)) = tls.port(port).given() {
+        if let Some((certificate, trusted)) = tls.given(&cluster.name, port) {
             inputs[port.as_str()] = json!({"certificate": certificate, "trusted": trusted});
         }
     }
@@ -80,6 +80,20 @@ pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
 
 /// Host names and addresses in a member's certificate for a port.
 pub fn certificate_names(cluster: &ValidatedCluster, member: &str, port: TlsPort) -> Vec<String> {
+    let peers = peers_service_name(&cluster.name);
+    names(cluster, &format!("{}.{peers}", pod_name(member)), port)
+}
+
+/// Host names and addresses in a certificate of all members, whoever comes and goes.
+pub(super) fn names_of_all(cluster: &ValidatedCluster, port: TlsPort) -> Vec<String> {
+    let peers = peers_service_name(&cluster.name);
+    let mut names = names(cluster, &format!("*.{peers}"), port);
+    // Over one label alone, a wildcard is refused by many who would have to sign or check it.
+    names.retain(|name| !name.starts_with("*.") || name.matches('.').count() > 1);
+    names
+}
+
+fn names(cluster: &ValidatedCluster, member: &str, port: TlsPort) -> Vec<String> {
     let namespace = &cluster.namespace;
     // As names are written inside a Kubernetes cluster, from short to long.
     let forms = |name: &str| {
@@ -92,7 +106,7 @@ pub fn certificate_names(cluster: &ValidatedCluster, member: &str, port: TlsPort
     };
     let peers = peers_service_name(&cluster.name);
     let mut names = BTreeSet::from(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
-    names.extend(forms(&format!("{}.{peers}", pod_name(member))));
+    names.extend(forms(member));
     match port {
         // Who joins dials them all by one name.
         TlsPort::Peer => names.extend(forms(&peers)),
@@ -248,9 +262,9 @@ pub(super) fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
-    let volume = |port: TlsPort| match tls.port(port).given() {
+    let volume = |port: TlsPort| match tls.given(&cluster.name, port) {
         None => made(port),
-        Some((certificate, trusted)) => given_volume(port, certificate, trusted),
+        Some((certificate, trusted)) => given_volume(port, &certificate, &trusted),
     };
     TlsPort::ALL.into_iter().map(volume).collect()
 }

@@ -14,6 +14,7 @@ use crate::crd::{
 use crate::plan::{ObjectKey, ObjectKind};
 
 use super::certificates::pod_inputs;
+use super::issued;
 use super::server;
 
 /// Number of this builder, written on every object. Raised when the rendering changes.
@@ -58,7 +59,7 @@ pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
 pub fn wanted_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String> {
     let name = cluster.name.as_str();
     let key = |kind, name| ObjectKey { kind, name };
-    [
+    let always = [
         (
             key(ObjectKind::Secret, operator_secret_name(name)),
             hash(&json!("operator")),
@@ -79,8 +80,8 @@ pub fn wanted_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String>
                 DisruptionPolicy::Budget => json!("as many as the plan says stay available"),
             }),
         ),
-    ]
-    .into()
+    ];
+    always.into_iter().chain(issued::wanted(cluster)).collect()
 }
 
 /// The hash of the inputs of a slot's Service: what it is made from beside its number and member.

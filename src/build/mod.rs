@@ -9,6 +9,7 @@ mod budget;
 mod certificates;
 mod claim;
 mod common;
+mod issued;
 mod member;
 mod pod;
 mod rbac;
@@ -32,6 +33,10 @@ pub use claim::claim;
 pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, owner, wanted_inputs, wanted_objects,
     wanted_slot_inputs,
+};
+pub use issued::{
+    Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue, issue_of,
+    issued_certificate, issued_names,
 };
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use pod::{SetOptions, stateful_set};

@@ -25,6 +25,12 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // Under `disruption.policy: Budget` pods that serve are evicted, not deleted.
         rule("", &["pods/eviction"], &["create"]),
+        // With TLS of source CertManager. A right to what is not installed harms nobody.
+        rule(
+            "cert-manager.io",
+            &["certificates"],
+            &["get", "create", "patch"],
+        ),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         rule(
             "coordination.k8s.io",

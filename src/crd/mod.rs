@@ -40,7 +40,8 @@ pub use status::{
     MemberRole, MemberStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
-    CertificateSource, ClientAuth, GivenSecret, Plaintext, PortTls, Tls, TlsPort,
-    authority_secret_name, is_named, member_certificate_name, user_certificate_name,
+    CertificateSource, ClientAuth, GivenSecret, IssuerRef, Plaintext, PortTls, Tls, TlsPort,
+    authority_secret_name, is_named, issued_certificate_name, member_certificate_name,
+    user_certificate_name,
 };
 pub use validate::{Invalid, ValidatedCluster, validate};

@@ -85,12 +85,12 @@ fn each_mistake_is_named_with_its_remedy() {
         (
             "demo",
             "{tls: {peer: {caSecretRef: {name: a}}}}",
-            "certificateSecretRef and caSecretRef are of source Secret alone",
+            "not for source Operator",
         ),
         (
             "demo",
             "{tls: {peer: {source: Secret, certificateSecretRef: {name: a}, extraSANs: [b.c]}}}",
-            "extraSANs are of source Operator alone",
+            "extraSANs are not for source Secret",
         ),
         (
             "demo",
@@ -229,8 +229,82 @@ fn the_source_of_certificates_stays() {
         assert_eq!(changed.is_ok(), fits, "{changed:?}");
     }
     let tls = other.spec.tls.expect("tls");
-    assert_eq!(tls.peer.given(), Some(("b", "c")));
-    assert_eq!(tls.client.given(), None);
+    let names = |certificate: &str, trusted: &str| Some((certificate.into(), trusted.into()));
+    assert_eq!(tls.given("demo", TlsPort::Peer), names("b", "c"));
+    assert_eq!(tls.given("demo", TlsPort::Client), None);
+    let issued = cluster(
+        "{tls: {client: {source: CertManager, issuerRef: {name: corp}}, peer: {source: CertManager, issuerRef: {name: corp, kind: ClusterIssuer}, caSecretRef: {name: roots}}}}",
+    );
+    let tls = issued.spec.tls.expect("tls");
+    let own = "demo-client-certificate";
+    assert_eq!(tls.given("demo", TlsPort::Client), names(own, own));
+    let own = "demo-peer-certificate";
+    assert_eq!(tls.given("demo", TlsPort::Peer), names(own, "roots"));
+    let by = tls.client.issuer_ref.as_ref().expect("an issuer");
+    assert_eq!(
+        (by.kind.as_str(), by.group.as_str()),
+        ("Issuer", "cert-manager.io")
+    );
+}
+
+/// cert-manager writes a certificate and its `ca.crt` at once.
+#[test]
+fn another_issuer_of_peers_needs_trust_that_overlaps() {
+    let cluster = |client: &str, peer: &str| {
+        let port = |of: &str| format!("{{source: CertManager, issuerRef: {{name: {of}}}");
+        let tls = format!(
+            "{{tls: {{client: {}}}, peer: {}}}}}}}",
+            port(client),
+            port(peer)
+        );
+        parse(&text("demo", &tls)).expect("valid")
+    };
+    let old = cluster("a", "a");
+    let trusting = cluster("a", "a}, caSecretRef: {name: both");
+    for (from, to, fits) in [
+        (&old, cluster("b", "a"), true),
+        (&old, cluster("a", "b"), false),
+        (&old, cluster("a", "b}, caSecretRef: {name: both"), false),
+        (&old, trusting.clone(), true),
+        (
+            &trusting,
+            cluster("a", "b}, caSecretRef: {name: both"),
+            true,
+        ),
+        (&trusting, cluster("a", "b"), false),
+    ] {
+        let changed = to.validate_cel_update(from);
+        assert_eq!(changed.is_ok(), fits, "{changed:?}");
+    }
+}
+
+#[test]
+fn each_source_of_certificates_has_its_fields() {
+    for (port, word) in [
+        ("{source: Secret}", "needs certificateSecretRef"),
+        (
+            "{certificateSecretRef: {name: a}}",
+            "of source Secret alone",
+        ),
+        (
+            "{source: CertManager, issuerRef: {name: a}, certificateSecretRef: {name: a}}",
+            "of source Secret alone",
+        ),
+        ("{caSecretRef: {name: a}}", "not for source Operator"),
+        ("{source: CertManager}", "needs issuerRef"),
+        ("{issuerRef: {name: a}}", "no other source takes it"),
+        (
+            "{source: Secret, certificateSecretRef: {name: a}, issuerRef: {name: a}}",
+            "no other source takes it",
+        ),
+        (
+            "{source: Secret, certificateSecretRef: {name: a}, extraSANs: [a]}",
+            "not for source Secret",
+        ),
+    ] {
+        let told = refused("demo", &format!("{{tls: {{peer: {port}}}}}"));
+        assert!(told.contains(word), "{port}: {told}");
+    }
 }
 
 #[test]

@@ -12,6 +12,9 @@ use super::schema;
 /// TLS of both ports: that for clients, and that for the other members and the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[
+    ("!has(self.peer.issuerRef) || !has(oldSelf.peer.issuerRef) || self.peer.issuerRef == oldSelf.peer.issuerRef || has(self.peer.caSecretRef) && has(oldSelf.peer.caSecretRef)", "with another issuer cert-manager exchanges the certificate and who is trusted at once, and members would refuse each other: first set peer.caSecretRef, to a Secret of yours with both authorities in its ca.crt, then change peer.issuerRef"),
+])))]
 pub struct Tls {
     /// Certificates of the port for clients.
     pub client: PortTls,
@@ -26,7 +29,14 @@ pub struct Tls {
 /// Where the certificates of a port come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self.source != 'Secret' || has(self.certificateSecretRef)", "source Secret needs certificateSecretRef: name the Secret with tls.crt and tls.key"), ("self.source == 'Secret' || !has(self.certificateSecretRef) && !has(self.caSecretRef)", "certificateSecretRef and caSecretRef are of source Secret alone: take them out, or set source: Secret"), ("self.source != 'Secret' || !has(self.extraSANs)", "extraSANs are of source Operator alone: with source Secret the names are those of your certificate; take the field out"), ("self.source == oldSelf.source", "the source of a port's certificates cannot change for a cluster that exists: set it back, or make a new cluster and copy the data (`etcdctl make-mirror`, or a snapshot)")])))]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[
+    ("self.source != 'Secret' || has(self.certificateSecretRef)", "source Secret needs certificateSecretRef: name the Secret with tls.crt and tls.key"),
+    ("self.source == 'Secret' || !has(self.certificateSecretRef)", "certificateSecretRef is of source Secret alone: take it out, or set source: Secret"),
+    ("self.source != 'Operator' || !has(self.caSecretRef)", "caSecretRef is not for source Operator, which makes an authority of its own: take it out, or set source: Secret or CertManager"),
+    ("(self.source == 'CertManager') == has(self.issuerRef)", "source CertManager needs issuerRef, and no other source takes it: name the Issuer or ClusterIssuer that signs, or take the field out"),
+    ("self.source != 'Secret' || !has(self.extraSANs)", "extraSANs are not for source Secret, where the names are those of your certificate: take the field out"),
+    ("self.source == oldSelf.source", "the source of a port's certificates cannot change for a cluster that exists: set it back, or make a new cluster and copy the data (`etcdctl make-mirror`, or a snapshot)"),
+])))]
 pub struct PortTls {
     /// Who makes them. Cannot change for a cluster that exists.
     pub source: CertificateSource,
@@ -35,8 +45,12 @@ pub struct PortTls {
     /// another name by a roll.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_secret_ref: Option<GivenSecret>,
-    /// With source Secret: the Secret whose `ca.crt` holds the authorities that are trusted; left
-    /// out, that of the certificate.
+    /// With source CertManager: who signs. Another one signs the next certificate; for the peer port
+    /// the members have to trust both first, by `caSecretRef`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer_ref: Option<IssuerRef>,
+    /// With source Secret or CertManager: the Secret whose `ca.crt` holds the authorities that are
+    /// trusted; left out, that of the certificate.
     #[serde(rename = "caSecretRef", skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<GivenSecret>,
     /// Further host names and IP addresses in the members' certificates, beside those that members
@@ -56,6 +70,34 @@ pub enum CertificateSource {
     /// The user, who keeps them in Secrets and renews them there. The operator checks them, follows
     /// them, and never writes them.
     Secret,
+    /// cert-manager: the operator asks for one certificate of all members by a `Certificate`, and
+    /// checks and follows the Secret that comes of it as one that the user keeps.
+    CertManager,
+}
+
+/// Who signs for cert-manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IssuerRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its kind: an Issuer of the resource's namespace, a ClusterIssuer, or one of another group's.
+    #[serde(default = "issuer")]
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// The group of its kind.
+    #[serde(default = "cert_manager")]
+    #[schemars(length(min = 1, max = 253))]
+    pub group: String,
+}
+
+fn issuer() -> String {
+    "Issuer".to_owned()
+}
+
+fn cert_manager() -> String {
+    "cert-manager.io".to_owned()
 }
 
 /// A Secret that the user keeps, in the namespace of the resource.
@@ -133,18 +175,19 @@ impl Tls {
             TlsPort::Peer => &self.peer,
         }
     }
-}
 
-impl PortTls {
-    /// Names of the Secrets that the user gives: that with the certificate, and that with what is
-    /// trusted. `None` where somebody else makes them.
-    pub fn given(&self) -> Option<(&str, &str)> {
-        if self.source != CertificateSource::Secret {
-            return None;
-        }
-        let certificate = self.certificate_secret_ref.as_ref()?.name.as_str();
-        let trusted = self.ca_secret_ref.as_ref();
-        Some((certificate, trusted.map_or(certificate, |one| &one.name)))
+    /// Names of the Secrets that somebody else fills: that with the certificate, and that with what
+    /// is trusted. `None` for a port whose certificates the operator makes.
+    pub fn given(&self, cluster: &str, port: TlsPort) -> Option<(String, String)> {
+        let asked = self.port(port);
+        let certificate = match asked.source {
+            CertificateSource::Operator => return None,
+            CertificateSource::Secret => asked.certificate_secret_ref.as_ref()?.name.clone(),
+            CertificateSource::CertManager => issued_certificate_name(cluster, port),
+        };
+        let trusted = asked.ca_secret_ref.as_ref();
+        let trusted = trusted.map_or(&certificate, |one| &one.name).clone();
+        Some((certificate, trusted))
     }
 }
 
@@ -166,6 +209,11 @@ pub fn authority_secret_name(cluster: &str, port: TlsPort) -> String {
 /// Name of the Secret with a member's certificate for a port.
 pub fn member_certificate_name(member: &str, port: TlsPort) -> String {
     format!("{member}-{}-tls", port.as_str())
+}
+
+/// Name of the `Certificate` that cert-manager is asked for, and of the Secret that comes of it.
+pub fn issued_certificate_name(cluster: &str, port: TlsPort) -> String {
+    format!("{cluster}-{}-certificate", port.as_str())
 }
 
 /// Name of the Secret with a certificate for whoever uses the cluster.

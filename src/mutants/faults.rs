@@ -478,6 +478,12 @@ faults! {
     /// Every certificate of a port is exchanged at once.
     RenewedAtOnce "renewed-at-once" in "plan/rules/certificates.rs",
         Test("plan::tests::golden::tls::renewed_one_after_the_other");
+    /// A certificate that does not fit is as good as one that does.
+    UnfitUsed "unfit-used" in "plan/rules/given.rs",
+        Operator("tls-secret-bad-then-good", &[STORY]);
+    /// cert-manager is not asked before the certificate is there.
+    IssueForgotten "issue-forgotten" in "plan/rules/objects.rs",
+        Operator("tls-cert-manager", &[STORY]);
     /// The leader goes to sleep first.
     LeaderSleepsFirst "leader-sleeps-first" in "plan/rules/hibernate.rs",
         Test("plan::tests::golden::hibernate::a_cluster_sleeps_and_wakes");

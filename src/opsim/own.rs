@@ -18,16 +18,19 @@ const DAY_MS: u64 = 86_400_000;
 /// So often an operator at rest reads a Secret that the user gives, in milliseconds.
 pub(crate) const READ_EVERY_MS: u64 = 30_000;
 
-/// How many Secrets of the user's a resource names.
+/// How many Secrets that the operator does not make a resource names, and Certificates it is asked by.
 pub(crate) fn given(resource: &Value) -> usize {
     let name = |port: &str, field: &str| {
         let path = ["spec", "tls", port, field, "name"];
         Some(object::text(resource, &path).to_owned()).filter(|name| !name.is_empty())
     };
     let ports = ["client", "peer"].into_iter();
+    let issued =
+        |port: &str| object::text(resource, &["spec", "tls", port, "source"]) == "CertManager";
+    let asked = 2 * ports.clone().filter(|port| issued(port)).count();
     let names = ports
         .flat_map(|port| ["certificateSecretRef", "caSecretRef"].map(|field| name(port, field)));
-    names.flatten().collect::<BTreeSet<String>>().len()
+    names.flatten().collect::<BTreeSet<String>>().len() + asked
 }
 
 /// A user's own authority.
@@ -61,12 +64,39 @@ impl Theirs {
         self.signed_for(world, days, &names)
     }
 
+    /// Does cert-manager's work once: what every `Certificate` asks for goes into its Secret.
+    pub(crate) fn issue(&self, world: &World, days: u64) {
+        let asked: Vec<Value> = {
+            let api = world.api.lock();
+            let all = api.all(Kind::Certificate);
+            all.map(|one| one["spec"].clone()).collect()
+        };
+        for spec in asked {
+            let lists = ["dnsNames", "ipAddresses"].map(|list| spec[list].as_array());
+            let names = lists.into_iter().flatten().flatten();
+            let names: Vec<String> = names
+                .filter_map(|one| Some(one.as_str()?.to_owned()))
+                .collect();
+            let signed = self.issued_for(world, days, &names);
+            give(
+                world,
+                object::text(&spec, &["secretName"]),
+                &signed,
+                &self.root,
+            );
+        }
+    }
+
     /// A certificate for these hosts of the namespace.
     pub(crate) fn signed_for(&self, world: &World, days: u64, names: &[String]) -> Issued {
         let full = |name: &String| format!("{name}.{NAMESPACE}.svc");
         let names: Vec<String> = names.iter().map(full).collect();
+        self.issued_for(world, days, &names)
+    }
+
+    fn issued_for(&self, world: &World, days: u64, names: &[String]) -> Issued {
         let validity = validity(world, days);
-        let signed = (self.authority).issue("members", &names, Purpose::Member, validity);
+        let signed = (self.authority).issue("members", names, Purpose::Member, validity);
         signed.expect("a certificate of plain names")
     }
 }

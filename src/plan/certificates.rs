@@ -43,7 +43,10 @@ pub struct Given {
     pub trusted: Vec<String>,
 }
 
-/// Why something that the user gives cannot be used.
+/// The reason for which nobody but cert-manager has anything to do yet.
+pub const NOT_ISSUED: &str = "CertificateNotIssued";
+
+/// Why a certificate that the operator does not make cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// A word for conditions.

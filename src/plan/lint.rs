@@ -227,7 +227,7 @@ impl Facts<'_> {
         };
         refuse(
             starts && self.o.tls.given.values().any(unfit),
-            "a certificate that the user gives is not fit for use",
+            "a certificate that the operator does not make is not fit for use",
         )
     }
 

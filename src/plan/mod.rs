@@ -22,7 +22,9 @@ mod victims;
 #[cfg(test)]
 mod tests;
 
-pub use certificates::{Certificate, CertificateFacts, Given, PortSecurity, TlsFacts, Unfit};
+pub use certificates::{
+    Certificate, CertificateFacts, Given, NOT_ISSUED, PortSecurity, TlsFacts, Unfit,
+};
 pub use lint::lint;
 pub use observed::*;
 pub use situation::{CONTACT_MS, FRESH_MS};

@@ -149,6 +149,8 @@ pub enum ObjectKind {
     Service,
     /// A PodDisruptionBudget.
     PodDisruptionBudget,
+    /// A Certificate of cert-manager's.
+    Certificate,
 }
 
 impl ObjectKind {
@@ -158,6 +160,7 @@ impl ObjectKind {
             ObjectKind::Secret => "Secret",
             ObjectKind::Service => "Service",
             ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
+            ObjectKind::Certificate => "Certificate",
         }
     }
 }

@@ -148,6 +148,12 @@ async fn apply_object(
         ObjectKind::PodDisruptionBudget => apply(client, namespace, &build::gate(cluster), ours)
             .await
             .map(|_| ()),
+        ObjectKind::Certificate => {
+            let wanted = build::issued_certificate(cluster, &key.name);
+            let wanted = wanted
+                .ok_or_else(|| Failure::Refused(format!("there is no Certificate {}", key.name)))?;
+            apply(client, namespace, &wanted, ours).await.map(|_| ())
+        }
         ObjectKind::Secret => Err(Failure::Refused(format!("there is no Secret {}", key.name))),
     }
 }

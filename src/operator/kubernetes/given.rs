@@ -1,4 +1,5 @@
-//! Certificates that the user gives (source `Secret`): their Secrets are in no cache of ours, so they
+//! Certificates that somebody else keeps in Secrets: the user (source `Secret`), or cert-manager
+//! (source `CertManager`, `issued.rs`). The Secrets are in no cache of ours, so they
 //! are read live, and seldom; what they hold is checked once a change. Nothing is ever written to
 //! them, and their keys are forgotten as soon as it is known that they fit.
 
@@ -19,6 +20,8 @@ use crate::server::certificates::{Certificate, Chain};
 
 /// Between two readings of a cluster's Secrets.
 const READ_EVERY: Duration = Duration::from_secs(30);
+/// The same, while one of them is missing.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// So long those that were trusted before are taken at a dial: far longer than kubelets take to carry
 /// a change to the members.
 const CARRIED: Duration = Duration::from_secs(900);
@@ -66,10 +69,10 @@ pub(super) fn names(
     };
     let mut names = BTreeSet::new();
     for port in TlsPort::ALL {
-        let Some((certificate, trusted)) = tls.port(port).given() else {
+        let Some((certificate, trusted)) = tls.given(&cluster.name, port) else {
             continue;
         };
-        names.extend([certificate, trusted].map(str::to_owned));
+        names.extend([certificate, trusted]);
         let of_pods = pods.values();
         let of_pods = of_pods.filter_map(|pod| build::given_to(pod.spec.as_ref(), port));
         names.extend(of_pods.flat_map(|(certificate, trusted)| [certificate, trusted]));
@@ -85,7 +88,9 @@ impl Known {
         names: BTreeSet<String>,
         clock: &Clock,
     ) -> Result<(), Failure> {
-        let fresh = (self.read.as_ref()).is_some_and(|read| read.elapsed() < READ_EVERY);
+        let missing = self.held.values().any(|held| *held == Held::Missing);
+        let every = if missing { LOOK_EVERY } else { READ_EVERY };
+        let fresh = (self.read.as_ref()).is_some_and(|read| read.elapsed() < every);
         if names.is_empty() || fresh && names.iter().all(|name| self.held.contains_key(name)) {
             return Ok(());
         }
@@ -145,12 +150,12 @@ impl Known {
     /// The certificates that the specification names, by port.
     pub(super) fn given(&mut self, cluster: &ValidatedCluster) -> BTreeMap<TlsPort, Given> {
         let tls = cluster.spec.tls.iter();
-        let ports = tls.flat_map(|tls| TlsPort::ALL.map(|port| (port, tls.port(port))));
-        let given = ports.filter_map(|(port, asked)| {
-            let (secret, trusted) = asked.given()?;
-            let key = (port, secret.to_owned(), trusted.to_owned());
+        let ports = tls.flat_map(|tls| TlsPort::ALL.map(|port| (tls, port)));
+        let given = ports.filter_map(|(tls, port)| {
+            let (secret, trusted) = tls.given(&cluster.name, port)?;
+            let key = (port, secret.clone(), trusted.clone());
             let known = self.checked.get(&key).cloned();
-            let given = known.unwrap_or_else(|| self.checked(port, secret, trusted));
+            let given = known.unwrap_or_else(|| self.checked(port, &secret, &trusted));
             self.checked.insert(key, given.clone());
             Some((port, given))
         });

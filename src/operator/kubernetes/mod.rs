@@ -8,6 +8,7 @@ pub mod cache;
 mod certificates;
 mod facts;
 mod given;
+mod issued;
 pub mod lease;
 mod nodes;
 pub mod objects;

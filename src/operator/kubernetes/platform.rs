@@ -21,6 +21,7 @@ use super::cache::Cache;
 use super::certificates;
 use super::facts;
 use super::given;
+use super::issued;
 use super::lease::Leadership;
 use super::objects::{apply_status, failure};
 use super::passes::Key;
@@ -88,6 +89,8 @@ struct Memory {
     certificates: certificates::Known,
     /// What was read of the Secrets that the user gives.
     given: given::Known,
+    /// What was read of the certificates that cert-manager was asked for.
+    issued: issued::Known,
 }
 
 /// The status that this operator wrote last.
@@ -237,6 +240,8 @@ impl OneCluster {
         let addresses = addresses(&pods);
         let valid = cluster.as_ref().ok();
         self.read_given(valid, &pods).await?;
+        self.read_issued(valid).await?;
+        let issued = self.memory.issued.clone();
         let tls = self.tls(valid, &found, &resource);
         let secure = self.secure(valid, &pods, &addresses);
         let described = self.describe(&name, &uid, &addresses, secure).await;
@@ -260,8 +265,16 @@ impl OneCluster {
                 .latch
                 .as_ref()
                 .map(|latch| read_latch(latch, &name, &uid)),
-            wanted_objects: valid.map(build::wanted_objects).unwrap_or_default(),
-            objects: beside::objects(caches, &found.budgets, &self.key, &uid),
+            wanted_objects: {
+                let wanted = valid.map(build::wanted_objects).unwrap_or_default();
+                let wanted = wanted.into_iter();
+                wanted.filter(|(key, _)| issued.is_possible(key)).collect()
+            },
+            objects: {
+                let mut objects = beside::objects(caches, &found.budgets, &self.key, &uid);
+                objects.extend(issued.objects(&name, &uid));
+                objects
+            },
             budget: {
                 let mut budgets = found.budgets.iter();
                 let ours = budgets.find(|budget| budget.name_any() == pdb_name(&name));
@@ -394,6 +407,18 @@ impl OneCluster {
         Ok(())
     }
 
+    /// Reads what cert-manager was asked for, where it is and it is time.
+    async fn read_issued(&mut self, cluster: Option<&ValidatedCluster>) -> Result<(), Failure> {
+        let Some(cluster) = cluster.filter(|one| !build::issued_names(one).is_empty()) else {
+            self.memory.issued = issued::Known::default();
+            return Ok(());
+        };
+        let (api, clock) = (self.api(), &self.shared.outside.clock);
+        self.memory.issued.read(&api, cluster, clock).await?;
+        self.remember();
+        Ok(())
+    }
+
     /// What the cluster's Secrets hold of certificates.
     fn tls(
         &mut self,
@@ -408,7 +433,8 @@ impl OneCluster {
         let secrets = found.secrets.iter().map(|secret| &**secret);
         let known = &mut self.memory.certificates;
         let secrets = certificates::read(secrets, (&self.key.1, &uid), known);
-        let given = self.memory.given.given(cluster);
+        let mut given = self.memory.given.given(cluster);
+        self.memory.issued.explain(cluster, &mut given);
         self.remember();
         let rotate = TlsPort::ALL.into_iter();
         let rotate = rotate.filter_map(|port| Some((port, rotation(resource, port)?)));

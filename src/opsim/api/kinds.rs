@@ -30,6 +30,8 @@ pub enum Kind {
     Lease,
     /// `events.k8s.io/v1`.
     Event,
+    /// `cert-manager.io/v1`.
+    Certificate,
 }
 
 /// What is fixed about a kind.
@@ -82,7 +84,7 @@ impl Facts {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::EtcdCluster,
         Self::StatefulSet,
         Self::ControllerRevision,
@@ -96,6 +98,7 @@ impl Kind {
         Self::PodDisruptionBudget,
         Self::Lease,
         Self::Event,
+        Self::Certificate,
     ];
 
     pub(super) const fn facts(self) -> Facts {
@@ -136,6 +139,9 @@ impl Kind {
             .with_generation(),
             Self::Lease => facts("coordination.k8s.io", "v1", "Lease", "leases"),
             Self::Event => facts("events.k8s.io", "v1", "Event", "events"),
+            Self::Certificate => facts("cert-manager.io", "v1", "Certificate", "certificates")
+                .with_status()
+                .with_generation(),
         }
     }
 

@@ -81,6 +81,9 @@ mod tests {
             (Verb::Update, Kind::Lease, "", true),
             (Verb::List, Kind::Node, "", false),
             (Verb::Create, Kind::Event, "", true),
+            (Verb::Patch, Kind::Certificate, "", true),
+            (Verb::Delete, Kind::Certificate, "", false),
+            (Verb::Patch, Kind::Certificate, "status", false),
         ] {
             let found = permitted(&rules, &call(verb, kind, part));
             assert_eq!(found.is_ok(), allowed, "{verb:?} {kind:?} {part}");

@@ -62,6 +62,8 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
         | Kind::PodDisruptionBudget
         | Kind::Lease
         | Kind::Event => None,
+        // Definitions of resources say how each list is merged; these say nothing.
+        Kind::Certificate => Some(ListShape::Atomic),
     }
 }
 

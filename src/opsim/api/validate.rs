@@ -39,7 +39,7 @@ pub(super) fn resets_status(kind: Kind) -> bool {
 pub(super) fn may_be_unconditional(kind: Kind) -> bool {
     !matches!(
         kind,
-        Kind::Lease | Kind::EtcdCluster | Kind::PodDisruptionBudget
+        Kind::Lease | Kind::EtcdCluster | Kind::PodDisruptionBudget | Kind::Certificate
     )
 }
 

@@ -295,12 +295,18 @@ fn the_rest() -> Vec<Field> {
                 {"client": {"extraSANs": ["etcd.example.com"]}, "clientAuth": "None"},
                 {},
                 {"client": theirs("their-client", "their-authorities"), "peer": theirs("their-peer", "their-peer")},
-                {"client": theirs("their-other", "their-other"), "peer": theirs("their-other", "their-authorities")}
+                {"client": theirs("their-other", "their-other"), "peer": theirs("their-other", "their-authorities")},
+                {"client": issued("corp"), "peer": issued("corp")},
+                {"client": {"source": "CertManager", "extraSANs": ["etcd.example.com"],
+                        "issuerRef": {"name": "world", "kind": "ClusterIssuer"}},
+                    "peer": {"source": "CertManager", "caSecretRef": {"name": "their-authorities"},
+                        "issuerRef": {"name": "corp", "kind": "Issuer", "group": "cert-manager.io"}}}
             ]),
             json!([]),
             json!([{"clientAuth": "Maybe"}, {"plaintext": "Some"}, {"peer": {"source": "Vault"}},
                 {"client": {"extraSANs": ["two words"]}}, {"client": {"source": "Secret"}},
-                {"peer": {"caSecretRef": {"name": "their-authorities"}}}, true]),
+                {"peer": {"caSecretRef": {"name": "their-authorities"}}},
+                {"peer": {"source": "CertManager"}}, true]),
         ),
         field(
             "updateStrategy.type",
@@ -375,6 +381,11 @@ fn the_rest() -> Vec<Field> {
 fn theirs(certificate: &str, trusted: &str) -> Value {
     json!({"source": "Secret", "certificateSecretRef": {"name": certificate},
         "caSecretRef": {"name": trusted}})
+}
+
+/// Certificates from cert-manager, which keeps its Secrets in this world.
+fn issued(issuer: &str) -> Value {
+    json!({"source": "CertManager", "issuerRef": {"name": issuer, "kind": "Issuer", "group": "cert-manager.io"}})
 }
 
 /// Every part of an affinity to nodes, of which all nodes have their share.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::crd::{TlsPort, issued_certificate_name};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::harness::ground::NAMESPACE;
 use crate::opsim::harness::world::{Failure, World};
@@ -68,7 +69,10 @@ pub(super) async fn go(
 /// Seven nodes, so that five members and a sixth have one each; images that are not there.
 fn prepare(world: &mut World) {
     let theirs = own::Theirs::new(world, NAME);
-    for secret in ["their-client", "their-peer", "their-other"] {
+    // The last two are cert-manager's, which has them before anybody asks.
+    let issued = TlsPort::ALL.map(|port| issued_certificate_name(NAME, port));
+    let secrets = ["their-client", "their-peer", "their-other"].into_iter();
+    for secret in secrets.chain(issued.iter().map(String::as_str)) {
         own::give(world, secret, &theirs.signed(world, 90), &theirs.root);
     }
     own::give_trust(world, "their-authorities", &theirs.root);

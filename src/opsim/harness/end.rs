@@ -13,7 +13,8 @@ use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::servers::Servers;
 
 /// Kinds whose objects are compared.
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
+    Kind::Certificate,
     Kind::StatefulSet,
     Kind::Pod,
     Kind::PersistentVolumeClaim,
@@ -122,6 +123,7 @@ fn plain(kind: Kind, found: &Value, rank: &BTreeMap<&str, usize>) -> Value {
             "most": found["spec"]["maxUnavailable"],
             "least": found["spec"]["minAvailable"],
         }),
+        Kind::Certificate => found["spec"].clone(),
         Kind::Pod => json!({"ready": object::holds(found, "Ready")}),
         _ => Value::Null,
     };

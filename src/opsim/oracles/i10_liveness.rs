@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::crd::{
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, claim_name, client_service_name,
-    latch_name, member_certificate_name, operator_secret_name, pdb_name, peers_service_name,
-    pod_name, slot_service_name,
+    issued_certificate_name, latch_name, member_certificate_name, operator_secret_name, pdb_name,
+    peers_service_name, pod_name, slot_service_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::harness::truth::ClusterTruth;
@@ -120,7 +120,18 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     let secrets = [latch_name(name), operator_secret_name(name)];
     let services = [peers_service_name(name), client_service_name(name)];
     let budgets = [pdb_name(name)];
+    let resource = api
+        .all(Kind::EtcdCluster)
+        .find(|one| object::name(one) == name);
+    let issued = TlsPort::ALL.into_iter().filter(|port| {
+        let path = ["spec", "tls", port.as_str(), "source"];
+        resource.is_some_and(|one| object::text(one, &path) == "CertManager")
+    });
+    let issued: Vec<String> = issued
+        .map(|port| issued_certificate_name(name, port))
+        .collect();
     let wanted = [
+        (Kind::Certificate, &issued[..]),
         (Kind::Secret, &secrets[..]),
         (Kind::Service, &services[..]),
         (Kind::PodDisruptionBudget, &budgets[..]),
@@ -163,7 +174,10 @@ fn certificates(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<St
         .all(Kind::EtcdCluster)
         .find(|found| object::uid(found) == uid)?;
     let tls = object::at(resource, &["spec", "tls"])?;
-    let made = |port: &TlsPort| object::text(tls, &[port.as_str(), "source"]) != "Secret";
+    let made = |port: &TlsPort| {
+        let source = object::text(tls, &[port.as_str(), "source"]);
+        !matches!(source, "Secret" | "CertManager")
+    };
     let made: Vec<TlsPort> = TlsPort::ALL.into_iter().filter(made).collect();
     let secrets = ours(api, Kind::Secret, uid);
     let held: BTreeSet<&str> = (secrets.values())

@@ -8,7 +8,7 @@ use crate::opsim::own::{self, Theirs};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 2] = [
+pub(super) const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "tls-own-secrets",
         story: "certificates in the user's own Secrets are renewed in place, and their authority is exchanged with an overlap, while the cluster grows and replaces a member: nobody is restarted for it; then Secrets of other names reach every member by a roll",
@@ -18,6 +18,11 @@ pub(super) const SCENARIOS: [Scenario; 2] = [
         name: "tls-secret-bad-then-good",
         story: "the user's Secret is missing, of another authority, without the names and with another's key, each told and each corrected, before the cluster is made and while it runs: nothing is made or restarted onto a bad one",
         script: |world| Box::pin(bad_then_good(world)),
+    },
+    Scenario {
+        name: "tls-cert-manager",
+        story: "certificates that cert-manager is asked for: the cluster waits for them, follows their renewal and other names without a restart, asks again when a Certificate was deleted, grows and replaces a member with what there is",
+        script: |world| Box::pin(issued(world)),
     },
 ];
 
@@ -125,6 +130,64 @@ async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await
 }
 
+async fn issued(world: &mut World) -> Result<(), Failure> {
+    let corp = Theirs::new(world, "demo");
+    world.start_operator("operator-1");
+    let asked = json!({"source": "CertManager", "issuerRef": {"name": "corp"}});
+    let mut spec = user::spec(3);
+    spec["tls"] = json!({"client": asked, "peer": asked});
+    user::create(world, "demo", &spec);
+    told(world, "CertificateNotIssued").await?;
+    until(world, "both are asked for", |world| {
+        asked_for(world).len() == 2
+    })
+    .await?;
+    if world.api.lock().all(Kind::StatefulSet).next().is_some() {
+        return Err(world.unexpected("a member was made before its certificates"));
+    }
+    corp.issue(world, 90);
+    world.links_hold = true;
+    world.settle(SOON_MS).await?;
+    let pods = pods(world);
+    // It renews by its own clock.
+    corp.issue(world, 91);
+    followed(world).await?;
+    // Another name is asked for, and comes.
+    let edit = json!({"tls": {"client": {"extraSANs": ["etcd.example.com", "10.1.2.3"]}}});
+    user::edit(world, "demo", &edit);
+    until(world, "the names are asked for", |world| {
+        let all = asked_for(world);
+        let client = all
+            .iter()
+            .find(|one| object::name(one) == "demo-client-certificate");
+        let has = |list: &str, name: &str| {
+            let names = client.and_then(|one| one["spec"][list].as_array());
+            names.is_some_and(|names| names.iter().any(|one| one == name))
+        };
+        has("dnsNames", "etcd.example.com") && has("ipAddresses", "10.1.2.3")
+    })
+    .await?;
+    corp.issue(world, 92);
+    followed(world).await?;
+    // Somebody deletes one: it is asked for again, and nobody misses the Secret in the meantime.
+    user::delete(world, Kind::Certificate, "demo-peer-certificate");
+    followed(world).await?;
+    if self::pods(world) != pods {
+        return Err(world.unexpected("a pod was restarted for a certificate"));
+    }
+    // It covers who comes.
+    world.ground.kube.add_node("node-d", "zone-1");
+    let old = user::follower(world);
+    user::edit(world, "demo", &json!({"replaceMembers": [old]}));
+    world.settle(SOON_MS).await
+}
+
+fn asked_for(world: &World) -> Vec<Value> {
+    let api = world.api.lock();
+    let all = api.all(Kind::Certificate);
+    all.map(|one| (**one).clone()).collect()
+}
+
 /// Time for the operator to read what the user changed, and then everything is at rest.
 async fn followed(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(45_000).await?;
@@ -133,7 +196,6 @@ async fn followed(world: &mut World) -> Result<(), Failure> {
 
 /// Waits until the condition TLSReady is false for this reason.
 async fn told(world: &mut World, reason: &str) -> Result<(), Failure> {
-    let what = format!("TLSReady says {reason}");
     let holds = |world: &World| {
         let status = user::status(world, "demo");
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -142,6 +204,16 @@ async fn told(world: &mut World, reason: &str) -> Result<(), Failure> {
             one["type"] == "TLSReady" && one["reason"] == reason && one["status"] == "False"
         })
     };
+    until(world, &format!("TLSReady says {reason}"), holds).await?;
+    // It lasts.
+    world.pass_ms(5_000).await
+}
+
+async fn until(
+    world: &mut World,
+    what: &str,
+    holds: impl Fn(&World) -> bool,
+) -> Result<(), Failure> {
     let end_ms = world.now_ms() + SOON_MS;
     while !holds(world) {
         if world.now_ms() > end_ms {
@@ -149,8 +221,7 @@ async fn told(world: &mut World, reason: &str) -> Result<(), Failure> {
         }
         world.pass_ms(1_000).await?;
     }
-    // It lasts.
-    world.pass_ms(5_000).await
+    Ok(())
 }
 
 fn pods(world: &World) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Rule 3, certificates that the user gives (source `Secret`): nothing is made or restarted onto one
+//! Rule 3, certificates that the user gives (source `Secret`) or cert-manager does: nothing is made or restarted onto one
 //! that is not fit for use, and the members that run stay as they are.
 //!
 //! Fit is one that can be read, has its key, leads to who is trusted, holds now, and carries every
@@ -12,7 +12,8 @@ use crate::crd::{
     TlsPort, client_service_name, is_named, member_name, member_number, peers_service_name,
     pod_name, slot_service_name,
 };
-use crate::plan::certificates::{Given, PortSecurity, Unfit};
+use crate::mutants::{Mutant, planted};
+use crate::plan::certificates::{Given, NOT_ISSUED, PortSecurity, Unfit};
 use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
@@ -35,11 +36,16 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
         draft.note("RotationIgnored", text);
     }
     // Who sleeps needs none.
-    if s.hibernates() {
+    if s.hibernates() || planted(Mutant::UnfitUsed) {
         return false;
     }
-    let held = "a certificate that the user gives is not fit for use";
+    let held = "a certificate that the operator does not make is not fit for use";
     if let Some(Unfit { reason, text }) = unfit(s) {
+        if reason == NOT_ISSUED {
+            let text = format!("a certificate: {text}");
+            draft.wait("IssueCertificate", "", reason, text);
+            return hold_all(draft, held);
+        }
         draft.stall(
             reason,
             format!("{text}. Nothing is made or restarted until then"),
@@ -49,6 +55,10 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
     } else {
         return false;
     }
+    hold_all(draft, held)
+}
+
+fn hold_all(draft: &mut Draft, held: &str) -> bool {
     for class in [Class::Membership, Class::Disruption, Class::Objects] {
         draft.hold(class, held);
     }

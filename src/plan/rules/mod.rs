@@ -65,6 +65,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     }
     // 3, of what the user gives: nobody is made or restarted onto what is not fit for use.
     if given::refused(s, draft) {
+        objects::certificates_only(s, draft);
         if s.o.latch.is_some() {
             going::gates(s, draft);
             objects::budget_only(s, draft);

@@ -2,6 +2,7 @@
 //! quorum and hold nothing.
 
 use crate::crd::RetentionPolicy;
+use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
 use crate::plan::observed::{ClaimState, ObjectKind};
 use crate::plan::situation::Situation;
@@ -15,6 +16,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 /// The disruption budget alone.
 pub(super) fn budget_only(s: &Situation<'_>, draft: &mut Draft) {
     apply(s, draft, |kind| kind == ObjectKind::PodDisruptionBudget);
+}
+
+/// What certificates are asked for with alone.
+pub(super) fn certificates_only(s: &Situation<'_>, draft: &mut Draft) {
+    let asked = |kind| kind == ObjectKind::Certificate && !planted(Mutant::IssueForgotten);
+    apply(s, draft, asked);
 }
 
 fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bool) {

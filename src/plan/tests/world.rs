@@ -154,15 +154,15 @@ impl World {
             DisruptionPolicy::Gate => "objects-1",
             DisruptionPolicy::Budget => "objects-2",
         };
-        [
+        let own = [
             (ObjectKind::Service, "demo-client", "objects-1"),
             (ObjectKind::PodDisruptionBudget, "demo", budget),
         ]
         .map(|(kind, name, inputs)| {
             let name = name.into();
             (ObjectKey { kind, name }, inputs.to_owned())
-        })
-        .into()
+        });
+        own.into_iter().chain(self.certificates_wanted()).collect()
     }
 
     fn budget_facts(&self) -> Option<BudgetFacts> {

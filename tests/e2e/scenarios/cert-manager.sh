@@ -3,97 +3,14 @@
 # own cluster
 # certificates from cert-manager's own controllers (source Secret): made, renewed when they are due and when asked, and by another issuer, under load without a restart: no write fails
 
-# --- cert-manager: its definitions from its module, its controllers as a process of this machine
-tests/kubernetes/build.sh cert-manager
-definitions=$(cd tests/kubernetes/cert-manager && go mod download github.com/cert-manager/cert-manager &&
-  go list -m -f '{{.Dir}}/deploy/crds' github.com/cert-manager/cert-manager)
-definitions_do() { # definitions_do VERB FLAG...: with its own definitions, not those of ACME
-  local file names=()
-  for file in "$definitions"/cert-manager.io_*.yaml; do names+=(-f "$file"); done
-  kubectl "$@" "${names[@]}" >/dev/null
-}
-work=$(mktemp -d)
-manager= manager_pid=$QUORATE_E2E_DIR/pids/cert-manager manager_log=$QUORATE_E2E_DIR/log/cert-manager.log
-leave() {
-  local code=$?
-  if [ -n "$manager" ]; then
-    kill "$manager" 2>/dev/null || true
-    wait "$manager" 2>/dev/null || true
-    rm -f "$manager_pid"
-  fi
-  if [ $code != 0 ]; then
-    { echo "--- cert-manager"; tail -60 "$manager_log"; kubectl -n "$ns" get certificates,certificaterequests,issuers -o wide; } >&2 2>&1 || true
-  fi
-  rm -rf "$work"
-}
-trap leave EXIT
-definitions_do apply --server-side
-definitions_do wait --for=condition=Established --timeout=60s
-cert-manager "$KUBECONFIG" >>"$manager_log" 2>&1 </dev/null &
-manager=$!
-echo "$manager" >"$manager_pid" # so that whoever takes the cluster down ends it as well
-
-# --- what the scenario asks
-issuer() { # issuer NAME: an authority that signs itself, and who issues by it
-  kubectl -n "$ns" apply -f - >/dev/null <<EOF
-apiVersion: cert-manager.io/v1
-kind: Certificate
-metadata: {name: $1}
-spec:
-  secretName: $1
-  isCA: true
-  commonName: authority $1
-  duration: 87600h
-  privateKey: {algorithm: ECDSA, size: 256}
-  issuerRef: {name: themselves}
----
-apiVersion: cert-manager.io/v1
-kind: Issuer
-metadata: {name: $1}
-spec:
-  ca: {secretName: $1}
-EOF
-  eventually 60 "issuer $1 issues" is_true issuer "$1" Ready
-}
-is_true() { [ "$(kubectl -n "$ns" get "$1" "$2" -o jsonpath="{.status.conditions[?(@.type==\"$3\")].status}")" = True ]; } # is_true KIND NAME CONDITION
-revision() { kubectl -n "$ns" get certificate "$1" -o jsonpath='{.status.revision}'; }
-shown() { kubectl -n "$ns" get secret "$1" -o jsonpath='{.data.tls\.crt}' | base64 -d; }
-issued_since() { # issued_since CERTIFICATE REVISION: another one is in the Secret
-  [ "$(revision "$1")" -gt "$2" ] && is_true certificate "$1" Ready && ! is_true certificate "$1" Issuing
-}
+cluster=own
+. tests/e2e/cert-manager.sh
 trust() { # trust AUTHORITY...: who is trusted by peers
   local name
   for name in "$@"; do shown "$name"; done >"$work/ca.crt"
   kubectl -n "$ns" create secret generic own-trust --from-file=ca.crt="$work/ca.crt" --dry-run=client -o yaml | kubectl -n "$ns" apply -f - >/dev/null
 }
-ask() { # ask CERTIFICATE: to be renewed now, as `cmctl renew` does
-  kubectl -n "$ns" get certificate "$1" -o json | jq --arg now "$(date -u +%FT%TZ)" \
-    '.status.conditions = [.status.conditions[] | select(.type != "Issuing")] + [{type: "Issuing", status: "True", reason: "ManuallyTriggered", message: "asked by hand", lastTransitionTime: $now}]' |
-    kubectl replace --subresource=status -f - >/dev/null
-}
-tls_reason() { kubectl -n "$ns" get qec own -o jsonpath='{.status.conditions[?(@.type=="TLSReady")].reason}'; }
-reason_is() { [ "$(condition own TLSReady)" = False ] && [ "$(tls_reason)" = "$1" ]; }
-in_use() { # in_use SECRET...: the operator has seen what is in each, and every server has loaded it
-  local secret end
-  for secret in "$@"; do
-    end=$(date -u -d "$(shown "$secret" | openssl x509 -noout -enddate | cut -d= -f2)" +%Y-%m-%dT%H:%M:%SZ)
-    [ "$(kubectl -n "$ns" get qec own -o jsonpath="{.status.certificates[?(@.secret==\"$secret\")].notAfter}")" = "$end" ] || return 1
-  done
-  [ "$(condition own TLSReady)" = True ] && [ "$(condition own Progressing)" = False ] && [ "$(tls_reason)" = AsWanted ]
-}
-pods() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=own,app.kubernetes.io/component=member" -o jsonpath='{range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount}{"\n"}{end}' | sort; }
-secure_etcdctl() { # secure_etcdctl SECRET ARGUMENT...: as any client with a certificate of this Secret
-  local secret=$1 pod=etcdctl-$RANDOM$RANDOM; shift
-  jq -n --arg pod "$pod" --arg image "$etcdctl_image" --arg secret "$secret" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
-    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: "RuntimeDefault"}},
-      volumes: [{name: "tls", secret: {secretName: $secret, defaultMode: 288}}],
-      containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
-        volumeMounts: [{name: "tls", mountPath: "/tls", readOnly: true}],
-        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' \
-    --args -- --endpoints="$(slot_endpoints own)" --cacert=/tls/ca.crt --cert=/tls/tls.crt --key=/tls/tls.key "$@" |
-    kubectl -n "$ns" apply -f - >/dev/null
-  pod_ends "$pod"
-}
+cert_manager_start
 
 # --- the resource first: it waits for what cert-manager is going to make
 kubectl -n "$ns" apply -f - >/dev/null <<END_OF_CLUSTER

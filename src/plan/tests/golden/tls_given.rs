@@ -102,6 +102,37 @@ fn given_and_not_fit() {
     script.compare();
 }
 
+#[test]
+fn issued_by_cert_manager() {
+    let mut script = Script::new(
+        "tls-issued",
+        "Certificates of peers from cert-manager: it is asked before anything else, waited for without a call for help, and asked again when the issuer changes; nobody is restarted.",
+    );
+    let mut world = World::new(3).with_issued();
+    script.look("It has not been asked", &world);
+    script.settle("It is asked", &mut world);
+    script.look("It has not answered", &world);
+    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    let failed = Unfit {
+        reason: "IssueFailed",
+        text: "cert-manager could not have Certificate demo-peer-certificate signed, and tries again later: Failed: the issuer denied it".into(),
+    };
+    let waits = given.unfit.replace(failed);
+    script.look("It was refused", &world);
+    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    given.unfit = waits;
+    let secret = given.secret.clone();
+    world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
+    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    (given.trusted_secret, given.secret) = (secret.clone(), secret);
+    script.settle("It has issued", &mut world);
+    let pods = uids(&world);
+    world.issued_by("other");
+    script.settle("Another issuer is to sign", &mut world);
+    assert_eq!(uids(&world), pods, "nobody was restarted");
+    script.compare();
+}
+
 /// A user who exchanges the authority at once cannot be kept from it: it is told, nobody is restarted
 /// meanwhile, and it heals by itself when the last member has loaded it.
 #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{SECOND, World};
 use crate::crd::{
-    CertificateSource, ClientAuth, GivenSecret, PortTls, Tls, TlsPort, authority_secret_name,
-    member_certificate_name,
+    CertificateSource, ClientAuth, GivenSecret, IssuerRef, PortTls, Tls, TlsPort,
+    authority_secret_name, issued_certificate_name, member_certificate_name,
 };
 use crate::plan::*;
 
@@ -214,6 +214,52 @@ impl World {
             self.give(port, "theirs-1", &["theirs-1"], 90);
         }
         self
+    }
+
+    /// TLS by cert-manager for the peer port, which has issued nothing yet.
+    pub(in crate::plan::tests) fn with_issued(mut self) -> World {
+        self = self.with_given();
+        self.issued_by("corp");
+        let given = self.tls.given.get_mut(&TlsPort::Peer).expect("given");
+        given.secret = issued_certificate_name("demo", TlsPort::Peer);
+        given.trusted_secret.clone_from(&given.secret);
+        given.certificate = None;
+        given.unfit = Some(Unfit {
+            reason: NOT_ISSUED,
+            text: format!(
+                "cert-manager has not issued Certificate {} yet: DoesNotExist: no Secret",
+                given.secret
+            ),
+        });
+        self
+    }
+
+    /// The user names who signs for peers.
+    pub(in crate::plan::tests) fn issued_by(&mut self, issuer: &str) {
+        let tls = self.cluster.spec.tls.as_mut().expect("TLS");
+        tls.peer = PortTls {
+            source: CertificateSource::CertManager,
+            issuer_ref: Some(IssuerRef {
+                name: issuer.into(),
+                kind: "Issuer".into(),
+                group: "cert-manager.io".into(),
+            }),
+            ..PortTls::default()
+        };
+    }
+
+    /// What cert-manager is asked for, made from the issuer's name.
+    pub(in crate::plan::tests) fn certificates_wanted(&self) -> Vec<(ObjectKey, String)> {
+        let asked = |port: TlsPort| {
+            let tls = self.cluster.spec.tls.as_ref()?;
+            let issuer = tls.port(port).issuer_ref.as_ref()?;
+            let key = ObjectKey {
+                kind: ObjectKind::Certificate,
+                name: issued_certificate_name("demo", port),
+            };
+            Some((key, issuer.name.clone()))
+        };
+        TlsPort::ALL.into_iter().filter_map(asked).collect()
     }
 
     /// The user puts a new certificate into a port's Secret, of this authority and for so many days,
