@@ -51,6 +51,7 @@ segment=$(find "$folder/data" -type f -size +8k -path '*log*' | sort | head -1)
 [ -n "$segment" ] || die "no segment of the log in $folder: $(find "$folder" -type f)"
 printf 'damaged damaged damaged' | dd of="$segment" bs=1 seek=4200 conv=notrunc status=none
 kill -KILL "$(process_of "$victim")"
+operator_kill
 lost() { is_no_member "$victim"; }
 eventually 120 "$victim, whose log is damaged, is no member any more" lost
 healed "a damaged log" 180

@@ -78,6 +78,7 @@ give theirs two first second
 eventually 300 "it was renewed, and both authorities are trusted" in_use theirs two
 signed three second "92 days"
 give theirs three first second
+operator_kill # the next one has seen nothing of the first authority's certificates
 eventually 300 "the second authority has signed" in_use theirs three
 signed four second "93 days"
 give theirs four second

@@ -58,11 +58,24 @@ equal "pods" "$before" "$(pods sealed)"
 # --- another authority for peers
 old=$(fingerprint sealed-peer-ca ca.crt)
 kubectl -n "$ns" annotate qec sealed quorate.dev/rotate-peer-ca=1 >/dev/null
-rotated() {
-  [ "$(fingerprint sealed-peer-ca ca.crt)" != "$old" ] && secure sealed &&
-    [ "$(kubectl -n "$ns" get secret sealed-peer-ca -o jsonpath='{.data.ca\.crt}' | base64 -d | grep -c BEGIN)" = 1 ]
+begun() { kubectl -n "$ns" get secret sealed-peer-ca -o jsonpath='{.data.next\.crt}' | grep -q .; }
+eventually 60 "another authority for peers is prepared" begun
+operator_kill
+rotated() { # rotated PORT: the authority is another one, in use everywhere, and the only one
+  [ "$(fingerprint "sealed-$1-ca" ca.crt)" != "$old" ] && secure sealed &&
+    [ "$(kubectl -n "$ns" get secret "sealed-$1-ca" -o jsonpath='{.data.ca\.crt}' | base64 -d | grep -c BEGIN)" = 1 ]
 }
-eventually 900 "sealed has another authority for peers, and trusts no other" rotated
+eventually 900 "sealed has another authority for peers, and trusts no other" rotated peer
+
+# --- another authority for clients: whoever comes with what is in the Secrets at that time is served
+old=$(fingerprint sealed-client-ca ca.crt) count=0 began=$SECONDS
+kubectl -n "$ns" annotate qec sealed quorate.dev/rotate-client-ca=1 >/dev/null
+until [ $SECONDS -gt $((began + 900)) ] || rotated client; do
+  count=$((count + 1))
+  secure_etcdctl sealed put "rotated-$count" yes >/dev/null || die "client $count was refused while the authority was exchanged"
+done
+rotated client || die "sealed has no other authority for clients after 900 s"
+say "sealed has another authority for clients, and trusts no other; $count clients were served meanwhile"
 equal "pods" "$before" "$(pods sealed)"
 equal "a key, after all that" hello "$(secure_etcdctl sealed get greeting --print-value-only)"
 drop_cluster sealed
@@ -74,6 +87,9 @@ kubectl -n "$ns" patch qec demo --type=merge -p '{"spec":{"updateStrategy":{"min
 first=$(members demo)
 witness_start demo plain
 patch demo '{"plaintext":"Accepted"}'
+half_way() { [[ $(status demo updatedReplicas) = [12] ]]; }
+eventually 180 "TLS reaches the first member of demo" half_way
+operator_kill
 changed_over() { secure demo && is_ready demo 3 && [ "$(status demo updatedReplicas)" = 3 ] && ! peer_urls demo | grep -q '^http:'; }
 eventually 600 "demo has TLS, and its members dial each other with it" changed_over
 witness_stop demo plain
