@@ -8,7 +8,8 @@
 maps=/api/v1/namespaces/$ns/configmaps
 work=$(mktemp -d)
 direct_url=$(tests/kubernetes/cluster.sh direct 0)
-trap 'rm -rf "$work"; kill $(jobs -p) 2>/dev/null || true; tests/kubernetes/cluster.sh direct stop' EXIT
+# with what the jobs started: a watch would live on until the API server goes
+trap 'rm -rf "$work"; for job in $(jobs -p); do pkill -P "$job" || true; kill "$job" 2>/dev/null || true; done; tests/kubernetes/cluster.sh direct stop' EXIT
 cached() { kubectl "$@"; }
 direct() { kubectl --server="$direct_url" "$@"; }
 metrics() { "$1" get --raw /metrics >"$work/metrics-$1"; }
