@@ -40,6 +40,7 @@ mod shared;
 mod site;
 mod socket;
 mod start;
+mod stop_signals;
 pub mod tls;
 mod tls_auto;
 mod tls_files;

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -27,6 +26,7 @@ use super::exit::Stop;
 use super::flags::Flags;
 use super::handle::MemberHandle;
 use super::listen::{self, AllBound, ClientRuntimes, Serve};
+use super::stop_signals::StopSignals;
 use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ports, ready, tls_auto};
 
 /// How long connections may take to finish what is in flight.
@@ -107,6 +107,11 @@ fn version() -> String {
 }
 
 fn serve(config: &Config) -> Result<(), Stop> {
+    let signals = StopSignals::hear().map_err(|error| Stop {
+        code: super::exit::OTHER,
+        class: "io",
+        message: format!("cannot wait for signals: {error}"),
+    })?;
     log_to(config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -123,7 +128,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
     let client = ports::client(config, bound.tls.clone());
     let (member, core) = super::runtime::start(config, client)?;
     let doors = Doors::open(config, member, issuer, bound, &runtimes);
-    let result = live(core, &doors);
+    let result = live(core, &doors, signals);
     runtimes.shutdown();
     result
 }
@@ -243,19 +248,9 @@ impl Doors {
 }
 
 /// Waits for the end and carries it out.
-fn live(mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
-    let other = |error: std::io::Error| Stop {
-        code: super::exit::OTHER,
-        class: "io",
-        message: format!("cannot wait for signals: {error}"),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(other)?;
+fn live(mut core: impl Core, doors: &Doors, signals: StopSignals) -> Result<(), Stop> {
+    let (runtime, came) = signals.split();
     let result = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(other)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(other)?;
         let name = tokio::select! {
             biased;
             stop = core.stopped() => {
@@ -266,8 +261,7 @@ fn live(mut core: impl Core, doors: &Doors) -> Result<(), Stop> {
                 doors.close().await;
                 return Err(stop);
             }
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
+            name = came => name,
         };
         tracing::info!(signal = name, "stopping: leadership is handed over first");
         core.retire().await;

@@ -1,6 +1,8 @@
 //! What the server says when it cannot start, and how it stops.
 
 use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::fixture::{Server, address, binary, ended, refused};
 
@@ -211,4 +213,50 @@ fn a_server_that_is_asked_to_stop_stops_well() {
     assert!(version.contains("\"etcdserver\":\"3.7."), "{version}");
     let (code, log) = server.terminate();
     assert_eq!(code, 0, "{log}");
+}
+
+/// Found on a busy machine: a pod that was deleted in the moment in which its server started stood
+/// until the end of its grace period. The server is the first process of its container, the signal
+/// came while it was opening its disk, and nobody had asked for it yet: it was lost.
+#[test]
+fn a_signal_during_the_start_ends_the_server_in_order() {
+    let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
+    let message = folder.path().join("message");
+    let made = Command::new("mkfifo").arg(&message).status();
+    assert!(made.expect("runs").success());
+    // Its start waits here until somebody reads, before the disk is touched.
+    let mut process = binary()
+        .args(["server", "--name=one"])
+        .arg(format!(
+            "--data-dir={}",
+            folder.path().join("data").display()
+        ))
+        .arg(format!("--termination-message-file={}", message.display()))
+        .arg(format!("--listen-client-urls=http://{host}:2379"))
+        .arg(format!("--advertise-client-urls=http://{host}:2379"))
+        .arg(format!("--listen-peer-urls=http://{host}:2380"))
+        .arg(format!("--initial-advertise-peer-urls=http://{host}:2380"))
+        .arg(format!("--initial-cluster=one=http://{host}:2380"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let id = process.id().to_string();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_heard(&id) {
+        assert!(Instant::now() < until, "the server never asked for SIGTERM");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let sent = Command::new("kill").args(["-TERM", &id]).status();
+    assert!(sent.expect("runs").success());
+    drop(std::fs::File::open(&message).expect("a writer is there"));
+    let ended = process.wait().expect("ends");
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+}
+
+/// Whether a process has a handler for SIGTERM.
+fn is_heard(id: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & (1 << (15 - 1)) != 0)
 }
