@@ -7,6 +7,10 @@ use super::observed::Phase;
 use super::observed::{Exit, MemberView, PodFacts, PodPhase};
 use super::situation::{CONTACT_MS, Situation, in_ms};
 
+/// However impatient the spec is, a pod that was just made has this long to start and to be linked:
+/// to replace it before that only puts the end off, on a machine that is busy as it is.
+const START_MS: u64 = 20_000;
+
 /// What the evidence says about one member, and what may follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -155,14 +159,14 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     if let Some(pod) = ran
         && restarts < most
     {
-        let due = (pod.created_ms + grace).max((now + grace).saturating_sub(lost_ms));
+        let due = (pod.created_ms + grace.max(START_MS)).max((now + grace).saturating_sub(lost_ms));
         return if pod.terminating || due > now {
             wait(why, "its pod to recover", Some(due.max(now)))
         } else {
             Verdict::Restart(format!("{why} (for {} s)", lost_ms / 1000))
         };
     }
-    let tried = ran.map(|pod| pod.created_ms + grace);
+    let tried = ran.map(|pod| pod.created_ms + grace.max(START_MS));
     match ends {
         Some(end) if end > now => wait(why, "it to recover", ends),
         // However long it was away: the pod that a corrected spec gave it has had no time yet.
