@@ -156,17 +156,22 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     } else {
         (patience / u64::from(most + 1)).min(60_000)
     };
+    // One whose server has ended by itself had its chance.
+    let start = |pod: &PodFacts| match pod.last_exit {
+        Some(_) => grace,
+        None => grace.max(START_MS),
+    };
     if let Some(pod) = ran
         && restarts < most
     {
-        let due = (pod.created_ms + grace.max(START_MS)).max((now + grace).saturating_sub(lost_ms));
+        let due = (pod.created_ms + start(pod)).max((now + grace).saturating_sub(lost_ms));
         return if pod.terminating || due > now {
             wait(why, "its pod to recover", Some(due.max(now)))
         } else {
             Verdict::Restart(format!("{why} (for {} s)", lost_ms / 1000))
         };
     }
-    let tried = ran.map(|pod| pod.created_ms + grace.max(START_MS));
+    let tried = ran.map(|pod| pod.created_ms + start(pod));
     match ends {
         Some(end) if end > now => wait(why, "it to recover", ends),
         // However long it was away: the pod that a corrected spec gave it has had no time yet.
