@@ -1,7 +1,7 @@
 //! What cert-manager is asked for (source `CertManager`): one `Certificate` a port, for all members,
 //! and what is read of it again. Nothing of cert-manager's own is made or changed beside it.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};

@@ -244,7 +244,7 @@ fn a_signal_during_the_start_ends_the_server_in_order() {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_heard(&id) {
         assert!(Instant::now() < until, "the server never asked for SIGTERM");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::park_timeout(Duration::from_millis(10));
     }
     let sent = Command::new("kill").args(["-TERM", &id]).status();
     assert!(sent.expect("runs").success());
