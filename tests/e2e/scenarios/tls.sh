@@ -67,9 +67,9 @@ rotated() { # rotated PORT: the authority is another one, in use everywhere, and
 }
 eventually 900 "sealed has another authority for peers, and trusts no other" rotated peer
 
-# --- another authority for clients: whoever comes with what is in the Secrets at that time is served
+# --- another authority for clients, without their hour: whoever comes with what is in the Secrets at that time is served
 old=$(fingerprint sealed-client-ca ca.crt) count=0 began=$SECONDS
-kubectl -n "$ns" annotate qec sealed quorate.dev/rotate-client-ca=1 >/dev/null
+kubectl -n "$ns" annotate qec sealed quorate.dev/rotate-client-ca=1-now >/dev/null
 until [ $SECONDS -gt $((began + 900)) ] || rotated client; do
   count=$((count + 1))
   secure_etcdctl sealed put "rotated-$count" yes >/dev/null || die "client $count was refused while the authority was exchanged"
