@@ -206,19 +206,21 @@ impl Maker {
             return vec![now];
         }
         let mut goods = field.good.clone();
-        if field.path == "tls" {
-            // Once on it stays on, and its certificates come from where they came from.
-            let from = |value: &Value| {
-                let port = |name: &str| value[name]["source"].as_str().unwrap_or("Operator");
-                ["client", "peer"].map(|name| port(name).to_owned())
-            };
-            goods.retain(|value| now.is_null() || !value.is_null() && from(value) == from(&now));
-        }
         if field.path == "storage.size" {
             let at = self.random.random_range(1..goods.len());
             return goods.split_off(at);
         }
         shuffle(&mut self.random, &mut goods);
+        if field.path == "tls" {
+            // Once on it stays on, and its certificates come from where they came from first.
+            let on = if now.is_null() {
+                goods.iter().find(|value| !value.is_null()).cloned()
+            } else {
+                Some(now.clone())
+            };
+            let from = on.as_ref().map(sources);
+            goods.retain(|value| !value.is_null() && Some(sources(value)) == from);
+        }
         if goods.len() > 1 {
             goods.retain(|value| *value != now);
         }
@@ -252,6 +254,12 @@ impl Maker {
     fn pick<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.random.random_range(0..of.len())].clone()
     }
+}
+
+/// Where the certificates of the two ports come from.
+fn sources(tls: &Value) -> [String; 2] {
+    let port = |name: &str| tls[name]["source"].as_str().unwrap_or("Operator");
+    ["client", "peer"].map(|name| port(name).to_owned())
 }
 
 fn shuffle<T>(random: &mut Xoshiro256PlusPlus, all: &mut [T]) {

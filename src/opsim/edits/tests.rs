@@ -64,6 +64,33 @@ fn the_paths_of_a_seed_edit_every_field_and_end_well() {
     }
 }
 
+/// A path once gave a cluster without TLS the user's certificates after the operator's own, which a
+/// cluster refuses, and called that a fault of the operator.
+#[test]
+fn no_path_changes_where_certificates_come_from() {
+    let from = |value: &Value| {
+        ["client", "peer"].map(|port| {
+            value[port]["source"]
+                .as_str()
+                .unwrap_or("Operator")
+                .to_owned()
+        })
+    };
+    let mut seen = BTreeSet::new();
+    for (seed, number) in (1..=100).flat_map(|seed| (0..edit_paths()).map(move |n| (seed, n))) {
+        let path = path(seed, number);
+        let first = path.first.get("tls").into_iter();
+        let set = path.edits.iter().filter_map(|edit| match &edit.deed {
+            Deed::Set(value) if edit.field == "tls" => Some(value),
+            _ => None,
+        });
+        let sources: BTreeSet<_> = first.chain(set).map(from).collect();
+        assert!(sources.len() <= 1, "{path:?}");
+        seen.extend(sources);
+    }
+    assert_eq!(seen.len(), 3, "{seen:?}");
+}
+
 /// The comparison must be able to see a leaf that is missing.
 #[test]
 fn a_field_without_values_is_seen() {
