@@ -62,6 +62,15 @@ fn going(node: &Node, taints: &[Taint], cluster: Option<&ValidatedCluster>) -> O
     (is_cordoned(node) && !ignored).then(|| "is cordoned".to_owned())
 }
 
+/// Whether a change of a node may concern the members that it holds: whoever keeps it in reserve,
+/// drains it or loses it says so by one of these. What a well node says of itself does not.
+pub(super) fn concerns_members(node: &Node) -> bool {
+    let facts = self::node(node, None);
+    let spec = node.spec.as_ref();
+    let taints = spec.and_then(|spec| spec.taints.as_ref());
+    !facts.ready || facts.going.is_some() || taints.is_some_and(|taints| !taints.is_empty())
+}
+
 /// Whether a node's cordon, its taints, or what the pod template selects, keep members away.
 fn refuses(node: &Node, taints: &[Taint], cluster: &ValidatedCluster) -> bool {
     let template = &cluster.spec.pod_template.spec;

@@ -48,6 +48,23 @@ fn nodes_report_or_do_not() {
 }
 
 #[test]
+fn what_a_well_node_says_of_itself_concerns_no_member() {
+    assert!(!concerns_members(&of(json!({}), json!({}))));
+    let taint = json!({"taints": [{"key": "of-somebody", "effect": "NoSchedule"}]});
+    for (metadata, spec) in [
+        (json!({}), json!({"unschedulable": true})),
+        (json!({}), taint),
+        (
+            json!({"deletionTimestamp": "2026-11-22T08:00:00Z"}),
+            json!({}),
+        ),
+    ] {
+        assert!(concerns_members(&of(metadata, spec)));
+    }
+    assert!(concerns_members(&Node::default()), "it does not report");
+}
+
+#[test]
 fn what_counts_as_going_away() {
     let plain = cluster(|_| {});
     let taint = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
