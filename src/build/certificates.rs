@@ -36,7 +36,7 @@ pub const ANNOTATION_ROTATED: &str = "quorate.dev/rotated-for";
 /// The certificate's key.
 pub const CERTIFICATE_KEY: &str = "tls.key";
 /// Takes connections of both kinds on the peer port while TLS is switched on.
-pub(super) const TRANSITION: &str = "--peer-tls-transition";
+pub const TRANSITION: &str = "--peer-tls-transition";
 /// Of the files in pods: for the server's user and group alone.
 const FILE_MODE: i32 = 0o440;
 /// Slots that a cluster can have at most: a certificate names them all, so that growing changes none.

@@ -25,9 +25,9 @@ mod tests;
 pub use budget::{budget, gate};
 pub use certificates::{
     ANNOTATION_ROTATED, AuthorityContent, CA_CERTIFICATES, CA_KEY, CERTIFICATE,
-    CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, authority_secret,
-    certificate_names, certificate_secret, given_to, secret_text, speaks_tls, takes_plain_peers,
-    wanted_certificates,
+    CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, TRANSITION,
+    authority_secret, certificate_names, certificate_secret, given_to, secret_text, speaks_tls,
+    takes_plain_peers, wanted_certificates,
 };
 pub use claim::claim;
 pub use common::{

@@ -2,15 +2,23 @@
 //!
 //! Left out, because the way there decides it: names, numbers and identities of members, UIDs,
 //! addresses, nodes, generations and revisions; claims of members that left and were kept; how a
-//! size is written. The storage class is the one that the cluster was made with on every way.
+//! size is written. The storage class is the one that the cluster was made with on every way. A pod
+//! that was made while TLS was switched on says so in its arguments until it is made anew for
+//! something else; how the members are dialled in the end is compared instead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use crate::build::TRANSITION;
 use crate::crd::{LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, bytes_of};
 use crate::opsim::api::{Kind, object};
+use crate::opsim::harness::gate::lock;
 use crate::opsim::harness::world::World;
+
+/// A member's address as its server is told it, without TLS and with it.
+const PLAIN: &str = "--initial-advertise-peer-urls=http://";
+const SECURE: &str = "--initial-advertise-peer-urls=https://";
 
 const KINDS: [Kind; 5] = [
     Kind::StatefulSet,
@@ -48,8 +56,39 @@ pub(super) fn of(world: &World) -> Value {
             slots.filter(|found| object::at(found, &["spec", "selector", LABEL_MEMBER]).is_some());
         state["clusters"][name]["objects"] = json!(objects);
         state["clusters"][name]["slots"] = json!(slots.count());
+        state["clusters"][name]["dialled"] = json!(dialled(world, uid));
     }
     state
+}
+
+/// By what schemes the members of a cluster reach each other.
+fn dialled(world: &World, uid: &str) -> BTreeSet<String> {
+    let servers = lock(&world.servers);
+    let group = servers.group_of(uid).into_iter();
+    let members = group.flat_map(|group| group.membership.members.values());
+    let urls = members.flat_map(|member| &member.peer_urls);
+    let schemes = urls.filter_map(|url| url.split_once("://"));
+    schemes.map(|(scheme, _)| scheme.to_owned()).collect()
+}
+
+/// The arguments of a server that was started while TLS was switched on, as they are later.
+fn without_transition(pod: &mut Value) {
+    for container in object::items_mut(pod, "containers") {
+        let Some(words) = container["args"].as_array_mut() else {
+            continue;
+        };
+        let before = words.len();
+        words.retain(|word| word != TRANSITION);
+        if words.len() == before {
+            continue;
+        }
+        for word in words.iter_mut() {
+            let plain = word.as_str().and_then(|word| word.strip_prefix(PLAIN));
+            if let Some(rest) = plain {
+                *word = json!(format!("{SECURE}{rest}"));
+            }
+        }
+    }
 }
 
 fn is_retired(found: &Value) -> bool {
@@ -83,6 +122,12 @@ fn plain(kind: Kind, found: &Value, uid: &str) -> Value {
         Kind::Pod => {
             object::take(&mut spec, &["nodeName"]);
             object::take(&mut labels, &["controller-revision-hash"]);
+            without_transition(&mut spec);
+        }
+        Kind::StatefulSet => {
+            if let Some(pod) = spec.pointer_mut("/template/spec") {
+                without_transition(pod);
+            }
         }
         Kind::PersistentVolumeClaim => {
             object::take(&mut spec, &["volumeName"]);
