@@ -2,12 +2,15 @@
 //! claims with their volumes, and what of all this the operator may not see.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
+use serde::de::DeserializeOwned;
 
+use super::cache::Cache;
 use super::facts;
 use super::passes::Key;
 use super::platform::Caches;
@@ -31,16 +34,13 @@ pub(super) fn objects(
         };
         objects.insert(key, facts::object(meta, name, uid));
     };
-    for service in caches
-        .services
-        .select(|service| ours(key, &service.metadata))
-    {
+    for service in of_name(&caches.services, key) {
         if slot_number(name, &service.name_any()).is_none() {
             add(ObjectKind::Service, &service.metadata);
         }
     }
     let latch = latch_name(name);
-    for secret in caches.secrets.select(|secret| ours(key, &secret.metadata)) {
+    for secret in of_name(&caches.secrets, key) {
         if secret.name_any() != latch {
             add(ObjectKind::Secret, &secret.metadata);
         }
@@ -53,9 +53,7 @@ pub(super) fn objects(
 
 /// The slots' Services, by number.
 pub(super) fn slots(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<u32, SlotFacts> {
-    let services = caches
-        .services
-        .select(|service| ours(key, &service.metadata));
+    let services = of_name(&caches.services, key);
     let slot = |service: Arc<_>| {
         let number = slot_number(&key.1, &ResourceExt::name_any(&*service))?;
         Some((number, facts::slot(&service, &key.1, uid)))
@@ -63,9 +61,12 @@ pub(super) fn slots(caches: &Caches, key: &Key, uid: &str) -> BTreeMap<u32, Slot
     services.into_iter().filter_map(slot).collect()
 }
 
-fn ours(key: &Key, meta: &kube::api::ObjectMeta) -> bool {
-    meta.namespace.as_ref() == Some(&key.0)
-        && facts::label(meta, LABEL_CLUSTER).as_ref() == Some(&key.1)
+/// What carries the cluster's name.
+pub(super) fn of_name<K>(cache: &Cache<K>, key: &Key) -> Vec<Arc<K>>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    cache.of_any(&key.0, &[(LABEL_CLUSTER, &key.1)])
 }
 
 /// The claims, with what is seen of their volumes.
@@ -75,19 +76,15 @@ pub(super) fn claims(
     nodes: &[Arc<Node>],
     uid: &str,
 ) -> BTreeMap<String, ClaimFacts> {
-    let nodes: Vec<Node> = nodes.iter().map(|node| (**node).clone()).collect();
     let facts = |claim: &Arc<PersistentVolumeClaim>| {
         let volume = claim
             .spec
             .as_ref()
             .and_then(|spec| spec.volume_name.clone());
-        let volume = volume.and_then(|volume| {
-            let named = caches.volumes.select(|found| found.name_any() == volume);
-            named.into_iter().next()
-        });
+        let volume = volume.and_then(|volume| caches.volumes.named(&volume));
         (
             claim.name_any(),
-            facts::claim(claim, uid, volume.as_deref(), &nodes),
+            facts::claim(claim, uid, volume.as_deref(), nodes),
         )
     };
     claims.iter().map(facts).collect()

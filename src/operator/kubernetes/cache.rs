@@ -6,12 +6,14 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt};
-use kube::runtime::reflector::{ObjectRef, Store, store};
+use futures::StreamExt;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+
+use super::indexed::{Filler, Indexed};
 
 /// Where to watch: every namespace, or these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl Namespaces {
 /// The objects of one kind.
 #[derive(Clone)]
 pub struct Cache<K: Resource<DynamicType = ()> + Clone + 'static> {
-    stores: Vec<Store<K>>,
+    stores: Vec<Indexed<K>>,
     /// The API server refuses to show them, and the operator can do without.
     denied: watch::Receiver<bool>,
 }
@@ -103,11 +105,13 @@ where
     }
 
     /// A cache that somebody else fills: a simulation, which decides what is stale and how much.
-    pub(crate) fn filled(store: Store<K>) -> Self {
-        Self {
+    pub(crate) fn filled() -> (Filler<K>, Self) {
+        let (filler, store) = Indexed::new();
+        let cache = Self {
             stores: vec![store],
             denied: watch::channel(false).1,
-        }
+        };
+        (filler, cache)
     }
 
     /// Waits until every list was read once, or is known to be out of reach.
@@ -116,7 +120,7 @@ where
         for store in &self.stores {
             tokio::select! {
                 // The writer lives in a task that never ends while the process runs.
-                _ = store.wait_until_ready() => {}
+                _ = store.store().wait_until_ready() => {}
                 // No word of a refusal can come any more: only the list counts.
                 () = async { if denied.wait_for(|denied| *denied).await.is_err() {
                     std::future::pending::<()>().await;
@@ -133,7 +137,14 @@ where
     /// One object by name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         let key = ObjectRef::new(name).within(namespace);
-        self.stores.iter().find_map(|store| store.get(&key))
+        self.stores().find_map(|store| store.get(&key))
+    }
+
+    /// One object of a kind that has no namespaces.
+    pub fn named(&self, name: &str) -> Option<Arc<K>> {
+        let there = !self.is_denied();
+        let mut stores = self.stores().filter(|_| there);
+        stores.find_map(|store| store.get(&ObjectRef::new(name)))
     }
 
     /// All objects that fit, in order of namespace and name.
@@ -141,11 +152,23 @@ where
         if self.is_denied() {
             return Vec::new();
         }
-        let all = self.stores.iter().flat_map(Store::state);
+        let all = self.stores().flat_map(Store::state);
         let mut chosen: Vec<Arc<K>> = all.filter(|object| fits(object)).collect();
         let key = |object: &Arc<K>| (object.meta().namespace.clone(), object.meta().name.clone());
         chosen.sort_by_key(key);
         chosen
+    }
+
+    /// The objects of a namespace with one of these labels and values, in order of their names. The
+    /// labels are those that say whose an object is.
+    pub fn of_any(&self, namespace: &str, owners: &[(&str, &str)]) -> Vec<Arc<K>> {
+        let all = self.stores.iter();
+        all.flat_map(|store| store.of_any(namespace, owners))
+            .collect()
+    }
+
+    fn stores(&self) -> impl Iterator<Item = &Store<K>> {
+        self.stores.iter().map(Indexed::store)
     }
 }
 
@@ -155,16 +178,18 @@ fn follow<K>(
     config: watcher::Config,
     trigger: impl Fn(&K) + Send + Sync + 'static,
     deny: Option<watch::Sender<bool>>,
-) -> Store<K>
+) -> Indexed<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let (reader, writer) = store();
+    let (mut filler, reader) = Indexed::new();
     tokio::spawn(async move {
-        let events = watcher(api, config).default_backoff().reflect(writer);
-        let mut events = std::pin::pin!(events.into_stream());
+        let mut events = std::pin::pin!(watcher(api, config).default_backoff());
         let mut last_error = String::new();
         while let Some(event) = events.next().await {
+            if let Ok(event) = &event {
+                filler.apply(event);
+            }
             match event {
                 Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
                     trigger(&object);

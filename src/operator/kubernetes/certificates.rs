@@ -40,7 +40,7 @@ pub(super) type Known = BTreeMap<String, (String, CertificateFacts)>;
 
 /// Whether a Secret holds a certificate of ours.
 pub(super) fn is_certificate(secret: &Secret) -> bool {
-    facts::label(&secret.metadata, COMPONENT).as_deref() == Some(build::CERTIFICATE_COMPONENT)
+    facts::has_label(&secret.metadata, COMPONENT, build::CERTIFICATE_COMPONENT)
 }
 
 /// The facts of the Secrets with certificates among these. `known` is what was read before, and

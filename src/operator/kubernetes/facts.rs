@@ -1,6 +1,6 @@
 //! From Kubernetes' objects to the facts that a plan takes. Only reading and translating.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -172,7 +172,7 @@ pub(super) fn claim(
     claim: &PersistentVolumeClaim,
     cluster_uid: &str,
     volume: Option<&PersistentVolume>,
-    nodes: &[Node],
+    nodes: &[Arc<Node>],
 ) -> ClaimFacts {
     let meta = &claim.metadata;
     let phase = claim
@@ -259,7 +259,7 @@ pub(super) fn class_node_bound(
 }
 
 /// The names of the nodes that can use a volume; `None` for any.
-fn usable(volume: &PersistentVolume, nodes: &[Node]) -> Option<BTreeSet<String>> {
+fn usable(volume: &PersistentVolume, nodes: &[Arc<Node>]) -> Option<BTreeSet<String>> {
     let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?;
     let terms = &affinity.required.as_ref()?.node_selector_terms;
     let fitting = nodes
@@ -273,7 +273,7 @@ fn usable(volume: &PersistentVolume, nodes: &[Node]) -> Option<BTreeSet<String>>
 }
 
 /// Why no Node can ever run a pod with this volume, if none can.
-fn unreachable(volume: &PersistentVolume, nodes: &[Node]) -> Option<String> {
+fn unreachable(volume: &PersistentVolume, nodes: &[Arc<Node>]) -> Option<String> {
     let affinity = volume
         .spec
         .as_ref()?
@@ -297,28 +297,31 @@ fn unreachable(volume: &PersistentVolume, nodes: &[Node]) -> Option<String> {
 }
 
 pub(super) fn fits(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let labels = node.metadata.labels.clone().unwrap_or_default();
-    let name = node.metadata.name.clone().unwrap_or_default();
-    let fields = BTreeMap::from([("metadata.name".to_owned(), name)]);
-    let all = |requirements: &Option<Vec<NodeSelectorRequirement>>, values: &BTreeMap<_, _>| {
-        requirements
-            .iter()
-            .flatten()
-            .all(|requirement| meets(requirement, values))
+    let labels = node.metadata.labels.as_ref();
+    let label = |key: &str| {
+        labels
+            .and_then(|labels| labels.get(key))
+            .map(String::as_str)
     };
+    let name = node.metadata.name.as_deref();
+    let mut by_label = term.match_expressions.iter().flatten();
+    let mut by_field = term.match_fields.iter().flatten();
     // A term without any requirement matches nothing, as the scheduler has it.
     let empty = term.match_expressions.iter().flatten().next().is_none()
         && term.match_fields.iter().flatten().next().is_none();
-    !empty && all(&term.match_expressions, &labels) && all(&term.match_fields, &fields)
+    !empty
+        && by_label.all(|required| meets(required, label(&required.key)))
+        && by_field
+            .all(|required| meets(required, name.filter(|_| required.key == "metadata.name")))
 }
 
-fn meets(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
-    let value = labels.get(&requirement.key);
+fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let wanted = requirement.values.as_deref().unwrap_or_default();
+    let is_wanted = |value: &str| wanted.iter().any(|wanted| wanted == value);
     let number = |text: &str| text.parse::<i64>().ok();
     let compare = |greater: bool| {
         let (Some(own), Some(bound)) = (
-            value.and_then(|own| number(own)),
+            value.and_then(number),
             wanted.first().and_then(|bound| number(bound)),
         ) else {
             return false;
@@ -326,8 +329,8 @@ fn meets(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String
         if greater { own > bound } else { own < bound }
     };
     match requirement.operator.as_str() {
-        "In" => value.is_some_and(|value| wanted.contains(value)),
-        "NotIn" => value.is_none_or(|value| !wanted.contains(value)),
+        "In" => value.is_some_and(is_wanted),
+        "NotIn" => !value.is_some_and(is_wanted),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
         "Gt" => compare(true),
@@ -335,6 +338,14 @@ fn meets(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String
         // An operator that is not known here is no evidence of a lost disk.
         _ => true,
     }
+}
+
+/// Whether an object has a label with this value.
+pub(super) fn has_label(meta: &ObjectMeta, key: &str, value: &str) -> bool {
+    let labels = meta.labels.as_ref();
+    labels
+        .and_then(|labels| labels.get(key))
+        .is_some_and(|found| found == value)
 }
 
 /// A label's value.

@@ -97,14 +97,15 @@ fn volume(expression: Value) -> PersistentVolume {
     )
 }
 
-fn named(name: &str) -> Node {
-    of(json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}))
+fn named(name: &str) -> Arc<Node> {
+    let labels = json!({"kubernetes.io/hostname": name});
+    Arc::new(of(json!({"metadata": {"name": name, "labels": labels}})))
 }
 
 #[test]
 fn a_volume_that_no_node_can_reach_is_gone() {
     let on_a = volume(json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}));
-    let facts = |volume: Option<&PersistentVolume>, nodes: &[Node]| {
+    let facts = |volume: Option<&PersistentVolume>, nodes: &[Arc<Node>]| {
         claim(
             &of(json!({"metadata": {}, "status": {"phase": "Bound"}})),
             "u1",

@@ -8,6 +8,7 @@ pub mod cache;
 mod certificates;
 mod facts;
 mod given;
+pub(crate) mod indexed;
 mod issued;
 pub mod lease;
 mod nodes;
@@ -16,5 +17,6 @@ pub mod passes;
 pub(crate) mod platform;
 pub mod probes;
 mod run;
+pub(crate) mod triggers;
 
 pub use run::{Error, Options, run};

@@ -85,10 +85,9 @@ fn refuses(node: &Node, taints: &[Taint], cluster: &ValidatedCluster) -> bool {
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     });
-    let labels = node.metadata.labels.clone().unwrap_or_default();
     let selects = |selector: &BTreeMap<String, String>| {
         let mut wanted = selector.iter();
-        wanted.all(|(key, value)| labels.get(key) == Some(value))
+        wanted.all(|(key, value)| facts::has_label(&node.metadata, key, value))
     };
     let affinity = template.affinity.as_ref();
     let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());

@@ -61,7 +61,7 @@ pub(crate) struct Caches {
 /// What all passes share.
 pub(crate) struct Shared {
     pub(super) client: Client,
-    pub(super) caches: Caches,
+    pub(crate) caches: Caches,
     pub(super) settings: Settings,
     pub(crate) leadership: Leadership,
     pub(super) recorder: Recorder,
@@ -341,10 +341,7 @@ impl OneCluster {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let of_name = self.of_name();
         let caches = &self.shared.caches;
-        let budgets = caches.budgets.select(|budget| {
-            budget.metadata.namespace.as_deref() == Some(namespace)
-                && facts::label(&budget.metadata, LABEL_CLUSTER).as_deref() == Some(name)
-        });
+        let budgets = beside::of_name(&caches.budgets, &self.key);
         if look == Look::Live {
             return Ok(Found {
                 claims: live(self.api(), &of_name).await?,
@@ -356,25 +353,22 @@ impl OneCluster {
                 budgets,
             });
         }
-        let ours = |meta: &kube::api::ObjectMeta| {
-            meta.namespace.as_deref() == Some(namespace)
-                && (facts::label(meta, LABEL_CLUSTER).as_deref() == Some(name)
-                    || facts::label(meta, LABEL_CLUSTER_UID).as_deref() == Some(uid))
-        };
+        // This life's objects, and whatever else carries the cluster's name.
+        let ours = [(LABEL_CLUSTER, name.as_str()), (LABEL_CLUSTER_UID, uid)];
         let (claims, latch) = if formed {
             let latch = caches.secrets.get(namespace, &latch_name(name));
-            let claims = caches.claims.select(|claim| ours(&claim.metadata));
+            let claims = caches.claims.of_any(namespace, &ours);
             (claims, latch.map(|latch| (*latch).clone()))
         } else {
             (live(self.api(), &of_name).await?, self.live_latch().await?)
         };
         Ok(Found {
-            sets: caches.sets.select(|set| ours(&set.metadata)),
-            pods: caches.pods.select(|pod| ours(&pod.metadata)),
+            sets: caches.sets.of_any(namespace, &ours),
+            pods: caches.pods.of_any(namespace, &ours),
             claims,
             latch,
             nodes: caches.nodes.select(|_| true),
-            secrets: caches.secrets.select(|secret| ours(&secret.metadata)),
+            secrets: caches.secrets.of_any(namespace, &ours),
             budgets,
         })
     }
@@ -484,7 +478,7 @@ impl OneCluster {
         let ours = found
             .pods
             .iter()
-            .filter(|pod| facts::label(&pod.metadata, LABEL_CLUSTER_UID).as_deref() == Some(uid));
+            .filter(|pod| facts::has_label(&pod.metadata, LABEL_CLUSTER_UID, uid));
         let member = |pod: &&Arc<Pod>| facts::label(&pod.metadata, LABEL_MEMBER);
         ours.filter_map(|pod| Some((member(&pod)?, pod.clone())))
             .collect()

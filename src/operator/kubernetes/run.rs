@@ -1,7 +1,6 @@
 //! The operator's process: probes, caches, the Lease, then passes until it is told to stop or
 //! loses the Lease.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,12 +18,12 @@ use tokio::sync::mpsc;
 use super::ahead::{self, Acting};
 use super::cache::{Cache, Namespaces};
 use super::lease::{self, Candidate};
-use super::nodes;
 use super::passes::{self, Key};
 use super::platform::{Caches, Outside, Shared};
 use super::probes::{self, Health};
+use super::triggers;
 use crate::build::Settings;
-use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID, MANAGER};
+use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::members;
 use crate::operator::metrics::Metrics;
@@ -158,7 +157,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     ));
     let _ = acting.set(shared.clone());
     for cluster in shared.caches.clusters.select(|_| true) {
-        if let Some(key) = key_of_resource(kube::Resource::meta(&*cluster)) {
+        if let Some(key) = triggers::of_resource(kube::Resource::meta(&*cluster)) {
             let _ = trigger.send(key);
         }
     }
@@ -206,7 +205,7 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
     let resources = {
         let trigger = trigger.clone();
         move |meta: &ObjectMeta| {
-            if let Some(key) = key_of_resource(meta) {
+            if let Some(key) = triggers::of_resource(meta) {
                 let _ = trigger.send(key);
             }
         }
@@ -214,7 +213,7 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
     let owned = {
         let trigger = trigger.clone();
         move |meta: &ObjectMeta| {
-            if let Some(key) = key_of_owned(meta) {
+            if let Some(key) = triggers::of_owned(meta) {
                 let _ = trigger.send(key);
             }
         }
@@ -231,7 +230,7 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
     let held = {
         let (trigger, pods) = (trigger.clone(), pods.clone());
         move |node: &Node| {
-            for key in clusters_on(node, &pods) {
+            for key in triggers::of_node(node, &pods) {
                 let _ = trigger.send(key);
             }
         }
@@ -250,29 +249,6 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
         volumes: Cache::cluster_wide(client, &everything, |_| {}),
         classes: Cache::cluster_wide(client, &everything, |_| {}),
     }
-}
-
-/// The clusters that a node's change may concern: those with a pod on it. The others, which may have
-/// waited for such a node, see it in their next pass.
-fn clusters_on(node: &Node, pods: &Cache<Pod>) -> BTreeSet<Key> {
-    let name = node.metadata.name.as_deref();
-    if name.is_none() || !nodes::concerns_members(node) {
-        return BTreeSet::new();
-    }
-    let on_it = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == name;
-    let pods = pods.select(on_it);
-    pods.iter()
-        .filter_map(|pod| key_of_owned(&pod.metadata))
-        .collect()
-}
-
-fn key_of_resource(meta: &ObjectMeta) -> Option<Key> {
-    Some((meta.namespace.clone()?, meta.name.clone()?))
-}
-
-fn key_of_owned(meta: &ObjectMeta) -> Option<Key> {
-    let cluster = meta.labels.as_ref()?.get(LABEL_CLUSTER)?;
-    Some((meta.namespace.clone()?, cluster.clone()))
 }
 
 /// This process among all operators: its pod, and something random, for a pod may restart.
@@ -318,37 +294,5 @@ impl Stop {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::runtime::reflector::store;
-    use serde_json::json;
-
-    use super::*;
-
-    /// A cordon was seen by the next pass alone, up to ten seconds later, while a drain waited.
-    #[test]
-    fn a_node_that_goes_away_concerns_the_clusters_with_a_pod_on_it_at_once() {
-        let (reader, mut writer) = store();
-        for (cluster, node) in [("one", "a"), ("two", "a"), ("two", "b"), ("three", "b")] {
-            let pod = json!({
-                "metadata": {"namespace": "default", "name": format!("{cluster}-on-{node}"),
-                    "labels": {LABEL_CLUSTER: cluster}},
-                "spec": {"nodeName": node, "containers": []}});
-            let pod: Pod = serde_json::from_value(pod).expect("a pod");
-            writer.apply_watcher_event(&watcher::Event::Apply(pod));
-        }
-        let pods = Cache::filled(reader);
-        let concerned = |cordoned: bool| {
-            let node = json!({"metadata": {"name": "a"}, "spec": {"unschedulable": cordoned},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-            let node: Node = serde_json::from_value(node).expect("a node");
-            let keys = clusters_on(&node, &pods);
-            keys.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
-        };
-        assert_eq!(concerned(true), ["one", "two"]);
-        assert!(concerned(false).is_empty(), "a well node's own words");
     }
 }

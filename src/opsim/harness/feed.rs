@@ -6,12 +6,12 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use kube::Resource;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::operator::kubernetes::cache::Cache;
+use crate::operator::kubernetes::indexed::Filler;
 use crate::opsim::api::object;
 
 /// One kind as one operator has it.
@@ -20,7 +20,7 @@ where
     K: Resource<DynamicType = ()> + Clone + 'static,
     K::DynamicType: Hash + Eq,
 {
-    writer: Writer<K>,
+    filler: Filler<K>,
     shown: BTreeMap<(String, String), (u64, K)>,
 }
 
@@ -30,22 +30,21 @@ where
 {
     /// An empty cache, and what fills it.
     pub(crate) fn new() -> (Self, Cache<K>) {
-        let (reader, mut writer) = kube::runtime::reflector::store();
-        writer.apply_watcher_event(&Event::Init);
-        writer.apply_watcher_event(&Event::InitDone);
+        let (mut filler, cache) = Cache::filled();
+        filler.apply(&Event::Init);
+        filler.apply(&Event::InitDone);
         let feed = Self {
-            writer,
+            filler,
             shown: BTreeMap::new(),
         };
-        (feed, Cache::filled(reader))
+        (feed, cache)
     }
 
     /// Shows one more object, of which nothing is remembered here: what the cache then holds is all
     /// that is held.
     pub(crate) fn add(&mut self, value: &Value) -> Option<K> {
         let object = serde_json::from_value::<K>(value.clone()).ok()?;
-        self.writer
-            .apply_watcher_event(&Event::Apply(object.clone()));
+        self.filler.apply(&Event::Apply(object.clone()));
         Some(object)
     }
 
@@ -74,15 +73,13 @@ where
             let Ok(object) = serde_json::from_value::<K>(value.clone()) else {
                 continue;
             };
-            self.writer
-                .apply_watcher_event(&Event::Apply(object.clone()));
+            self.filler.apply(&Event::Apply(object.clone()));
             changed(&object);
             self.shown.insert(key, (revision, object));
         }
         for key in gone {
             if let Some((_, object)) = self.shown.remove(&key) {
-                self.writer
-                    .apply_watcher_event(&Event::Delete(object.clone()));
+                self.filler.apply(&Event::Delete(object.clone()));
                 changed(&object);
             }
         }

@@ -19,11 +19,12 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::build::Settings;
-use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID, MANAGER};
+use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::kubernetes::lease::{Candidate, Leadership};
 use crate::operator::kubernetes::passes::Key;
 use crate::operator::kubernetes::platform::{Caches, Outside, Resourceful, Shared};
+use crate::operator::kubernetes::triggers;
 use crate::operator::members::Dial;
 use crate::operator::metrics::Metrics;
 use crate::operator::pass::{self, Rules};
@@ -386,9 +387,8 @@ impl Operator {
         self.shown.insert(kind, api.revision());
         let queue = &mut self.queue;
         let mut owned = |meta: &ObjectMeta| {
-            let cluster = meta.labels.as_ref().and_then(|all| all.get(LABEL_CLUSTER));
-            if let (Some(namespace), Some(cluster)) = (&meta.namespace, cluster) {
-                queue.trigger((namespace.clone(), cluster.clone()), now_ms);
+            if let Some(key) = triggers::of_owned(meta) {
+                queue.trigger(key, now_ms);
             }
         };
         let all = || api.all(kind).map(|object| &**object);
@@ -396,9 +396,8 @@ impl Operator {
         let feeds = &mut self.feeds;
         match kind {
             Kind::EtcdCluster => feeds.clusters.deliver(all(), |object| {
-                let meta = kube::Resource::meta(object);
-                if let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) {
-                    queue.trigger((namespace.clone(), name.clone()), now_ms);
+                if let Some(key) = triggers::of_resource(kube::Resource::meta(object)) {
+                    queue.trigger(key, now_ms);
                 }
             }),
             Kind::StatefulSet => feeds.sets.deliver(ours(), |o| owned(&o.metadata)),
@@ -407,7 +406,14 @@ impl Operator {
             Kind::Service => feeds.services.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Secret => feeds.secrets.deliver(ours(), |o| owned(&o.metadata)),
             Kind::PodDisruptionBudget => feeds.budgets.deliver(ours(), |o| owned(&o.metadata)),
-            Kind::Node => feeds.nodes.deliver(all(), |_| {}),
+            Kind::Node => {
+                let pods = &self.shared.caches.pods;
+                feeds.nodes.deliver(all(), |node| {
+                    for key in triggers::of_node(node, pods) {
+                        queue.trigger(key, now_ms);
+                    }
+                });
+            }
             Kind::PersistentVolume => feeds.volumes.deliver(all(), |_| {}),
             Kind::StorageClass => feeds.classes.deliver(all(), |_| {}),
             _ => {}

@@ -1,0 +1,68 @@
+//! Whose turn it is: the clusters that an event of an object is about. Decides nothing else, and
+//! what no event tells is found by the passes, which never rest for long.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ObjectMeta;
+
+use super::cache::Cache;
+use super::nodes;
+use super::passes::Key;
+use crate::crd::LABEL_CLUSTER;
+
+/// The clusters that a node's change may concern: those with a pod on it. The others, which may have
+/// waited for such a node, see it in their next pass.
+pub(crate) fn of_node(node: &Node, pods: &Cache<Pod>) -> BTreeSet<Key> {
+    let name = node.metadata.name.as_deref();
+    if name.is_none() || !nodes::concerns_members(node) {
+        return BTreeSet::new();
+    }
+    let on_it = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == name;
+    let pods = pods.select(on_it);
+    pods.iter()
+        .filter_map(|pod| of_owned(&pod.metadata))
+        .collect()
+}
+
+/// The cluster that a resource is.
+pub(crate) fn of_resource(meta: &ObjectMeta) -> Option<Key> {
+    Some((meta.namespace.clone()?, meta.name.clone()?))
+}
+
+/// The cluster that an object's label names.
+pub(crate) fn of_owned(meta: &ObjectMeta) -> Option<Key> {
+    let cluster = meta.labels.as_ref()?.get(LABEL_CLUSTER)?;
+    Some((meta.namespace.clone()?, cluster.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A cordon was seen by the next pass alone, up to ten seconds later, while a drain waited.
+    #[test]
+    fn a_node_that_goes_away_concerns_the_clusters_with_a_pod_on_it_at_once() {
+        let (mut filler, pods) = Cache::filled();
+        for (cluster, node) in [("one", "a"), ("two", "a"), ("two", "b"), ("three", "b")] {
+            let pod = json!({
+                "metadata": {"namespace": "default", "name": format!("{cluster}-on-{node}"),
+                    "labels": {LABEL_CLUSTER: cluster}},
+                "spec": {"nodeName": node, "containers": []}});
+            let pod: Pod = serde_json::from_value(pod).expect("a pod");
+            filler.apply(&watcher::Event::Apply(pod));
+        }
+        let concerned = |cordoned: bool| {
+            let node = json!({"metadata": {"name": "a"}, "spec": {"unschedulable": cordoned},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            let node: Node = serde_json::from_value(node).expect("a node");
+            let keys = of_node(&node, &pods);
+            keys.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(concerned(true), ["one", "two"]);
+        assert!(concerned(false).is_empty(), "a well node's own words");
+    }
+}
