@@ -198,7 +198,8 @@ async fn one_pass(shared: Arc<Shared>, health: Arc<Health>, key: Key) -> Ended {
     ended
 }
 
-/// Starts every watch. An event about an object triggers the cluster that its label names.
+/// Starts every watch. An event about an object triggers the cluster that its label names; one about a
+/// node that members may have to leave, those that have a pod on it.
 fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSender<Key>) -> Caches {
     let everything = watcher::Config::default();
     let ours = watcher::Config::default().labels(LABEL_CLUSTER_UID);
