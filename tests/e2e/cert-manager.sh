@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What scenarios with cert-manager share: its controllers as a process of this machine, and questions
 # about certificates of the cluster $cluster. Sourced after the scenario has set $cluster.
+. tests/e2e/given-certificates.sh
 
 # --- cert-manager: its definitions from its module, its controllers as a process of this machine
 tests/kubernetes/build.sh cert-manager
@@ -38,6 +39,11 @@ cert_manager_start() {
 issuer() { # issuer NAME: an authority that signs itself, and who issues by it
   kubectl -n "$ns" apply -f - >/dev/null <<EOF
 apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: themselves}
+spec: {selfSigned: {}}
+---
+apiVersion: cert-manager.io/v1
 kind: Certificate
 metadata: {name: $1}
 spec:
@@ -56,6 +62,18 @@ spec:
 EOF
   eventually 60 "issuer $1 issues" is_true issuer "$1" Ready
 }
+application() { # application ISSUER: the certificate of a client
+  kubectl -n "$ns" apply -f - >/dev/null <<EOF
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: application}
+spec:
+  secretName: application
+  issuerRef: {name: $1}
+  commonName: application
+  usages: [digital signature, client auth]
+EOF
+}
 is_true() { [ "$(kubectl -n "$ns" get "$1" "$2" -o jsonpath="{.status.conditions[?(@.type==\"$3\")].status}")" = True ]; } # is_true KIND NAME CONDITION
 revision() { kubectl -n "$ns" get certificate "$1" -o jsonpath='{.status.revision}'; }
 shown() { kubectl -n "$ns" get secret "$1" -o jsonpath='{.data.tls\.crt}' | base64 -d; }
@@ -67,17 +85,11 @@ ask() { # ask CERTIFICATE: to be renewed now, as `cmctl renew` does
     '.status.conditions = [.status.conditions[] | select(.type != "Issuing")] + [{type: "Issuing", status: "True", reason: "ManuallyTriggered", message: "asked by hand", lastTransitionTime: $now}]' |
     kubectl replace --subresource=status -f - >/dev/null
 }
-tls_reason() { kubectl -n "$ns" get qec "$cluster" -o jsonpath='{.status.conditions[?(@.type=="TLSReady")].reason}'; }
-reason_is() { [ "$(condition "$cluster" TLSReady)" = False ] && [ "$(tls_reason)" = "$1" ]; }
 in_use() { # in_use SECRET...: the operator has seen what is in each, and every server has loaded it
-  local secret end
-  for secret in "$@"; do
-    end=$(date -u -d "$(shown "$secret" | openssl x509 -noout -enddate | cut -d= -f2)" +%Y-%m-%dT%H:%M:%SZ)
-    [ "$(kubectl -n "$ns" get qec "$cluster" -o jsonpath="{.status.certificates[?(@.secret==\"$secret\")].notAfter}")" = "$end" ] || return 1
-  done
-  [ "$(condition "$cluster" TLSReady)" = True ] && [ "$(condition "$cluster" Progressing)" = False ] && [ "$(tls_reason)" = AsWanted ]
+  local secret
+  for secret in "$@"; do shown "$secret" | is_seen "$secret" || return 1; done
+  all_loaded
 }
-pods() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=$cluster,app.kubernetes.io/component=member" -o jsonpath='{range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount}{"\n"}{end}' | sort; }
 secure_etcdctl() { # secure_etcdctl SECRET ARGUMENT...: as any client with a certificate of this Secret
   local secret=$1 pod=etcdctl-$RANDOM$RANDOM; shift
   jq -n --arg pod "$pod" --arg image "$etcdctl_image" --arg secret "$secret" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},

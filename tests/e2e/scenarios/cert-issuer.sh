@@ -6,48 +6,19 @@
 cluster=asked
 . tests/e2e/cert-manager.sh
 kinds="asked-client-certificate asked-peer-certificate"
-reason_of() { [ "$(condition asked TLSReady)" = False ] && [ "$(tls_reason)" = "$1" ]; }
 
 # --- the resource first, in a Kubernetes that does not know cert-manager
-kubectl -n "$ns" apply -f - >/dev/null <<END_OF_CLUSTER
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdCluster
-metadata: {name: asked}
-spec:
-  replicas: 3
-  image: $quorate_image
-  storage: {size: 1Gi$(storage_class shared)}
-  updateStrategy: {minReadySeconds: 3}
-  tls:
-    plaintext: Accepted
-    client: {source: CertManager, issuerRef: {name: first}}
-    peer: {source: CertManager, issuerRef: {name: first}}
-END_OF_CLUSTER
-eventually 60 "it is said that there is no cert-manager" reason_of CertManagerMissing
+tls_cluster '{source: CertManager, issuerRef: {name: first}}' '{source: CertManager, issuerRef: {name: first}}'
+eventually 60 "it is said that there is no cert-manager" reason_is CertManagerMissing
 cert_manager_start
 for name in $kinds; do eventually 60 "$name is asked for" kubectl -n "$ns" get certificate "$name"; done
-eventually 60 "the issuer is waited for" reason_of CertificateNotIssued
+eventually 60 "the issuer is waited for" reason_is CertificateNotIssued
 equal "Stalled while it waits" False "$(condition asked Stalled)"
 equal "members before there are certificates" "" "$(kubectl -n "$ns" get statefulset -o name)"
 
 # --- an issuer that signs, and the cluster is made
-kubectl -n "$ns" apply -f - >/dev/null <<END_OF_ISSUER
-apiVersion: cert-manager.io/v1
-kind: Issuer
-metadata: {name: themselves}
-spec: {selfSigned: {}}
-END_OF_ISSUER
 issuer first
-kubectl -n "$ns" apply -f - >/dev/null <<END_OF_CERTIFICATE
-apiVersion: cert-manager.io/v1
-kind: Certificate
-metadata: {name: application}
-spec:
-  secretName: application
-  issuerRef: {name: first}
-  commonName: application
-  usages: [digital signature, client auth]
-END_OF_CERTIFICATE
+application first
 for name in $kinds application; do eventually 90 "cert-manager issued $name" is_true certificate "$name" Ready; done
 ready asked 3 300
 # shellcheck disable=SC2086

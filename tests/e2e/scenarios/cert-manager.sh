@@ -13,29 +13,11 @@ trust() { # trust AUTHORITY...: who is trusted by peers
 cert_manager_start
 
 # --- the resource first: it waits for what cert-manager is going to make
-kubectl -n "$ns" apply -f - >/dev/null <<END_OF_CLUSTER
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdCluster
-metadata: {name: own}
-spec:
-  replicas: 3
-  image: $quorate_image
-  storage: {size: 1Gi$(storage_class shared)}
-  updateStrategy: {minReadySeconds: 3}
-  tls:
-    plaintext: Accepted
-    client: {source: Secret, certificateSecretRef: {name: own-client-tls}}
-    peer: {source: Secret, certificateSecretRef: {name: own-peer-tls}, caSecretRef: {name: own-trust}}
-END_OF_CLUSTER
+tls_cluster '{source: Secret, certificateSecretRef: {name: own-client-tls}}' \
+  '{source: Secret, certificateSecretRef: {name: own-peer-tls}, caSecretRef: {name: own-trust}}'
 eventually 60 "own waits for its Secrets" reason_is SecretMissing
 
 # --- made by cert-manager, with what it takes when nothing is said of the key (client), and with another kind (peer)
-kubectl -n "$ns" apply -f - >/dev/null <<END_OF_ISSUER
-apiVersion: cert-manager.io/v1
-kind: Issuer
-metadata: {name: themselves}
-spec: {selfSigned: {}}
-END_OF_ISSUER
 issuer first
 trust first
 # the shortest life that cert-manager takes, renewed after four minutes of it
@@ -62,16 +44,8 @@ spec:
   usages: [digital signature, server auth, client auth]
   privateKey: {algorithm: ECDSA, size: 256}
   dnsNames: ["own-peers.$ns.svc", "*.own-peers.$ns.svc"]
----
-apiVersion: cert-manager.io/v1
-kind: Certificate
-metadata: {name: application}
-spec:
-  secretName: application
-  issuerRef: {name: first}
-  commonName: application
-  usages: [digital signature, client auth]
 END_OF_CERTIFICATES
+application first
 for name in own-client own-peer application; do eventually 60 "cert-manager issued $name" is_true certificate $name Ready; done
 ready own 3 300
 eventually 180 "the certificates of cert-manager are in use" in_use own-client-tls own-peer-tls

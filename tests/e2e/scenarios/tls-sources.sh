@@ -2,6 +2,8 @@
 # soak
 # TLS with certificates of the user's own: renewed, and their authority exchanged, under load without a restart; one that ends; a Secret that goes missing; other Secrets by a roll: no write fails
 
+cluster=own
+. tests/e2e/given-certificates.sh
 work=$(mktemp -d)
 hosts="DNS:*.own-peers.$ns.svc,DNS:own-peers.$ns.svc,DNS:own-client.$ns.svc"
 for slot in 0 1 2; do hosts+=",DNS:own-client-$slot.$ns.svc"; done
@@ -29,34 +31,15 @@ give() { # give SECRET FILE AUTHORITY...: the certificate, and who is trusted
     --from-file=tls.key="$work/$file.key" --from-file=ca.crt="$work/trusted.crt" --dry-run=client -o yaml |
     kubectl -n "$ns" apply -f - >/dev/null
 }
-tls_reason() { kubectl -n "$ns" get qec own -o jsonpath='{.status.conditions[?(@.type=="TLSReady")].reason}'; }
 in_use() { # in_use SECRET FILE: the operator has seen this very certificate, and every server has loaded it
-  local end
-  end=$(date -u -d "$(openssl x509 -in "$work/$2.crt" -noout -enddate | cut -d= -f2)" +%Y-%m-%dT%H:%M:%SZ)
-  [ "$(kubectl -n "$ns" get qec own -o jsonpath="{.status.certificates[?(@.secret==\"$1\")].notAfter}")" = "$end" ] &&
-    [ "$(condition own TLSReady)" = True ] && [ "$(condition own Progressing)" = False ] && [ "$(tls_reason)" = AsWanted ]
+  is_seen "$1" <"$work/$2.crt" && all_loaded
 }
 cannot_see() { [ "$(condition own Quorate)" != True ]; }
-reason_is() { [ "$(condition own TLSReady)" = False ] && [ "$(tls_reason)" = "$1" ]; }
-pods() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=own,app.kubernetes.io/component=member" -o jsonpath='{range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount}{"\n"}{end}' | sort; }
 
 # --- nothing is made before the Secrets are there and fit
 authority first
 authority second
-kubectl -n "$ns" apply -f - >/dev/null <<END
-apiVersion: quorate.dev/v1alpha1
-kind: EtcdCluster
-metadata: {name: own}
-spec:
-  replicas: 3
-  image: $quorate_image
-  storage: {size: 1Gi$(storage_class shared)}
-  updateStrategy: {minReadySeconds: 3}
-  tls:
-    plaintext: Accepted
-    client: {source: Secret, certificateSecretRef: {name: theirs}}
-    peer: {source: Secret, certificateSecretRef: {name: theirs}}
-END
+tls_cluster '{source: Secret, certificateSecretRef: {name: theirs}}' '{source: Secret, certificateSecretRef: {name: theirs}}'
 eventually 60 "own waits for its Secret" reason_is SecretMissing
 signed foreign second "90 days"
 give theirs foreign first
