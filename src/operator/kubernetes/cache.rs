@@ -142,9 +142,11 @@ where
 
     /// One object of a kind that has no namespaces.
     pub fn named(&self, name: &str) -> Option<Arc<K>> {
-        let there = !self.is_denied();
-        let mut stores = self.stores().filter(|_| there);
-        stores.find_map(|store| store.get(&ObjectRef::new(name)))
+        if self.is_denied() {
+            return None;
+        }
+        let key = ObjectRef::new(name);
+        self.stores().find_map(|store| store.get(&key))
     }
 
     /// All objects that fit, in order of namespace and name.

@@ -46,7 +46,7 @@ impl Known {
     ) -> Result<(), Failure> {
         let names = build::issued_names(cluster);
         let fresh = (self.read.as_ref()).is_some_and(|read| read.elapsed() < READ_EVERY);
-        if names.is_empty() || fresh && self.is_as_wanted(cluster) {
+        if fresh && self.is_as_wanted(cluster) {
             return Ok(());
         }
         let mut found = BTreeMap::new();

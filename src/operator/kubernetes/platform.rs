@@ -241,7 +241,6 @@ impl OneCluster {
         let valid = cluster.as_ref().ok();
         self.read_given(valid, &pods).await?;
         self.read_issued(valid).await?;
-        let issued = self.memory.issued.clone();
         let tls = self.tls(valid, &found, &resource);
         let secure = self.secure(valid, &pods, &addresses);
         let described = self.describe(&name, &uid, &addresses, secure).await;
@@ -252,7 +251,7 @@ impl OneCluster {
             .max()
             .unwrap_or(0);
         self.shared.leadership.saw_epoch(newest);
-        let caches = &self.shared.caches;
+        let (caches, issued) = (&self.shared.caches, &self.memory.issued);
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),

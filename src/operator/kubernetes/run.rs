@@ -241,12 +241,12 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
             resources(kube::Resource::meta(object));
         }),
         sets: owned!(),
-        nodes: Cache::cluster_wide(client, &everything, held),
         pods,
         claims: owned!(),
         services: owned!(),
         secrets: owned!(),
         budgets: owned!(),
+        nodes: Cache::cluster_wide(client, &everything, held),
         volumes: Cache::cluster_wide(client, &everything, |_| {}),
         classes: Cache::cluster_wide(client, &everything, |_| {}),
     }

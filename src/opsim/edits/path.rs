@@ -257,7 +257,7 @@ impl Maker {
 }
 
 /// Where the certificates of the two ports come from.
-fn sources(tls: &Value) -> [String; 2] {
+pub(super) fn sources(tls: &Value) -> [String; 2] {
     let port = |name: &str| tls[name]["source"].as_str().unwrap_or("Operator");
     ["client", "peer"].map(|name| port(name).to_owned())
 }
