@@ -33,7 +33,11 @@ pub(crate) struct Server {
 impl Server {
     /// A server that is not started yet; arguments that tie it to a cluster come later.
     pub(crate) fn new(home: &Path, name: &str) -> Server {
-        let address = address();
+        Server::at(home, name, &address())
+    }
+
+    /// The same at an address that its data already name.
+    pub(crate) fn at(home: &Path, name: &str, address: &str) -> Server {
         let data = home.join(name);
         let client = format!("http://{address}:2379");
         let peer = format!("http://{address}:2380");
@@ -52,7 +56,7 @@ impl Server {
         Server {
             name: name.to_owned(),
             data,
-            address,
+            address: address.to_owned(),
             arguments,
             environment: Vec::new(),
             log: home.join(format!("{name}.log")),

@@ -9,6 +9,7 @@ mod faults;
 mod fixture;
 mod operated;
 mod refused;
+mod release;
 mod secured;
 mod tls;
 
