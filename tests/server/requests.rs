@@ -166,6 +166,46 @@ async fn a_streamed_range_equals_the_whole_one() {
     assert_eq!((last.count, last.more), (100, true));
 }
 
+/// Found by comparing the two calls: a stream with a target and no order came in the order of the
+/// keys. A stream is the range in pieces, so it has the order of the range, whole.
+// Shows KV.RangeStream: a sort target without an order sorts upwards, as in Range.
+#[tokio::test]
+async fn a_streamed_range_is_sorted_as_the_whole_one() {
+    let server = Server::start(&["--max-request-bytes=4000"]);
+    let mut kv = server.kv().await;
+    for number in 0..60 {
+        let value = format!("{:02}{}", number * 37 % 60, "v".repeat(200));
+        kv.put(put(&format!("k{number:03}"), &value))
+            .await
+            .expect("put");
+    }
+    for (limit, sort_target) in [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (25, 4), (99, 3)] {
+        for (revision, keys_only, count_only) in
+            [(0, false, false), (31, true, false), (0, false, true)]
+        {
+            let request = etcd::RangeRequest {
+                limit,
+                sort_target,
+                revision,
+                keys_only,
+                count_only,
+                ..everything()
+            };
+            let whole = kv.range(request.clone()).await.expect("range").into_inner();
+            let (keys, pieces) = streamed(&mut kv, request).await;
+            let at = format!("limit {limit}, target {sort_target}, revision {revision}");
+            assert_eq!(keys, whole.kvs, "{at}");
+            assert!(pieces.len() > 1 || keys_only || count_only, "{at}");
+            let last = pieces.last().expect("pieces");
+            let said = |answer: &etcd::RangeResponse| {
+                let revision = answer.header.as_ref().map(|header| header.revision);
+                (answer.count, answer.more, revision)
+            };
+            assert_eq!(said(last), said(&whole), "{at}");
+        }
+    }
+}
+
 async fn streamed(
     kv: &mut KvClient<Channel>,
     request: etcd::RangeRequest,

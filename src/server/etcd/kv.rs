@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, failed, refused};
 use super::caller::permitted;
+use super::sorted::Sorted;
 use super::{convert, long};
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
@@ -60,8 +61,18 @@ impl Kv for Services {
                 let range = convert::range(request);
                 store::check_range(&range).map_err(|error| refused(&error))?;
                 streamable(&range)?;
-                let revision = self.state(serializable).await?.view.revision();
+                let state = self.state(serializable).await?;
                 let actor = self.actor().await?;
+                if range.sort_target() != store::SortTarget::Key && !range.count_only {
+                    let auth = state.view.auth();
+                    permitted(auth.require_read(actor.as_ref(), &range.key, &range.range_end))?;
+                    let whole = read(state, range).await?;
+                    let header = self.header(whole.revision);
+                    let stream = Sorted::new(header, whole, self.max_request_bytes());
+                    return Ok(Box::pin(stream.into_stream()) as Self::RangeStreamStream);
+                }
+                let revision = state.view.revision();
+                drop(state);
                 let stream = Pieces::new(self.clone(), actor, revision, range);
                 stream.permitted()?;
                 Ok(Box::pin(futures::stream::unfold(stream, Pieces::next))

@@ -18,6 +18,7 @@ mod maintenance;
 mod recipe;
 mod refused;
 mod snapshot;
+mod sorted;
 mod watch;
 
 pub(crate) use call::{Services, VERSION};
