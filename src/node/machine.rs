@@ -389,6 +389,11 @@ impl Machine {
         self.store.publish()
     }
 
+    /// The revision at which the store was last compacted, -1 if it never was.
+    pub fn compacted(&self) -> store::Revision {
+        self.store.compacted()
+    }
+
     /// The membership as applied.
     pub fn membership(&self) -> &Arc<Membership> {
         &self.membership

@@ -17,7 +17,8 @@ use crate::node::{
     MembershipError, Proposal, RequestId, Target, Update, member_id,
 };
 use crate::store::{
-    Alarm, AlarmKind, Command, Error as StoreError, Operation, Response, SetAlarm, View,
+    Alarm, AlarmKind, Command, Error as StoreError, KeyHash, Operation, Response, Revision,
+    SetAlarm, View,
 };
 
 /// Why a request was not carried out. Client services map each to etcd's code and text.
@@ -310,6 +311,12 @@ impl MemberHandle {
     /// What this member has applied: serializable reads. Never blocks.
     pub fn published(&self) -> Arc<Published> {
         Arc::clone(&self.shared.published.borrow())
+    }
+
+    /// The hash at the revision of a compaction as it was before that; nothing at any other
+    /// revision. Waits where it is being made.
+    pub(crate) async fn hash_before_compaction(&self, revision: Revision) -> Option<KeyHash> {
+        self.shared.compaction_hashes.at(revision).await
     }
 
     /// The latest published state and a wake-up whenever there is a newer one. Watchers keep

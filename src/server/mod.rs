@@ -5,6 +5,7 @@ mod auth;
 pub mod certificates;
 pub mod client_metrics;
 mod clock;
+mod compaction_hashes;
 pub mod config;
 pub mod config_file;
 mod config_flags;

@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::auth::simple::SimpleTokens;
+use super::compaction_hashes::CompactionHashes;
 use super::config::Config;
 use super::exit::Stop;
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
@@ -219,6 +220,8 @@ pub(crate) struct Shared {
     pub ports: Ports,
     /// Simple tokens; the applier brings them.
     pub tokens: SimpleTokens,
+    /// Hashes at the revisions of the last compactions, from before them.
+    pub compaction_hashes: Arc<CompactionHashes>,
     beats: [Beat; 4],
     last_read_ms: AtomicU64,
     started: Instant,
@@ -265,6 +268,7 @@ impl Shared {
             metrics: CoreMetrics::default(),
             ports: Ports::default(),
             tokens: SimpleTokens::new(config.auth.token_ttl),
+            compaction_hashes: Arc::default(),
             beats: THREADS.map(beat),
             last_read_ms: AtomicU64::new(0),
             started: Instant::now(),

@@ -39,11 +39,17 @@ pub(super) fn hash_kv(state: &State, revision: Revision) -> Result<KeyHash, Erro
     }
     // Below 0 there is nothing, and etcd hashes that.
     let revision = if revision == 0 { current } else { revision };
+    Ok(hash_between(state, compacted, revision))
+}
+
+/// The hash at a revision of a store that was compacted at `compacted` and has reclaimed nothing
+/// above that.
+pub(super) fn hash_between(state: &State, compacted: Revision, revision: Revision) -> KeyHash {
     let mut hasher = Hasher {
         hash: crc32c::crc32c(b"key"),
         buffer: Vec::new(),
     };
-    for record in compacted_records(state, revision) {
+    for record in compacted_records(state, compacted, revision) {
         hasher.write(&record);
     }
     let log = state
@@ -52,26 +58,26 @@ pub(super) fn hash_kv(state: &State, revision: Revision) -> Result<KeyHash, Erro
     for entry in log.take_while(|entry| entry.record.main <= revision) {
         hasher.write(&entry.record);
     }
-    Ok(KeyHash {
+    KeyHash {
         hash: hasher.hash,
         compact_revision: compacted,
         hash_revision: revision,
-        revision: current,
-    })
+        revision: state.revision,
+    }
 }
 
-/// What the last compaction kept and etcd hashes, in order of revision: records that are still
-/// current at `revision`; if no key lives then, all that it kept (a quirk of etcd's). Its
-/// tombstones are never part of it.
-fn compacted_records(state: &State, revision: Revision) -> Vec<Arc<Record>> {
+/// What a compaction kept and etcd hashes, in order of revision: records that are still current
+/// at `revision`; if no key lives then, all that it kept (a quirk of etcd's). Its tombstones are
+/// never part of it.
+fn compacted_records(state: &State, compacted: Revision, revision: Revision) -> Vec<Arc<Record>> {
     let mut records = Vec::new();
-    if state.compacted < 0 || revision < 0 {
+    if compacted < 0 || revision < 0 {
         return records;
     }
     let none_live = state.count(Span::ALL, revision) == 0;
-    let at = if none_live { state.compacted } else { revision };
+    let at = if none_live { compacted } else { revision };
     state.visit(Span::ALL, at, &mut |record| {
-        if record.main <= state.compacted {
+        if record.main <= compacted {
             records.push(Arc::clone(record));
         }
         ControlFlow::Continue(())

@@ -33,6 +33,12 @@ impl Store {
         self.state.revision
     }
 
+    /// The revision of the last compaction, -1 if there was none.
+    #[must_use]
+    pub fn compacted(&self) -> Revision {
+        self.state.compacted
+    }
+
     /// Freezes the present state. O(1).
     #[must_use]
     pub fn publish(&self) -> Arc<View> {

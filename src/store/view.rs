@@ -69,6 +69,14 @@ impl View {
         hash::hash_kv(&self.state, revision)
     }
 
+    /// The hash at the revision of a compaction as it was before that, which took the store from
+    /// being compacted at `from` (-1: never) to `at`. The view must be one taken after it and
+    /// before anything of it was reclaimed. Takes time as [`View::hash_kv`] does.
+    #[must_use]
+    pub fn hash_before_compaction(&self, from: Revision, at: Revision) -> KeyHash {
+        hash::hash_between(&self.state, from, at)
+    }
+
     /// The events of `from..=to` that touch a span (`range_end` as in a range request), oldest
     /// first, with the keys as they were before if `prev_kv`.
     ///

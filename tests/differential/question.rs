@@ -155,10 +155,13 @@ pub(crate) fn question(dice: &mut Dice, facts: &Facts) -> Question {
     }
 }
 
-/// A sort target without an order makes etcd sort each piece for itself.
+/// A sort target without an order makes etcd sort each piece for itself, and count what is left
+/// from there: its answer is the range's where that fits into the first piece.
 fn stream(dice: &mut Dice, revision: i64) -> RangeRequest {
     let mut range = dice.range(revision);
-    if range.sort_order == 0 {
+    let first = range.key.first().copied().unwrap_or(u8::MAX);
+    let few = range.range_end.is_empty() || range.range_end[..] == [first.saturating_add(1)];
+    if range.sort_order == 0 && !(few && range.limit <= 0) {
         range.sort_target = 0;
     }
     range
@@ -179,16 +182,12 @@ fn grant(dice: &mut Dice) -> LeaseGrantRequest {
     LeaseGrantRequest { id, ttl }
 }
 
-/// At a compacted revision itself etcd answers with the hash from before the compaction.
+/// At the revisions of compactions too, where the answer stays what it was before them.
 fn hash(dice: &mut Dice, facts: &Facts) -> HashKvRequest {
-    let at = match dice.below(12) {
-        0 => -1,
+    let revision = match (dice.below(12), facts.compactions.last()) {
+        (0, _) => -1,
+        (1, Some(at)) => *at,
         _ => dice.between(0, facts.revision + 1),
-    };
-    let revision = if facts.compactions.contains(&at) {
-        0
-    } else {
-        at
     };
     HashKvRequest { revision }
 }

@@ -9,10 +9,12 @@ use crate::disk::{Checkpoints, Position};
 use crate::node::{Applied, Input, Machine};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::clock;
+use crate::server::compaction_hashes::CompactionHashes;
 use crate::server::exit::Stop;
 use crate::server::handle::Published;
 use crate::server::queue::Queue;
 use crate::server::shared::{self, Shared, Thread};
+use crate::store::Revision;
 
 /// Records looked at for memory to give back, between batches.
 const RECLAIM: usize = 2_000;
@@ -37,6 +39,9 @@ pub(super) struct Applier {
     pub(super) jobs: Queue<ApplyJob>,
     pub(super) checkpoints: Checkpoints,
     pub(super) background: Worker,
+    /// Compactions that were applied and not published yet: compacted at which revision before
+    /// each, and at which by it.
+    pub(super) compactions: Vec<(Revision, Revision)>,
 }
 
 impl Applier {
@@ -67,11 +72,15 @@ impl Applier {
             match job {
                 ApplyJob::Entries(entries) => {
                     for entry in entries {
+                        let before = self.machine.compacted();
                         let applied = self.machine.apply(&entry).map_err(|error| Stop {
                             code: 20,
                             class: "unknown_entry",
                             message: error.to_string(),
                         })?;
+                        if self.machine.compacted() > before {
+                            self.compactions.push((before, self.machine.compacted()));
+                        }
                         // Before anyone can see that it was applied.
                         self.shared.tokens.learn(&applied, clock::unix_ms());
                         done.push(applied);
@@ -96,6 +105,15 @@ impl Applier {
     fn finish(&mut self, done: &mut Vec<Applied>) {
         if done.is_empty() {
             return;
+        }
+        if !self.compactions.is_empty() {
+            // Before anyone can see them, and before anything of them is reclaimed.
+            let compactions = std::mem::take(&mut self.compactions);
+            CompactionHashes::begin(
+                &self.shared.compaction_hashes,
+                &compactions,
+                &self.machine.view(),
+            );
         }
         publish(&self.shared, &self.machine);
         let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);

@@ -96,6 +96,7 @@ impl Core {
             jobs: apply.clone(),
             checkpoints: parts.checkpoints,
             background: background.clone(),
+            compactions: Vec::new(),
         };
         let log_reader = parts.log.reader();
         let writer = log::Writer {

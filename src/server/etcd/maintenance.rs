@@ -292,8 +292,14 @@ impl Services {
         Ok(alarm.into_iter().collect())
     }
 
-    /// Hashes aside: it takes time in proportion to the number of keys.
+    /// Hashes aside: it takes time in proportion to the number of keys. At the revision of a
+    /// compaction it stays what it was before, as in etcd: whoever compares what was told before
+    /// with what is told after must find it equal.
     async fn hash_of(&self, revision: i64) -> Result<crate::store::KeyHash, Status> {
+        if let Some(hash) = self.shared.member.hash_before_compaction(revision).await {
+            let revision = self.shared.member.published().view.revision();
+            return Ok(crate::store::KeyHash { revision, ..hash });
+        }
         let state = self.shared.member.published();
         tokio::task::spawn_blocking(move || state.view.hash_kv(revision))
             .await
