@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::span::Span;
 use super::view::View;
 use super::{
-    Command, Compare, DeleteRange, Error, MAX_LEASE_TTL, Op, Operation, Put, Range, RequestOp,
-    SortOrder, SortTarget, Txn,
+    Command, Compare, DeleteRange, Error, Op, Operation, Put, Range, RequestOp, SortOrder,
+    SortTarget, Txn,
 };
 
 /// Limits that a member sets for what it proposes.
@@ -47,9 +47,7 @@ pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Erro
         Operation::Put(put) => check_put(put)?,
         Operation::DeleteRange(delete) => check_delete(delete)?,
         Operation::Txn(txn) => check_txn(txn, limits)?,
-        Operation::LeaseGrant(grant) if grant.ttl > MAX_LEASE_TTL => {
-            return Err(Error::LeaseTtlTooLarge);
-        }
+        // How long a lease may live is looked at when it is granted: an alarm is told first.
         Operation::LeaseGrant(_)
         | Operation::Compact(_)
         | Operation::LeaseRevoke(_)

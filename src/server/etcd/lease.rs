@@ -26,9 +26,6 @@ impl Lease for Services {
             Learner::Refused,
             request,
             |request| async move {
-                if request.ttl > store::MAX_LEASE_TTL {
-                    return Err(EtcdError::LeaseTtlTooLarge.into());
-                }
                 let grant = store::LeaseGrant {
                     id: self.lease_id(request.id),
                     // Whatever is chosen is in the entry: members must not differ over it.

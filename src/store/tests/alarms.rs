@@ -188,3 +188,26 @@ fn checkpoints_hold_alarms_and_what_remains_of_leases() {
     let bytes = |view: &std::sync::Arc<View>| view.export().collect::<Vec<_>>();
     assert_eq!(bytes(&again), bytes(&view));
 }
+
+/// Found by random requests beside etcd: a lease that asks for too much time was refused for that
+/// while an alarm was raised, which etcd tells first.
+#[test]
+fn an_alarm_is_told_before_a_time_that_is_too_long() {
+    let refused = |kind: Option<AlarmKind>| {
+        let mut store = Store::new();
+        if let Some(kind) = kind {
+            set(&mut store, kind, 7, true);
+        }
+        let ttl = MAX_LEASE_TTL + 1;
+        let grant = Operation::LeaseGrant(LeaseGrant { id: 5, ttl });
+        let command = grant.clone().into();
+        assert_eq!(
+            check(&command, &Limits::default(), &store.publish()),
+            Ok(())
+        );
+        run(&mut store, grant).expect_err("it is refused")
+    };
+    assert_eq!(refused(None), Error::LeaseTtlTooLarge);
+    assert_eq!(refused(Some(AlarmKind::Corrupt)), Error::Corrupt);
+    assert_eq!(refused(Some(AlarmKind::NoSpace)), Error::NoSpace);
+}
