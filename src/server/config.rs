@@ -211,14 +211,12 @@ pub struct TlsPolicy {
 pub struct ClientPort {
     /// Streams that one connection may have open; absent: no limit.
     pub max_concurrent_streams: Option<u32>,
-    /// Idle time after which the server pings; absent: never.
-    pub keepalive_interval: Option<Duration>,
-    /// Time to wait for the answer.
-    pub keepalive_timeout: Duration,
+    /// Idle time after which the server pings, and time to wait for the answer; absent: never.
+    pub keepalive: Option<(Duration, Duration)>,
     /// Idle time after which a watcher that asked for it gets a sign of life.
     pub watch_progress_interval: Duration,
-    /// Unary requests that take longer are logged; absent: none.
-    pub warn_unary: Option<Duration>,
+    /// Unary requests that take longer are logged.
+    pub warn_unary: Duration,
     /// Serve JSON below `/v3/`.
     pub json_gateway: bool,
     /// Who may call over plain HTTP.

@@ -176,9 +176,9 @@ impl Reader<'_> {
         let value = match (flag.kind, value) {
             // etcd leaves its default as well.
             (_, Value::Null) => return Ok(()),
-            (Kind::Duration, Value::Number(number)) => match number.as_u64() {
+            (Kind::Duration, Value::Number(number)) => match number.as_i64() {
                 Some(nanoseconds) => format!("{nanoseconds}ns"),
-                None => return Err(self.value(shown, "a whole number of nanoseconds from 0")),
+                None => return Err(self.value(shown, "a whole number of nanoseconds")),
             },
             (Kind::Duration, _) => {
                 return Err(self.value(

@@ -25,7 +25,7 @@ fn a_file_says_what_flags_say() {
     assert_eq!(flags.number("heartbeat-interval"), 50);
     assert_eq!(flags.signed("quota-backend-bytes"), -1);
     let interval = flags.duration("watch-progress-notify-interval");
-    assert_eq!(interval, Duration::from_secs(5));
+    assert_eq!(interval, Some(Duration::from_secs(5)));
     assert!(!flags.bool("pre-vote"));
     assert_eq!(flags.list("cipher-suites").len(), 2);
     assert_eq!(flags.text("log-outputs"), "stdout");

@@ -45,6 +45,15 @@ const GIB: u64 = 1 << 30;
 const DEFAULT_QUOTA: u64 = 2 * GIB;
 /// etcd's longest election, in milliseconds.
 const MAX_ELECTION_MS: u64 = 50_000;
+/// etcd's entries between two snapshots, also where 0 are asked for.
+const SNAPSHOT_COUNT: u64 = 10_000;
+/// etcd's idle time of watchers, also where 0 or less is asked for, and the least there is.
+const WATCH_PROGRESS: Duration = Duration::from_secs(600);
+const LEAST_WATCH_PROGRESS: Duration = Duration::from_millis(100);
+/// etcd's bound of slow requests, also where 0 is asked for.
+const SLOW_REQUEST: Duration = Duration::from_millis(300);
+/// The longest time, in seconds, that Go can tell.
+const LONGEST: u64 = i64::MAX.unsigned_abs() / 1_000_000_000;
 /// Larger requests work and slow everyone down.
 const LARGE_REQUEST: u64 = 10 << 20;
 
@@ -80,12 +89,15 @@ impl Config {
             hurry_first_election: flags.bool("initial-election-tick-advance"),
             pre_vote: flags.bool("pre-vote"),
             strict_reconfig_check: flags.bool("strict-reconfig-check"),
-            snapshot_count: flags.number("snapshot-count").max(1),
+            snapshot_count: match flags.number("snapshot-count") {
+                0 => SNAPSHOT_COUNT,
+                entries => entries,
+            },
             unsafe_no_fsync: flags.bool("unsafe-no-fsync"),
             limits: limits(flags, machine, awaits, &mut warnings)?,
             auth: AuthSettings::new(
                 flags.text("auth-token"),
-                flags.signed("auth-token-ttl"),
+                token_ttl(flags)?,
                 flags.number("bcrypt-cost"),
                 flags.bool("client-cert-auth"),
                 &mut warnings,
@@ -93,7 +105,7 @@ impl Config {
             .map_err(ConfigError::Refused)?,
             upkeep: upkeep_flags::upkeep(flags, &mut warnings).map_err(ConfigError::Refused)?,
             tls_policy: tls_policy(flags)?,
-            client: client_port(flags),
+            client: client_port(flags)?,
             log: log(flags)?,
             termination_message_file: path(flags, "termination-message-file"),
             expected_hostname: flags.optional("expected-hostname").map(str::to_owned),
@@ -424,13 +436,16 @@ fn limits(
         ));
     }
     let max_txn_ops = flags.number("max-txn-ops");
-    if max_txn_ops == 0 {
-        return refused("--max-txn-ops is 0: give at least 1".to_owned());
-    }
-    let max_learners = match flags.number("max-learners") {
-        0 => return refused("--max-learners is 0: give at least 1".to_owned()),
-        _ if awaits && !flags.is_given("max-learners") => 3,
-        learners => learners,
+    let max_learners = match u64::try_from(flags.signed("max-learners")) {
+        Err(_) => return refused("--max-learners must not be negative".to_owned()),
+        Ok(0) if awaits => {
+            return refused(
+                "--max-learners is 0: with --await-membership every member joins as a learner; give at least 1"
+                    .to_owned(),
+            );
+        }
+        Ok(_) if awaits && !flags.is_given("max-learners") => 3,
+        Ok(learners) => learners,
     };
     let quota_bytes = quota(flags.signed("quota-backend-bytes"), machine, warnings)?;
     Ok(Limits {
@@ -696,27 +711,47 @@ fn tls_policy(flags: &Flags) -> Result<TlsPolicy, ConfigError> {
     })
 }
 
-fn client_port(flags: &Flags) -> ClientPort {
+fn token_ttl(flags: &Flags) -> Result<u64, ConfigError> {
+    match flags.number("auth-token-ttl") {
+        seconds if seconds > LONGEST => refused(format!(
+            "--auth-token-ttl is {seconds}: give at most {LONGEST} seconds"
+        )),
+        seconds => Ok(seconds),
+    }
+}
+
+fn client_port(flags: &Flags) -> Result<ClientPort, ConfigError> {
     let set = |name: &str| flags.list(name).into_iter().map(str::to_owned).collect();
-    let some = |duration: Duration| Some(duration).filter(|duration| !duration.is_zero());
-    ClientPort {
-        max_concurrent_streams: u32::try_from(flags.number("max-concurrent-streams"))
-            .ok()
+    let streams = flags.number("max-concurrent-streams");
+    let Ok(streams) = u32::try_from(streams) else {
+        return refused(format!(
+            "--max-concurrent-streams is {streams}: give at most {}",
+            u32::MAX
+        ));
+    };
+    let (interval, timeout) = ("grpc-keepalive-interval", "grpc-keepalive-timeout");
+    let slow = "warning-unary-request-duration";
+    Ok(ClientPort {
+        max_concurrent_streams: Some(streams)
             .filter(|streams| *streams != u32::MAX && *streams != 0),
-        keepalive_interval: some(flags.duration("grpc-keepalive-interval")),
-        keepalive_timeout: some(flags.duration("grpc-keepalive-timeout"))
-            .unwrap_or(Duration::from_secs(20)),
+        // Either of the two turns both off, as in etcd.
+        keepalive: flags.duration(interval).zip(flags.duration(timeout)),
         watch_progress_interval: flags
             .duration("watch-progress-notify-interval")
-            .max(Duration::from_millis(100)),
-        warn_unary: some(flags.duration("warning-unary-request-duration")),
+            .unwrap_or(WATCH_PROGRESS)
+            .max(LEAST_WATCH_PROGRESS),
+        warn_unary: match flags.duration(slow) {
+            Some(duration) => duration,
+            None if flags.is_negative(slow) => Duration::ZERO,
+            None => SLOW_REQUEST,
+        },
         json_gateway: flags.bool("enable-grpc-gateway"),
         access: Access {
             hosts: set("host-whitelist"),
             origins: set("cors"),
         },
         extensive_metrics: flags.text("metrics") == "extensive",
-    }
+    })
 }
 
 fn log(flags: &Flags) -> Result<Log, ConfigError> {

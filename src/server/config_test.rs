@@ -190,7 +190,10 @@ fn each_refusal_says_what_to_do() {
             &["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"],
             "no version is left",
         ),
-        (&["--max-txn-ops=0"], "--max-txn-ops is 0"),
+        (
+            &["--max-learners=-1"],
+            "--max-learners must not be negative",
+        ),
         (&["--max-request-bytes=0"], "--max-request-bytes is 0"),
         (&["--log-outputs=/var/log/x"], "give stderr or stdout"),
         (&["--name="], "--name must not be empty"),
@@ -270,4 +273,107 @@ fn calls_need_no_certificate_where_they_are_signed() {
     };
     assert!(!asked(&[]));
     assert!(asked(&["--operator-secret-file=/s"]));
+}
+
+/// What a numeric flag or a duration comes to, in words; a flag that is not here has no row below.
+fn shown(config: &Config, flag: &str) -> String {
+    let (limits, client, upkeep) = (&config.limits, &config.client, &config.upkeep);
+    match flag {
+        "snapshot-count" => config.snapshot_count.to_string(),
+        "heartbeat-interval" => format!("{:?}", config.heartbeat),
+        "election-timeout" => format!("{:?}", config.election),
+        "quota-backend-bytes" => format!("{:?}", limits.quota_bytes),
+        "max-txn-ops" => limits.max_txn_ops.to_string(),
+        "max-request-bytes" => limits.max_request_bytes.to_string(),
+        "max-learners" => limits.max_learners.to_string(),
+        "max-concurrent-streams" => format!("{:?}", client.max_concurrent_streams),
+        "grpc-keepalive-interval" | "grpc-keepalive-timeout" => format!("{:?}", client.keepalive),
+        "watch-progress-notify-interval" => format!("{:?}", client.watch_progress_interval),
+        "warning-unary-request-duration" => format!("{:?}", client.warn_unary),
+        "auth-token-ttl" => format!("{:?}", config.auth.token_ttl),
+        "bcrypt-cost" => config.auth.bcrypt_cost.to_string(),
+        "self-signed-cert-validity" => format!("{:?}", config.client_tls.is_some()),
+        "corrupt-check-time" => format!("{:?}", upkeep.check),
+        "compact-hash-check-time" => format!("{:?}", upkeep.compact_check),
+        _ => panic!("--{flag} is a number or a duration: say here, and in the table, what 0 means"),
+    }
+}
+
+/// What each takes 0, less than 0 and the largest number for: a value, or words of the refusal.
+type Row = (&'static str, [Result<&'static str, &'static str>; 3]);
+
+/// `Err` with the words of a kind: the value does not even parse.
+const NUMBER: Result<&str, &str> = Err("give a whole number from 0");
+
+#[rustfmt::skip]
+const EXTREMES: &[Row] = &[
+    ("snapshot-count", [Ok("10000"), NUMBER, Ok("18446744073709551615")]),
+    ("heartbeat-interval", [Err("greater than 0"), NUMBER, Err("at least five times")]),
+    ("election-timeout", [Err("greater than 0"), NUMBER, Err("the longest is 50000 ms")]),
+    ("quota-backend-bytes", [Ok("Some(2147483648)"), Ok("None"), Ok("Some(9223372036854775807)")]),
+    ("max-txn-ops", [Ok("0"), NUMBER, Ok("18446744073709551615")]),
+    ("max-request-bytes", [Err("give 1 to 2147483647"), NUMBER, Err("give 1 to 2147483647")]),
+    ("max-learners", [Ok("0"), Err("must not be negative"), Ok("9223372036854775807")]),
+    ("max-concurrent-streams", [Ok("None"), NUMBER, Err("give at most 4294967295")]),
+    ("grpc-keepalive-interval", [Ok("None"), Ok("None"), Ok("Some((9223372036.854775807s, 20s))")]),
+    ("grpc-keepalive-timeout", [Ok("None"), Ok("None"), Ok("Some((7200s, 9223372036.854775807s))")]),
+    ("watch-progress-notify-interval", [Ok("600s"), Ok("600s"), Ok("9223372036.854775807s")]),
+    ("warning-unary-request-duration", [Ok("300ms"), Ok("0ns"), Ok("9223372036.854775807s")]),
+    ("auth-token-ttl", [Ok("300s"), NUMBER, Err("give at most 9223372036 seconds")]),
+    ("bcrypt-cost", [Ok("10"), NUMBER, Ok("10")]),
+    ("self-signed-cert-validity", [Ok("false"), NUMBER, Ok("false")]),
+    ("corrupt-check-time", [Ok("None"), Err("must not be negative"), Ok("Some(9223372036.854775807s)")]),
+    ("compact-hash-check-time", [Err("must be more than 0"), Err("must be more than 0"), Ok("None")]),
+];
+
+/// Found by asking for 0: `--watch-progress-notify-interval=0s` sent progress every 100 ms, where
+/// etcd takes it for its default; `--warning-unary-request-duration=0` turned off what etcd sets to
+/// its default; a number too large for its flag counted as none at all. Now each such flag has a
+/// row, and one without fails here. `tests/drop_in/flags.rs` asks etcd the same.
+#[test]
+fn zero_less_and_the_largest_mean_for_each_flag_what_they_mean_to_etcd() {
+    use crate::server::flag_table::{Class, FLAGS, Group, Kind};
+    let numeric = |kind| matches!(kind, Kind::Number | Kind::Signed | Kind::Duration);
+    let ours = FLAGS.iter().filter(|flag| {
+        numeric(flag.kind) && flag.class == Class::Effect && flag.group != Group::Removed
+    });
+    for flag in ours {
+        let row = EXTREMES.iter().find(|(name, _)| *name == flag.name);
+        let (_, wanted) = row.unwrap_or_else(|| panic!("--{} has no row", flag.name));
+        let values = match flag.kind {
+            Kind::Duration => ["0s", "-1s", "9223372036854775807ns"],
+            Kind::Signed => ["0", "-1", "9223372036854775807"],
+            _ => ["0", "-1", "18446744073709551615"],
+        };
+        for (value, wanted) in values.into_iter().zip(wanted) {
+            let argument = format!("--{}={value}", flag.name);
+            let parsed = Flags::parse(std::slice::from_ref(&argument), &BTreeMap::new());
+            let judged = parsed.map_err(|error| error.to_string()).and_then(|flags| {
+                Config::from_flags(&flags, Machine::default()).map_err(|error| error.to_string())
+            });
+            match (judged, wanted) {
+                (Ok(config), Ok(wanted)) => {
+                    assert_eq!(shown(&config, flag.name), *wanted, "{argument}");
+                }
+                (Err(said), Err(words)) => {
+                    assert!(
+                        said.contains(words) && said.contains(flag.name),
+                        "{argument}: {said}"
+                    );
+                }
+                (judged, _) => panic!("{argument}: {judged:?}, not {wanted:?}"),
+            }
+        }
+    }
+    let made = |years: &str| {
+        config(&[
+            "--auto-tls",
+            &format!("--self-signed-cert-validity={years}"),
+        ])
+    };
+    for years in ["0", "1001"] {
+        let said = made(years).expect_err("refused").to_string();
+        assert!(said.contains("must be 1 to 1000 years"), "{said}");
+    }
+    assert!(config(&["--auto-compaction-retention=-1h"]).is_err());
 }

@@ -306,10 +306,16 @@ impl Flags {
         self.text(name).parse().unwrap_or(0)
     }
 
-    /// A duration.
+    /// A duration, and nothing where it is 0 or, as Go has it, negative.
     #[must_use]
-    pub fn duration(&self, name: &str) -> Duration {
-        parse_duration(self.text(name)).unwrap_or_default()
+    pub fn duration(&self, name: &str) -> Option<Duration> {
+        parse_duration(self.text(name)).filter(|duration| !duration.is_zero())
+    }
+
+    /// A duration that is less than 0.
+    #[must_use]
+    pub fn is_negative(&self, name: &str) -> bool {
+        parse_nanoseconds(self.text(name)).is_some_and(|nanoseconds| nanoseconds < 0)
     }
 }
 
@@ -325,7 +331,7 @@ fn check(kind: Kind, value: &str) -> Result<(), String> {
         Kind::Bool => parse_bool(value).is_some(),
         Kind::Number => value.parse::<u64>().is_ok(),
         Kind::Signed => value.parse::<i64>().is_ok(),
-        Kind::Duration => parse_duration(value).is_some(),
+        Kind::Duration => parse_nanoseconds(value).is_some(),
         Kind::Choice(choices) => choices.contains(&value),
     };
     if fits {
@@ -336,7 +342,9 @@ fn check(kind: Kind, value: &str) -> Result<(), String> {
         Kind::Bool => "give true or false".to_owned(),
         Kind::Number => "give a whole number from 0".to_owned(),
         Kind::Signed => "give a whole number".to_owned(),
-        Kind::Duration => "give a duration with its unit, such as 100ms, 30s or 1h30m".to_owned(),
+        Kind::Duration => {
+            "give a duration with its unit, such as 100ms, 30s or 1h30m, up to 292 years".to_owned()
+        }
         Kind::Choice(choices) => {
             let choices: Vec<String> = choices
                 .iter()
@@ -352,7 +360,7 @@ fn check(kind: Kind, value: &str) -> Result<(), String> {
 fn same(kind: Kind, left: &str, right: &str) -> bool {
     match kind {
         Kind::Bool => parse_bool(left) == parse_bool(right),
-        Kind::Duration => parse_duration(left) == parse_duration(right),
+        Kind::Duration => parse_nanoseconds(left) == parse_nanoseconds(right),
         _ => left == right,
     }
 }
@@ -366,37 +374,69 @@ pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Go's durations without a sign: numbers with units, `0` alone.
+/// Go's durations that are not negative.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
+    let nanoseconds = u64::try_from(parse_nanoseconds(text)?).ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+/// Go's durations in nanoseconds, as Go counts them: a sign, numbers with units, `0` alone. What
+/// is longer than 292 years is none.
+pub(crate) fn parse_nanoseconds(text: &str) -> Option<i64> {
+    let (negative, unsigned) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if unsigned == "0" {
+        return Some(0);
     }
-    let mut rest = text;
-    let mut seconds = 0.0_f64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let end = rest
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(rest.len());
-        let unit = match &rest[..end] {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        seconds += number * unit;
-        rest = &rest[end..];
+    let (mut rest, mut total) = (unsigned, 0_u64);
+    loop {
+        let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, behind) = rest.split_at(number);
+        let end = behind.find(|c: char| c.is_ascii_digit() || c == '.');
+        let (unit, next) = behind.split_at(end.unwrap_or(behind.len()));
+        total = total.checked_add(nanoseconds(number, unit)?)?;
+        rest = next;
+        if rest.is_empty() {
+            break;
+        }
     }
-    if text.is_empty() {
-        None
-    } else {
-        Duration::try_from_secs_f64(seconds).ok()
+    match (negative, i64::try_from(total)) {
+        (false, total) => total.ok(),
+        (true, Ok(total)) => Some(-total),
+        (true, Err(_)) => (total == i64::MIN.unsigned_abs()).then_some(i64::MIN),
     }
+}
+
+/// One number with its unit.
+fn nanoseconds(number: &str, unit: &str) -> Option<u64> {
+    let unit: u64 = match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !digits(fraction) {
+        return None;
+    }
+    let whole: u64 = match whole {
+        "" => 0,
+        whole => whole.parse().ok()?,
+    };
+    // No unit has more nanoseconds than these digits can tell apart.
+    let fraction = &fraction[..fraction.len().min(15)];
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let fraction = fraction.parse::<u128>().unwrap_or(0) * u128::from(unit) / scale;
+    whole
+        .checked_mul(unit)?
+        .checked_add(u64::try_from(fraction).ok()?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{FlagError, Flags, parse_duration};
+use super::{FlagError, Flags, parse_duration, parse_nanoseconds};
 use crate::server::flag_table::{self, Class, FLAGS, Group};
 
 fn parse(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Flags, FlagError> {
@@ -48,6 +48,11 @@ fn durations_as_go_writes_them() {
         ("0", 0),
         ("0s", 0),
         ("5s", 5000),
+        ("+5s", 5000),
+        (".5s", 500),
+        ("1.s", 1000),
+        ("2562047h", 9_223_369_200_000_000_000 / 1_000_000),
+        ("0.1000000000000000000000000000001s", 100),
     ] {
         assert_eq!(
             parse_duration(text),
@@ -55,8 +60,19 @@ fn durations_as_go_writes_them() {
             "{text}"
         );
     }
-    for text in ["", "5", "s", "-5s", "5 s", "5d", "1h30"] {
-        assert_eq!(parse_duration(text), None, "{text}");
+    for text in [
+        "", "5", "s", "-", "+", ".s", "1..5s", "--5s", "5 s", "5d", "1h30", "9999999h", "2562048h",
+    ] {
+        assert_eq!(parse_nanoseconds(text), None, "{text}");
+    }
+    assert_eq!(parse_duration("-5s"), None);
+    for (text, nanoseconds) in [
+        ("-5s", -5_000_000_000),
+        ("-0", 0),
+        ("-9223372036854775808ns", i64::MIN),
+        ("9223372036854775807ns", i64::MAX),
+    ] {
+        assert_eq!(parse_nanoseconds(text), Some(nanoseconds), "{text}");
     }
 }
 

@@ -351,14 +351,15 @@ where
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(serve.handshake);
+    let keepalive = serve.port.keepalive;
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(serve.port.max_concurrent_streams)
-        .keep_alive_interval(serve.port.keepalive_interval)
-        .keep_alive_timeout(serve.port.keepalive_timeout);
+        .keep_alive_interval(keepalive.map(|(interval, _)| interval))
+        .keep_alive_timeout(keepalive.map_or(HANDSHAKE, |(_, timeout)| timeout));
     let router = serve
         .router
         .map_request(move |mut request: Request<Incoming>| {

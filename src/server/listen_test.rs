@@ -31,10 +31,9 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
     let router = axum::Router::new().route("/hello", axum::routing::get(|| async { "hello" }));
     let port = ClientPort {
         max_concurrent_streams: None,
-        keepalive_interval: None,
-        keepalive_timeout: Duration::from_secs(1),
+        keepalive: None,
         watch_progress_interval: Duration::from_secs(1),
-        warn_unary: None,
+        warn_unary: Duration::MAX,
         json_gateway: false,
         access: Default::default(),
         extensive_metrics: false,

@@ -10,12 +10,15 @@ use super::gates::Gates;
 pub(super) fn upkeep(flags: &Flags, warnings: &mut Vec<String>) -> Result<Upkeep, String> {
     let gates = Gates::parse(flags.text("feature-gates"), warnings)
         .map_err(|why| format!("--feature-gates: {why}"))?;
-    let some = |duration: Duration| Some(duration).filter(|duration| !duration.is_zero());
-    let compact_check = flags.duration("compact-hash-check-time");
-    if compact_check.is_zero() {
+    let Some(compact_check) = flags.duration("compact-hash-check-time") else {
         return Err(
             "--compact-hash-check-time must be more than 0; the check is off unless --feature-gates=CompactHashCheck=true"
                 .to_owned(),
+        );
+    };
+    if flags.is_negative("corrupt-check-time") {
+        return Err(
+            "--corrupt-check-time must not be negative: 0 turns the comparisons off".to_owned(),
         );
     }
     if flags.is_given("compact-hash-check-time") && !gates.is_on("CompactHashCheck") {
@@ -27,7 +30,7 @@ pub(super) fn upkeep(flags: &Flags, warnings: &mut Vec<String>) -> Result<Upkeep
     Ok(Upkeep {
         auto_compaction: auto_compaction(flags)?,
         initial_check: gates.is_on("InitialCorruptCheck"),
-        check: some(flags.duration("corrupt-check-time")),
+        check: flags.duration("corrupt-check-time"),
         compact_check: gates.is_on("CompactHashCheck").then_some(compact_check),
         lease_checkpoints: gates.is_on("LeaseCheckpoint"),
     })

@@ -1,8 +1,16 @@
 //! Every flag of real etcd is in the flag table, with etcd's default.
 
-use std::process::Command;
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use quorate::server::flag_table::{self, Class, Kind};
+use quorate::server::Machine;
+use quorate::server::config::Config;
+use quorate::server::flag_table::{self, Class, FLAGS, Flag, Group, Kind};
+use quorate::server::flags::Flags;
 
 use crate::node::peers;
 
@@ -64,6 +72,140 @@ fn every_flag_can_be_given_as_one_argument() {
             );
             let flags = flags.unwrap_or_else(|error| panic!("{argument}: {error}"));
             assert!(flags.is_given(flag.name), "{argument}");
+        }
+    }
+}
+
+/// Values that etcd begins with and Quorate refuses; each by choice.
+const REFUSED_HERE: &[(&str, &str)] = &[
+    // In etcd's arithmetic it is -1 s, which then counts as the default.
+    ("auth-token-ttl", "9223372036854775807"),
+];
+
+/// Values that etcd takes and then comes to no good by: Quorate refuses them.
+const NO_GOOD: &[(&str, &str)] = &[
+    // No request fits, its own first one neither: etcd never serves.
+    ("max-request-bytes", "0"),
+    ("max-request-bytes", "9223372036854775807"),
+    // etcd ends with a panic.
+    ("corrupt-check-time", "-1s"),
+];
+
+fn judged(argument: &str) -> Result<(), String> {
+    let flags = Flags::parse(&[argument.to_owned()], &BTreeMap::new());
+    let flags = flags.map_err(|error| error.to_string())?;
+    let config = Config::from_flags(&flags, Machine::default());
+    config.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// etcd with these flags, in a directory of its own.
+struct Tried {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Tried {
+    fn start(peers: &Path, flags: &[String]) -> Tried {
+        let folder = tempfile::tempdir().expect("a directory");
+        let free = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            format!("http://{}", listener.local_addr().expect("an address"))
+        };
+        let (client, peer) = (free(), free());
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+        let child = Command::new(peers.join("etcd"))
+            .arg(format!(
+                "--data-dir={}",
+                folder.path().join("data").display()
+            ))
+            .arg(format!("--listen-client-urls={client}"))
+            .arg(format!("--advertise-client-urls={client}"))
+            .arg(format!("--listen-peer-urls={peer}"))
+            .arg(format!("--initial-advertise-peer-urls={peer}"))
+            .arg(format!("--initial-cluster=default={peer}"))
+            .args(flags)
+            .env_clear()
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("etcd runs");
+        Tried { child, folder }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Whether it comes to serve clients, or ends.
+    fn serves(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < until {
+            if self.said().contains("ready to serve client requests") {
+                return true;
+            }
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("etcd neither serves nor ends:\n{}", self.said());
+    }
+}
+
+impl Drop for Tried {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Every flag with a number or a duration, with values at and beyond the edge: what etcd refuses is
+/// refused, and what etcd serves with is taken, but for what is named above. The flags are those of
+/// the table, so that a new one is asked about too.
+#[test]
+fn numbers_and_durations_are_taken_and_refused_as_by_etcd() {
+    let Some(peers) = peers("flags::numbers_and_durations_are_taken_and_refused_as_by_etcd") else {
+        return;
+    };
+    let asked = |flag: &&Flag| {
+        matches!(flag.kind, Kind::Number | Kind::Signed | Kind::Duration)
+            && !matches!(flag.group, Group::Operator | Group::Removed)
+    };
+    let (numbers, durations): (Vec<&Flag>, Vec<&Flag>) = FLAGS
+        .iter()
+        .filter(asked)
+        .partition(|flag| flag.kind != Kind::Duration);
+    assert!(numbers.len() > 10 && durations.len() > 10);
+    let mut values: Vec<(&[&Flag], &str)> = Vec::new();
+    for value in ["0", "-1", "9223372036854775807", "18446744073709551616"] {
+        values.push((&numbers, value));
+    }
+    for value in ["0", "-1s", "+1.5h", "2562047h", "2562048h", "1"] {
+        values.push((&durations, value));
+    }
+    let by_choice = |list: &[(&str, &str)], flag: &Flag, value| {
+        list.iter()
+            .any(|(name, other)| *name == flag.name && *other == value)
+    };
+    for (flags, value) in values {
+        let argument = |flag: &&&Flag| format!("--{}={value}", flag.name);
+        let (taken, refused): (Vec<&&Flag>, Vec<&&Flag>) = flags
+            .iter()
+            .partition(|flag| judged(&argument(flag)).is_ok());
+        // All that is taken at once: etcd says so once. The rest one by one.
+        let taken: Vec<String> = taken.iter().map(argument).collect();
+        if !taken.is_empty() {
+            let mut etcd = Tried::start(&peers, &taken);
+            assert!(etcd.serves(), "{taken:?}:\n{}", etcd.said());
+        }
+        for flag in refused {
+            let argument = argument(&flag);
+            if by_choice(NO_GOOD, flag, value) {
+                continue;
+            }
+            let mut etcd = Tried::start(&peers, std::slice::from_ref(&argument));
+            let chosen = by_choice(REFUSED_HERE, flag, value);
+            assert_eq!(etcd.serves(), chosen, "{argument}:\n{}", etcd.said());
         }
     }
 }

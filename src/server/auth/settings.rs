@@ -54,12 +54,11 @@ impl AuthSettings {
     /// Judges the flags. What is not fatal is added to `warnings`.
     pub(crate) fn new(
         token: &str,
-        ttl_seconds: i64,
+        ttl_seconds: u64,
         cost: u64,
         certificate_names: bool,
         warnings: &mut Vec<String>,
     ) -> Result<AuthSettings, String> {
-        let ttl = u64::try_from(ttl_seconds).unwrap_or(0);
         let bcrypt_cost = match u32::try_from(cost) {
             Ok(cost @ 4..=31) => cost,
             _ => {
@@ -71,7 +70,7 @@ impl AuthSettings {
         };
         Ok(AuthSettings {
             tokens: tokens(token, warnings)?,
-            token_ttl: match ttl {
+            token_ttl: match ttl_seconds {
                 0 => DEFAULT_TTL,
                 seconds => Duration::from_secs(seconds),
             },

@@ -172,7 +172,7 @@ impl Services {
         let took = began.elapsed();
         let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
         shared.metrics.handled(method, code, took);
-        if shared.port.warn_unary.is_some_and(|limit| took > limit) {
+        if took > shared.port.warn_unary {
             shared.metrics.slow_requests.fetch_add(1, Relaxed);
             tracing::warn!(method = method.name(), ?took, ?code, "a request took long");
         }
