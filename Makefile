@@ -5,22 +5,24 @@ SEED_BASE ?= 1
 # the profile of the simulator's build: `sim` is fastest for many seeds, `dev` needs no build after `make test`
 SIM_PROFILE ?= sim
 SCENARIO ?=
-musl := x86_64-unknown-linux-musl
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim sim-operator crowd raft mutants robustness differential fuzz soak topology e2e peers kubernetes image bench clean-e2e
+.PHONY: help demo test check fix generate sim sim-operator crowd raft mutants robustness differential fuzz soak topology e2e peers kubernetes image bench
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: ## the life of a cluster on this machine, without Kubernetes, in a minute; KEEP=1 leaves it running
+	@tests/needs.sh rust cc
 	cargo build --locked --bin quorate
 	target/debug/quorate demo
 
 test: ## everything that needs only the Rust toolchain; says by name what it could not run
+	@tests/needs.sh rust cc
 	cargo test --locked
 
 check: ## formatting, lints, layering, generated files, supply chain: writes nothing
+	@tests/needs.sh rust cc deny
 	cargo fmt --check
 	cargo fmt --check --manifest-path tests/peers/rust/Cargo.toml
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
@@ -36,53 +38,68 @@ fix: ## formats and applies the lints' suggestions
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
 generate: ## CRD, rights, flag reference and the one-file install, from the code and the chart
+	@tests/needs.sh rust cc go
 	cargo run --locked --quiet --bin quorate -- generate --write
 	CONFORMANCE_WRITE=1 cargo test --locked --quiet --test conformance
 	tests/kubernetes/build.sh helm
 	tests/kubernetes/install-yaml.sh
 
 sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays one with its trace
+	@tests/needs.sh rust cc
 	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --test sim -- --nocapture
 
 MINUTES ?= 5
 robustness: ## real servers under faults and load, their record checked twice: MINUTES=n, SEED=x, MEMBERS=3 to 5; needs cc, and Go for porcupine
+	@tests/needs.sh rust cc
 	@if command -v go >/dev/null; then tests/peers/porcupine/build.sh; fi
 	MINUTES=$(MINUTES) $(if $(SEED),SEED=$(SEED)) $(if $(MEMBERS),MEMBERS=$(MEMBERS)) cargo test --locked --test robustness -- --nocapture
 
 raft: peers ## random schedules to the Raft core and to etcd's, equal state after each event; SEEDS=n, or SEED=x for one
+	@tests/needs.sh rust cc go
 	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --lib -- --nocapture raft::tests::differential
 
 # the profile of the build with planted faults: `dev` needs no build of what we depend on after `make test`
 MUTANTS_PROFILE ?= dev
 mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=name for one, WRITE=1 into docs/mutants.md
+	@tests/needs.sh rust cc
 	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib --features mutants mutants:: -- --nocapture
 
 sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; every field edited; SEEDS=n, SCENARIO=name or EDITS=path; SEED=x CRASH=12:After replays
+	@tests/needs.sh rust cc
 	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) $(if $(LATE),LATE=$(LATE)) $(if $(RIVAL),RIVAL=$(RIVAL)) $(if $(EDITS),EDITS=$(EDITS)) cargo test --locked --profile $(SIM_PROFILE) $(if $(EDITS),,--test sim_operator) $(if $(SCENARIO),,--test sim_edits) -- --nocapture
 
 crowd: ## one operator with many clusters at rest: its memory, its processor time, its requests; CLUSTERS=n
+	@tests/needs.sh rust cc
 	CLUSTERS=$(or $(CLUSTERS),1000) cargo test --locked --profile sim --test sim_crowd -- --nocapture
 
 fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in all (600), TARGET=name one; needs a C++ compiler
+	@tests/needs.sh rust cc c++
 	$(if $(TARGET),TARGET=$(TARGET)) $(if $(KEEP),KEEP=$(KEEP)) tests/fuzz.sh $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
+	@tests/needs.sh rust cc c++ go
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh
 
 differential: peers ## the same random requests to Quorate and to real etcd; SEEDS=n, or SEED=n REQUESTS=n for one
+	@tests/needs.sh rust cc go
 	SEEDS=$(if $(filter file,$(origin SEEDS)),20,$(SEEDS)) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) $(if $(REQUESTS),REQUESTS=$(REQUESTS)) cargo test --locked --test differential
 
 peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin; the Rust client's story
+	@tests/needs.sh rust cc go
 	tests/peers/build.sh
 	tests/peers/rust/build.sh
 
 kubernetes: ## Kubernetes, CoreDNS and helm, built from Go modules into target/kubernetes/bin
+	@tests/needs.sh go
 	tests/kubernetes/build.sh
 
-image: ## the container image as target/image/quorate.tar (needs the musl target and buildah)
+image: ## the container image as target/image/quorate.tar (needs musl-gcc and buildah)
+	@tests/needs.sh rust cc musl
 	tests/kubernetes/quorate-image.sh
 
 topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitioned; needs root on Linux; SIZES=3 runs one
+	@tests/needs.sh root rust cc go
+	tests/peers/build.sh
 	cargo build --locked --bin quorate
 	tests/topology/run.sh $(SIZES)
 
@@ -95,6 +112,7 @@ KEYS ?= 1000000
 SLOW_KEYS ?= 100000
 versus = target/release/quorate bench versus --etcd target/peers/bin/etcd --benchmark target/peers/bin/benchmark --rounds $(ROUNDS)
 bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEYS; needs Go and a quiet machine
+	@tests/needs.sh rust cc go
 	tests/peers/build.sh
 	tests/peers/build-bench.sh
 	cargo build --locked --release --bin quorate

@@ -65,7 +65,9 @@ if [ -n "${E2E_EXISTING:-}" ]; then
 else
   [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { echo "make e2e needs Linux and root, or E2E_EXISTING=1 and KUBECONFIG" >&2; exit 1; }
   if [ -z "${E2E_NO_BUILD:-}" ]; then
+    tests/needs.sh rust go
     tests/kubernetes/packages.sh
+    tests/needs.sh cc musl
     tests/peers/build.sh
     tests/kubernetes/build.sh
     tests/kubernetes/quorate-image.sh

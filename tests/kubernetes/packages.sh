@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the test cluster takes from Debian, when it is missing. Needs root.
+# Installs what the test cluster takes from Debian, when it is missing. Needs root, and Debian or what
+# comes from it; elsewhere it says by name what to install.
 set -euo pipefail
 need=()
 while read -r command package; do
@@ -23,6 +24,10 @@ EOF
 # Debian's python3 comes without what makes a virtual environment.
 python3 -c 'import ensurepip' 2>/dev/null || need+=(python3-venv)
 [ ${#need[@]} -eq 0 ] && exit 0
+if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+  echo "packages.sh: these are missing, and only root with apt-get can install them from here: ${need[*]}" >&2
+  exit 1
+fi
 echo "installing ${need[*]}"
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds the static binary and, from the Dockerfile's own final stage, the image archive
-# target/image/quorate.tar. Needs the musl target (rustup target add), musl-gcc and buildah.
+# target/image/quorate.tar. Needs a Rust toolchain with the musl target, which rustup is asked for where
+# it is missing, musl-gcc and buildah.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=$(uname -m)-unknown-linux-musl
 out=target/image
-for tool in musl-gcc buildah; do
-  command -v $tool >/dev/null || { echo "quorate-image.sh: $tool is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }
-done
+command -v buildah >/dev/null || { echo "quorate-image.sh: buildah is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }
+tests/needs.sh rust cc musl
 cargo build --locked --release --target "$target" --bin quorate
 mkdir -p $out/context/out
 install -m 0755 "target/$target/release/quorate" $out/context/out/quorate

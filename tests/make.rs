@@ -1,0 +1,159 @@
+//! The commands of the Makefile on a machine that lacks what they need: each says so by name before
+//! it begins.
+//!
+//! Found on a fresh machine: `make e2e` worked for minutes and then ended with the compiler's "can't
+//! find crate for `core`", because the musl target was something that only `.ci/run` installed.
+
+// Helpers of tests end a test by panicking, and other programs are what is tested here.
+#![allow(clippy::panic, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+fn file(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The targets of the Makefile with their recipes.
+fn recipes() -> BTreeMap<String, Vec<String>> {
+    let mut recipes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut target = None;
+    for line in file("Makefile").lines() {
+        if let Some(command) = line.strip_prefix('\t') {
+            if let Some(target) = &target {
+                let recipe = recipes.entry(String::clone(target)).or_default();
+                recipe.push(command.to_owned());
+            }
+        } else {
+            let named = line.split_once(": ").map(|(name, _)| name);
+            let named = named.filter(|name| !name.starts_with('.') && !name.contains(' '));
+            target = named.map(str::to_owned);
+        }
+    }
+    recipes
+}
+
+/// Words of a recipe, and what must have been looked for before it.
+const SIGNS: &[(&str, &[&str])] = &[
+    ("cargo ", &["rust", "cc"]),
+    ("tests/peers/build.sh", &["go"]),
+    ("tests/peers/build-bench.sh", &["go"]),
+    ("tests/kubernetes/build.sh", &["go"]),
+    ("tests/topology/run.sh", &["root"]),
+    ("tests/fuzz.sh", &["rust", "cc", "c++"]),
+    ("tests/soak.sh", &["rust", "cc", "c++", "go"]),
+    ("tests/supply-chain.sh", &["deny"]),
+    ("tests/kubernetes/quorate-image.sh", &["rust", "cc", "musl"]),
+];
+
+#[test]
+fn every_command_looks_for_what_it_needs_before_it_begins() {
+    let recipes = recipes();
+    assert!(recipes.len() > 15, "{:?}", recipes.keys());
+    for (target, recipe) in &recipes {
+        // Those that need nothing, that only change the sources, or whose script begins with it.
+        if ["help", "fix", "e2e"].contains(&target.as_str()) {
+            continue;
+        }
+        let first = recipe.first().map(String::as_str).unwrap_or_default();
+        let asked = first.strip_prefix("@tests/needs.sh ");
+        let asked = asked.unwrap_or_else(|| panic!("make {target} begins with {first:?}"));
+        let asked: Vec<&str> = asked.split(' ').collect();
+        for (sign, needed) in SIGNS {
+            let used = recipe[1..].iter().any(|line| line.starts_with(sign));
+            for name in needed.iter().filter(|_| used) {
+                assert!(
+                    asked.contains(name),
+                    "make {target} does not look for {name}"
+                );
+            }
+        }
+    }
+    // The two whose order counts: packages are installed first, and one of them is musl-gcc.
+    for (script, names) in [
+        ("tests/e2e/run.sh", ["rust go", "cc musl"]),
+        ("tests/kubernetes/quorate-image.sh", ["rust cc musl", ""]),
+    ] {
+        let text = file(script);
+        for names in names.iter().filter(|names| !names.is_empty()) {
+            let line = format!("tests/needs.sh {names}\n");
+            assert!(text.contains(&line), "{script}: {line}");
+        }
+    }
+}
+
+/// Every command of the README's table is one of the Makefile.
+#[test]
+fn every_command_of_the_readme_is_there() {
+    let (readme, recipes) = (file("README.md"), recipes());
+    let mut found = 0;
+    for (_, rest) in readme
+        .match_indices("make ")
+        .map(|(at, _)| readme.split_at(at + 5))
+    {
+        let before = readme.len() - rest.len() - 5;
+        let code = readme[..before].ends_with(['`', '\n', ' '])
+            && readme[..before].matches('`').count() % 2 == 1;
+        if !code {
+            continue;
+        }
+        let words = rest.split(['`', '\n']).next().unwrap_or_default();
+        for target in words.split(' ').filter(|word| !word.contains('=')) {
+            assert!(recipes.contains_key(target), "make {target} is no command");
+            found += 1;
+        }
+    }
+    assert!(found > 10, "{found} commands found in the README");
+}
+
+/// On a machine that has nothing but a shell: everything is named, with how to get it, at once.
+#[cfg(unix)]
+#[test]
+fn what_is_missing_is_said_by_name() {
+    let folder = tempfile::tempdir().expect("a directory");
+    for tool in [
+        "bash", "dirname", "uname", "id", "sed", "cut", "sort", "head",
+    ] {
+        let found = ["/usr/bin", "/bin", "/usr/local/bin"]
+            .iter()
+            .map(|place| Path::new(place).join(tool))
+            .find(|path| path.exists());
+        let Some(path) = found else { continue };
+        std::os::unix::fs::symlink(path, folder.path().join(tool)).expect("a link");
+    }
+    let run = |names: &[&str]| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/needs.sh");
+        let out = Command::new(folder.path().join("bash"))
+            .arg(script)
+            .args(names)
+            .env_clear()
+            .env("PATH", folder.path())
+            .output()
+            .expect("it runs");
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
+    };
+    for (name, words) in [
+        ("rust", "a Rust toolchain: https://rustup.rs"),
+        ("cc", "a C compiler: apt-get install gcc"),
+        ("c++", "a C++ compiler: apt-get install g++"),
+        ("go", "https://go.dev/doc/install"),
+        ("deny", "tests/supply-chain.sh --install"),
+        ("musl", "apt-get install musl-tools"),
+    ] {
+        let (code, said) = run(&[name]);
+        assert!(
+            code == Some(1) && said.contains(words),
+            "{name}: {code:?} {said}"
+        );
+    }
+    let (code, said) = run(&["rust", "cc", "go"]);
+    assert!(code == Some(1) && said.lines().count() == 4, "{said}");
+    assert_eq!(run(&[]).0, Some(0));
+    let (code, said) = run(&["gpu"]);
+    assert!(code == Some(2) && said.contains("\"gpu\""), "{said}");
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Says by name what a command of the README lacks on this machine and how to get it, before the command
+# has worked for minutes. Installs nothing, but for the Rust target of the image where rustup is there.
+#
+#   tests/needs.sh NAME...    of: rust cc c++ go deny musl root
+set -euo pipefail
+lacks=()
+have() { command -v "$1" >/dev/null 2>&1; }
+
+rust() { # the version is that of Cargo.toml
+  local wanted found
+  if ! have cargo || ! have rustc; then
+    lacks+=("a Rust toolchain: https://rustup.rs")
+    return
+  fi
+  wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+  found=$(rustc --version | cut -d' ' -f2)
+  if [ "$(printf '%s\n' "$wanted" "${found%%-*}" | sort -V | head -1)" != "$wanted" ]; then
+    lacks+=("Rust $wanted or newer, this is $found: rustup update")
+  fi
+}
+musl() { # the image's binary is static
+  local target folder
+  target=$(uname -m)-unknown-linux-musl
+  have musl-gcc || lacks+=("musl-gcc: apt-get install musl-tools")
+  have rustc || return 0 # then `rust` says so
+  folder=$(rustc --print target-libdir --target "$target")
+  if ! compgen -G "$folder/libcore-*.rlib" >/dev/null; then
+    if ! have rustup || ! rustup target add "$target"; then
+      lacks+=("Rust's standard library for $target: rustup target add $target")
+    fi
+  fi
+}
+
+for name in "$@"; do
+  case $name in
+    rust) rust ;;
+    musl) musl ;;
+    cc) have cc || lacks+=("cc, a C compiler: apt-get install gcc libc6-dev") ;;
+    c++) have "${CXX:-c++}" || lacks+=("${CXX:-c++}, a C++ compiler: apt-get install g++") ;;
+    go) have go || lacks+=("Go 1.25 or newer: https://go.dev/doc/install") ;;
+    deny) have cargo && cargo deny --version >/dev/null 2>&1 || lacks+=("cargo-deny: tests/supply-chain.sh --install") ;;
+    root) [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || lacks+=("root on Linux: it makes network namespaces and mounts") ;;
+    *) echo "needs.sh: nothing is known of \"$name\"" >&2; exit 2 ;;
+  esac
+done
+[ ${#lacks[@]} -eq 0 ] && exit 0
+echo "this needs, and the machine lacks:" >&2
+printf '  %s\n' "${lacks[@]}" >&2
+exit 1
