@@ -2,15 +2,17 @@
 # Builds the static binary and, from the Dockerfile's own final stage, the image archive
 # target/image/quorate.tar. Needs a Rust toolchain with the musl target, which rustup is asked for where
 # it is missing, musl-gcc and buildah.
+#   QUORATE_IMAGE_PROFILE=ci   without link-time optimisation, for tests of behaviour; else as shipped
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=$(uname -m)-unknown-linux-musl
 out=target/image
 command -v buildah >/dev/null || { echo "quorate-image.sh: buildah is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }
 tests/needs.sh rust cc musl
-cargo build --locked --release --target "$target" --bin quorate
+profile=${QUORATE_IMAGE_PROFILE:-release}
+cargo build --locked --profile "$profile" --target "$target" --bin quorate
 mkdir -p $out/context/out
-install -m 0755 "target/$target/release/quorate" $out/context/out/quorate
+install -m 0755 "target/$target/$profile/quorate" $out/context/out/quorate
 if [ -f $out/quorate.tar ] && cmp -s $out/context/out/quorate $out/built-from && [ $out/quorate.tar -nt Dockerfile ]; then
   echo "image is up to date"; exit
 fi
