@@ -18,6 +18,8 @@ mod server;
 mod service;
 
 #[cfg(test)]
+mod release_test;
+#[cfg(test)]
 mod server_test;
 #[cfg(test)]
 mod tests;
