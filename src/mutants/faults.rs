@@ -181,6 +181,12 @@ faults! {
     /// A removed member lets its disk be deleted while the others may still need its vote.
     PartsAtOnce "parts-at-once" in "node/member/mod.rs",
         Test("node::tests::rules::a_follower_that_removes_itself_helps_for_an_election_timeout");
+    /// A member believes the first one that says that it was removed.
+    OneEndsAMember "one-ends-a-member" in "node/farewell.rs",
+        Test("node::tests::strangers::one_voice_ends_nobody");
+    /// A server that is no member has its proposals carried out.
+    StrangersPropose "strangers-propose" in "node/member/messages.rs",
+        Test("node::tests::strangers::a_stranger_proposes_nothing_and_moves_no_leader");
     /// A removal is not followed by an entry that makes its commit known for good.
     RemovalUnconfirmed "removal-unconfirmed" in "raft/membership.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");

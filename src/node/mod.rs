@@ -38,6 +38,7 @@
 mod admission;
 mod api;
 mod change;
+mod farewell;
 mod found;
 mod lessor;
 mod machine;
@@ -52,6 +53,7 @@ pub use api::{
     TransferFailure,
 };
 pub use change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Target, Update};
+pub use farewell::Farewell;
 pub use found::{FOUNDING_INDEX, InitialMember, cluster_id, member_id};
 pub use machine::{Applied, Checkpoint, CheckpointMeta, Machine, Outcome, RestoreError};
 pub use member::{

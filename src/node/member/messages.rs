@@ -1,11 +1,17 @@
 //! What other members say: whom to hear at all, and whose business it is.
 
+use std::collections::BTreeSet;
+
+use crate::mutants::{Mutant, planted};
 use crate::node::api::{Effect, StopReason};
 use crate::node::peer::{FateKind, PeerBody, PeerMessage, RemovedNotice};
 use crate::raft::{Body, MemberId};
 
 use super::Member;
 use super::proposals::Payload;
+
+/// Servers that the membership does not hold, whose disks are remembered.
+const STRANGERS: usize = 64;
 
 impl Member {
     /// A hello said which disk a member speaks from.
@@ -20,8 +26,40 @@ impl Member {
             _ => {
                 self.pins.insert(id, disk_uuid.clone());
                 self.disks.insert(id, disk_uuid);
+                self.forget_strangers(id);
             }
         }
+    }
+
+    /// Remembers some of those that the membership does not hold, not all that ever came.
+    fn forget_strangers(&mut self, newest: MemberId) {
+        let (membership, leader) = (&self.membership, self.role.leader);
+        let strangers = self.pins.keys().copied();
+        let mut strangers = strangers.filter(|id| membership.member(*id).is_none());
+        if strangers.clone().count() > STRANGERS
+            && let Some(gone) = strangers.find(|id| *id != newest && Some(*id) != leader)
+        {
+            self.pins.remove(&gone);
+            self.disks.remove(&gone);
+        }
+    }
+
+    /// The membership that was applied last does not hold it: it joined since, or never did.
+    fn is_stranger(&self, id: MemberId) -> bool {
+        let known = &self.membership.members;
+        !known.is_empty() && !known.contains_key(&id) && !planted(Mutant::StrangersPropose)
+    }
+
+    /// Whether it leads, or a leader that the membership holds is in contact.
+    pub(super) fn is_led(&self) -> bool {
+        let election = self.spans().election;
+        self.leads() || self.led.is_some_and(|heard| self.now <= heard + election)
+    }
+
+    /// The other voters, as far as this member knows.
+    fn others(&self) -> BTreeSet<MemberId> {
+        let voters = self.membership.voters().map(|member| member.id);
+        voters.filter(|id| *id != self.id()).collect()
     }
 
     pub(super) fn hear(
@@ -35,6 +73,9 @@ impl Member {
         }
         if self.membership.is_removed(from) {
             return self.hear_removed(from, message, out);
+        }
+        if self.is_stranger(from) {
+            return self.hear_stranger(from, message, out);
         }
         match message.body {
             None => Ok(()),
@@ -66,9 +107,46 @@ impl Member {
                 Ok(())
             }
             Some(PeerBody::Removed(_)) => {
-                self.become_removed(out);
+                self.farewell.says(from);
+                if self.farewell.is_believed(&self.others()) {
+                    self.become_removed(out);
+                }
                 Ok(())
             }
+        }
+    }
+
+    /// A member that was away while others joined may be led by one of those, and asked for its
+    /// vote. Nothing else is heard from one that is not known, and nothing at all while a known
+    /// leader is in contact: that leader tells of whoever joins. A vote that overrides the leader,
+    /// and a call to campaign, are for members alone.
+    fn hear_stranger(
+        &mut self,
+        from: MemberId,
+        message: PeerMessage,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), StopReason> {
+        if self.is_led() {
+            return Ok(());
+        }
+        let leader = self.role.leader;
+        match message.body {
+            Some(PeerBody::Raft(message)) => match &message.body {
+                Some(Body::TimeoutNow(_)) => Ok(()),
+                Some(Body::PreVote(vote) | Body::Vote(vote)) if vote.transfer => Ok(()),
+                _ => self.hear_raft(from, message, out),
+            },
+            Some(PeerBody::Fates(fates)) if leader == Some(from) => {
+                for fate in fates.fates {
+                    self.fate(from, fate, out);
+                }
+                Ok(())
+            }
+            Some(PeerBody::LeaseAnswers(answers)) if leader == Some(from) => {
+                self.lease_answers(answers.answers, out);
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -115,6 +193,14 @@ impl Member {
             // Made by this member itself, once the checkpoint is on its disk.
             Some(Body::InstallSnapshot(_)) => true,
             Some(Body::PreVote(_) | Body::Vote(_) | Body::TimeoutNow(_)) => !self.voting,
+            // Who leads this member does not take it for removed.
+            Some(Body::Append(_) | Body::Heartbeat(_)) => {
+                self.farewell.takes_back(from);
+                if message.term >= self.raft.term() && self.membership.member(from).is_some() {
+                    self.led = Some(self.now);
+                }
+                false
+            }
             _ => false,
         };
         if refused {

@@ -20,6 +20,7 @@ use crate::raft::{self, Index, MemberId, Message, Raft, Ready, Role, RoleChange,
 use super::api::{
     CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason,
 };
+use super::farewell::Farewell;
 use super::lessor::Lessor;
 use super::membership::Membership;
 use super::peer::{LeaseCall, PeerBody, PeerMessage, Place};
@@ -31,6 +32,10 @@ use reads::Reads;
 pub use retention::CheckpointPolicy;
 use retention::Retention;
 use transfer::Transfers;
+
+/// Elections that lie between this member's term and one that it is told of, at most. No correct
+/// member is that far ahead, and a frame that says so would leave no terms for elections to come.
+const TERM_LEAP: Term = 1 << 32;
 
 /// The settings of a member. They may differ between members of one cluster: none of them
 /// reaches what is applied.
@@ -108,6 +113,8 @@ pub struct MemberStatus {
     pub voting: bool,
     /// At a leader that heard from a quorum of voters within one election timeout.
     pub leader_with_quorum: bool,
+    /// It leads, or heard a leader that its membership holds within one election timeout.
+    pub led: bool,
     /// At a leader: the other members, as of the last tick.
     pub peers: BTreeMap<MemberId, PeerStatus>,
     /// The newest durable checkpoint.
@@ -150,6 +157,10 @@ pub struct Member {
     binding: BTreeSet<MemberId>,
     /// Removed members that were told so since the last tick.
     told_removed: BTreeSet<MemberId>,
+    /// Who says that this member was removed.
+    farewell: Farewell,
+    /// When a leader that the membership holds was heard last.
+    led: Option<u64>,
     voting: bool,
     removed: bool,
     /// Removed since, and nobody was told yet.
@@ -193,6 +204,8 @@ impl Member {
             settling: 0,
             binding: BTreeSet::new(),
             told_removed: BTreeSet::new(),
+            farewell: Farewell::default(),
+            led: None,
             voting: config.voting,
             removed: false,
             parting: None,
@@ -214,6 +227,12 @@ impl Member {
         &self.membership
     }
 
+    /// How many members' disks it remembers.
+    #[cfg(test)]
+    pub(in crate::node) fn remembered_disks(&self) -> usize {
+        self.pins.len().max(self.disks.len())
+    }
+
     /// How this member stands. Cheap enough for each tick.
     pub fn status(&self) -> MemberStatus {
         let status = self.raft.status();
@@ -221,6 +240,7 @@ impl Member {
             removed: self.removed,
             voting: self.voting,
             leader_with_quorum: self.leads() && self.hears_quorum(&status),
+            led: self.is_led(),
             peers: self.contacts.peers().clone(),
             checkpoint: self.retention.newest(),
             proposals_waiting: self.proposals.len(),
@@ -392,6 +412,15 @@ impl Member {
     }
 
     fn step(&mut self, message: Message, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
+        if message.term > self.raft.term().saturating_add(TERM_LEAP) {
+            effects.push(Effect::Notice(format!(
+                "member {:x} speaks of term {}, which no election has led to: this member is in {}",
+                message.from,
+                message.term,
+                self.raft.term()
+            )));
+            return Ok(());
+        }
         self.tolerate(effects, |raft| raft.step(message).map(|_| ()))
     }
 

@@ -5,6 +5,7 @@
 mod chaos;
 mod life;
 mod rules;
+mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,0 +1,79 @@
+//! Who says that this member was removed from the cluster, and whether that is enough.
+//!
+//! A member that believes it ends for good: its disk is of no use any more. So one voice is not
+//! enough, whoever it is: it takes a majority of the voters that this member knows besides itself.
+//! That is a quorum of what is left once it is removed, so wherever the cluster goes on there are
+//! enough to say so: the other two of three, and the other one of two. Silence counts for nothing.
+//! A member whose last known membership is so old that most of it is gone as well is left in doubt.
+
+use std::collections::BTreeSet;
+
+use crate::mutants::{Mutant, planted};
+use crate::raft::MemberId;
+
+/// The voices so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Farewell {
+    said: BTreeSet<MemberId>,
+}
+
+impl Farewell {
+    /// A member says that this one was removed; false where it had said so before.
+    pub fn says(&mut self, id: MemberId) -> bool {
+        self.said.insert(id)
+    }
+
+    /// A member takes this one for a member.
+    pub fn takes_back(&mut self, id: MemberId) {
+        self.said.remove(&id);
+    }
+
+    /// How many of these say so, and how many have to. `others` are the voters that this member
+    /// knew last, without itself.
+    pub fn count(&self, others: &BTreeSet<MemberId>) -> (usize, usize) {
+        let needed = others.len() / 2 + 1;
+        (self.said.intersection(others).count(), needed)
+    }
+
+    /// Whether it is true.
+    pub fn is_believed(&self, others: &BTreeSet<MemberId>) -> bool {
+        let (said, needed) = self.count(others);
+        said >= needed || (said > 0 && planted(Mutant::OneEndsAMember))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn believed(others: &[MemberId], said: &[MemberId]) -> bool {
+        let mut farewell = Farewell::default();
+        for id in said {
+            farewell.says(*id);
+        }
+        farewell.is_believed(&others.iter().copied().collect())
+    }
+
+    /// One frame used to end a member for good, whoever sent it.
+    #[test]
+    fn it_takes_a_majority_of_the_others() {
+        assert!(believed(&[1], &[1]), "two members became one");
+        assert!(!believed(&[1, 2], &[1]));
+        assert!(believed(&[1, 2], &[1, 2]), "it alone was down");
+        assert!(!believed(&[1, 2, 3, 4], &[1, 2]));
+        assert!(believed(&[1, 2, 3, 4], &[1, 2, 4]), "two were removed");
+        assert!(!believed(&[1, 2], &[7, 8, 9]), "strangers");
+        assert!(!believed(&[], &[7, 8, 9]), "it knows nobody");
+    }
+
+    #[test]
+    fn a_voice_counts_once_and_can_be_taken_back() {
+        let others = [1, 2].into();
+        let mut farewell = Farewell::default();
+        assert!(farewell.says(1) && !farewell.says(1));
+        assert_eq!(farewell.count(&others), (1, 2));
+        farewell.takes_back(1);
+        farewell.says(2);
+        assert_eq!(farewell.count(&others), (1, 2));
+    }
+}

@@ -1,0 +1,132 @@
+//! Servers that are no members: what is heard of them, and how much is remembered.
+
+use super::*;
+use crate::node::{Forward, PeerBody, RemovedNotice};
+use crate::raft::{Body, Message, Term};
+
+const STRANGER: MemberId = 0xbad;
+
+fn meets(id: MemberId) -> Input {
+    Input::PeerDisk {
+        id,
+        disk_uuid: disk_of(id),
+    }
+}
+
+fn says(from: MemberId, body: PeerBody) -> Input {
+    Input::Peer {
+        from,
+        message: body.into(),
+    }
+}
+
+fn removed() -> PeerBody {
+    PeerBody::Removed(RemovedNotice {
+        configuration_index: 1 << 40,
+    })
+}
+
+fn vote(from: MemberId, to: MemberId, term: Term, transfer: bool) -> Input {
+    let body = Body::Vote(raft::VoteRequest {
+        last_index: 1 << 40,
+        last_term: term,
+        transfer,
+    });
+    says(
+        from,
+        PeerBody::Raft(Message {
+            from,
+            to,
+            term,
+            body: Some(body),
+        }),
+    )
+}
+
+/// Whoever reached the port without TLS ended a member for good by one frame.
+#[test]
+fn one_voice_ends_nobody() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.leader();
+    cluster.ticks(3);
+    cluster.give(1, meets(STRANGER));
+    cluster.give(1, says(STRANGER, removed()));
+    cluster.give(1, says(2, removed()));
+    cluster.settle();
+    assert!(!cluster.server(1).member.status().removed);
+    // Who leads it takes that back; both others, and it is true.
+    cluster.give(1, says(2, removed()));
+    cluster.give(1, says(3, removed()));
+    cluster.settle();
+    assert!(cluster.server(1).member.status().removed);
+}
+
+/// A stranger's proposals were carried out as a member's are: writes without any right, and changes
+/// of the membership. A forced vote, or one of a distant term, ended whoever led.
+#[test]
+fn a_stranger_proposes_nothing_and_moves_no_leader() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    cluster.ticks(3);
+    let term = cluster.server(leader).member.status().raft.term;
+    let data = LogPayload::command(None, put("key", "of a stranger"));
+    let request = cluster.server(leader).request();
+    let forward = Forward {
+        proposals: vec![Proposal { request, data }],
+    };
+    cluster.give(leader, meets(STRANGER));
+    cluster.give(leader, says(STRANGER, PeerBody::Forward(forward)));
+    for id in [1, 2, 3] {
+        cluster.give(id, meets(STRANGER));
+        for to_term in [term + 1, term + 5, Term::MAX - 1] {
+            cluster.give(id, vote(STRANGER, id, to_term, true));
+            cluster.give(id, vote(STRANGER, id, to_term, false));
+        }
+    }
+    cluster.settle();
+    cluster.ticks(3);
+    assert_eq!(cluster.get(leader, "key"), None);
+    let status = cluster.server(leader).member.status().raft;
+    assert_eq!((status.role, status.term), (Role::Leader, term));
+}
+
+/// A follower that hears no leader has to listen, also to one that it does not know: those of today
+/// may all have joined while it was away. One frame must not use up the terms of all elections.
+#[test]
+fn a_term_that_no_election_leads_to_is_not_believed() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.leader();
+    cluster.ticks(3);
+    for (id, other) in [(1, 2), (2, 3), (3, 1)] {
+        cluster.cut(id, other);
+    }
+    cluster.ticks(60);
+    let before = cluster.server(1).member.status().raft.term;
+    cluster.give(1, meets(STRANGER));
+    for from in [STRANGER, 2] {
+        cluster.give(1, vote(from, 1, Term::MAX - 1, true));
+    }
+    cluster.settle();
+    let after = cluster.server(1).member.status().raft.term;
+    assert!(after < before + 100, "{before} became {after}");
+    cluster.heal();
+    cluster.leader();
+    cluster.put(1, "key", "value");
+}
+
+/// The first disk of every ID that was ever heard was remembered for ever.
+#[test]
+fn strangers_are_remembered_up_to_a_bound() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.leader();
+    cluster.ticks(3);
+    for id in 1000..6000 {
+        cluster.give(1, meets(id));
+    }
+    cluster.settle();
+    let remembered = cluster.server(1).member.remembered_disks();
+    assert!(remembered < 100, "{remembered}");
+    cluster.put(1, "key", "value");
+    cluster.ticks(2);
+    cluster.assert_equal();
+}
