@@ -1,4 +1,5 @@
-//! A client of `quorate.v1`, used by the operator: dials one address and signs every call.
+//! A client of `quorate.v1`, used by the operator: dials one address, signs every call and believes
+//! no answer that is not signed.
 //!
 //! Never retries: the operator's loop decides that on a fresh look.
 
@@ -11,7 +12,9 @@ use tower::ServiceExt;
 use tower::util::BoxCloneService;
 
 use super::member_secure::{Connector, Secure, SecureError};
-use super::operator_auth::{Key, Signed};
+use super::operator_auth::{Key, Recipient};
+use super::operator_proof::FROM;
+use super::operator_signed::Signed;
 use crate::wire::member as proto;
 
 /// The way to one member: a connection, or in a simulation the member itself.
@@ -102,7 +105,17 @@ impl MemberClient {
         linearizable: bool,
     ) -> Result<proto::DescribeResponse, tonic::Status> {
         let request = proto::DescribeRequest { linearizable };
-        Ok(self.inner.describe(request).await?.into_inner())
+        let answer = self.inner.describe(request).await?;
+        let from = answer.metadata().get(FROM);
+        // Signed; a member of 0.1.0 does not say.
+        let from = from.and_then(|from| Recipient::read(from.to_str().ok()?));
+        let description = answer.into_inner();
+        match from {
+            Some(from) if from.disk_uuid != description.disk_uuid => Err(tonic::Status::unknown(
+                "the description of one disk came from another: it is not believed",
+            )),
+            _ => Ok(description),
+        }
     }
 
     /// Makes a standby the first member of a new cluster. Idempotent for one disk.

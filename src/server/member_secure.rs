@@ -31,7 +31,7 @@ pub struct Secure {
     /// The name that the member's certificate must carry.
     pub server_name: String,
     /// A member that does not speak TLS is spoken to without, for the time in which a cluster
-    /// changes over. Calls stay signed; answers then are what whoever is there says.
+    /// changes over. Calls and answers stay signed.
     pub plaintext_too: bool,
 }
 

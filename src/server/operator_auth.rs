@@ -1,23 +1,33 @@
-//! Proof that a `quorate.v1` call comes from the operator: an HMAC-SHA256 over the call.
+//! The member's side of what operator and members prove to each other: lets only proven calls
+//! through, and signs its answers.
 //!
-//! Three headers: `quorate-time` (Unix milliseconds), `quorate-nonce` (hexadecimal) and
-//! `quorate-proof` (hexadecimal HMAC over path, time, nonce and the body's bytes as sent). The
-//! body is covered as bytes, so members and operators of different versions agree. Never logs
-//! the key, and never lets a call through that it could not check.
+//! Whoever reaches the peer port can begin a call, so little is read and kept before the proof:
+//! without the right headers not even the body. Never logs the key, and never lets a call through
+//! that it could not check.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use http_body_util::{BodyExt as _, Full, Limited};
+use tokio::time::timeout;
+use tonic::Code;
 use tonic::body::Body;
+use tonic::codegen::StdError;
 use tower::Service;
 
+use crate::mutants::{Mutant, planted};
+
 use super::clock;
+use super::operator_proof::{
+    ANSWER_PROOF, Answer, Call, DESCRIBE, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, TIME, TO,
+    fits, text,
+};
+pub use super::operator_proof::{Key, Recipient};
 
 /// A proof is fresh for this long, in milliseconds, in both directions of clock skew.
 pub const FRESH_MS: u64 = 60_000;
@@ -26,21 +36,9 @@ const NONCES: usize = 100_000;
 /// Between two looks at the key's file, in milliseconds.
 const LOOK_MS: u64 = 1000;
 /// Largest request of `quorate.v1`, in bytes.
-const BODY_LIMIT: usize = 1 << 20;
-
-const TIME: &str = "quorate-time";
-const NONCE: &str = "quorate-nonce";
-const PROOF: &str = "quorate-proof";
-
-/// The key that operator and members share.
-#[derive(Clone)]
-pub struct Key(Arc<[u8]>);
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
+pub(super) const CALL_LIMIT: usize = 64 << 10;
+/// Time for the body of a call.
+const BODY_TIME: Duration = Duration::from_secs(5);
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -59,12 +57,6 @@ pub enum KeyError {
 }
 
 impl Key {
-    /// A key of these bytes; blanks and line ends around them do not count.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Key {
-        Key(bytes.trim_ascii().into())
-    }
-
     /// Reads `--operator-secret-file`.
     pub fn read(path: &Path) -> Result<Key, KeyError> {
         let name = path.display().to_string();
@@ -73,25 +65,10 @@ impl Key {
             source,
         })?;
         let key = Key::new(&bytes);
-        if key.0.len() < 16 {
+        if key.length() < 16 {
             return Err(KeyError::Short(name));
         }
         Ok(key)
-    }
-
-    fn mac(&self, path: &str, time: &str, nonce: &str, body: &[u8]) -> Hmac<Sha256> {
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
-        for part in [path.as_bytes(), time.as_bytes(), nonce.as_bytes()] {
-            mac.update(&(part.len() as u64).to_be_bytes());
-            mac.update(part);
-        }
-        mac.update(body);
-        mac
-    }
-
-    fn sign(&self, path: &str, time: &str, nonce: &str, body: &[u8]) -> String {
-        hex(&self.mac(path, time, nonce, body).finalize().into_bytes())
     }
 }
 
@@ -127,6 +104,7 @@ impl Nonces {
 pub struct Verifier {
     key: Arc<Mutex<Option<Known>>>,
     nonces: Arc<Mutex<Nonces>>,
+    own: Arc<str>,
 }
 
 /// The key, and where a newer one would be.
@@ -138,12 +116,67 @@ struct Known {
     looked_ms: u64,
 }
 
+/// The headers of a call that could be proven.
+#[derive(Clone, Copy, Debug)]
+struct Claim<'a> {
+    path: &'a str,
+    to: &'a str,
+    time: &'a str,
+    nonce: &'a str,
+    proof: &'a str,
+}
+
+impl<'a> Claim<'a> {
+    fn read(path: &'a str, headers: &'a http::HeaderMap) -> Result<Claim<'a>, &'static str> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let (Some(time), Some(nonce), Some(proof)) = (text(TIME), text(NONCE), text(PROOF)) else {
+            return Err(match headers.contains_key(OLD_PROOF) {
+                true => {
+                    "the call is signed in the form of version 0.1.0, which names no recipient: \
+                     update the operator before its members"
+                }
+                false => "the call carries no proof of the operator's key",
+            });
+        };
+        let to = text(TO).unwrap_or_default();
+        Ok(Claim {
+            path,
+            to,
+            time,
+            nonce,
+            proof,
+        })
+    }
+
+    fn call<'b>(&self, body: &'b [u8]) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call {
+            path: self.path,
+            to: self.to,
+            time: self.time,
+            nonce: self.nonce,
+            body,
+        }
+    }
+}
+
+/// A call that whoever holds the key has made.
+#[derive(Debug)]
+struct Proven {
+    /// What signs the answer.
+    key: Key,
+    /// Whether it is for this server, and for the first time.
+    admitted: Result<(), (Code, &'static str)>,
+}
+
 impl Verifier {
     /// Without a key every call is refused. `file` is read again when a proof does not fit the
     /// key, once a second at most: the operator's Secret may have been made anew, and a mounted
-    /// one changes with it.
+    /// one changes with it. `own` is who takes the calls.
     #[must_use]
-    pub fn new(key: Option<Key>, file: Option<PathBuf>) -> Verifier {
+    pub fn new(key: Option<Key>, file: Option<PathBuf>, own: &Recipient) -> Verifier {
         let known = key.map(|key| Known {
             key,
             file,
@@ -152,6 +185,7 @@ impl Verifier {
         Verifier {
             key: Arc::new(Mutex::new(known)),
             nonces: Arc::default(),
+            own: own.to_string().into(),
         }
     }
 
@@ -169,7 +203,7 @@ impl Verifier {
         }
         known.looked_ms = now_ms;
         match Key::read(known.file.as_deref()?) {
-            Ok(key) if key.0 != known.key.0 => {
+            Ok(key) if key != known.key => {
                 tracing::info!("the operator's secret has changed");
                 known.key = key.clone();
                 Some(key)
@@ -182,37 +216,50 @@ impl Verifier {
         }
     }
 
-    fn check(
-        &self,
-        now_ms: u64,
-        path: &str,
-        headers: &http::HeaderMap,
-        body: &[u8],
-    ) -> Result<(), &'static str> {
+    fn check(&self, now_ms: u64, claim: Claim<'_>, body: &[u8]) -> Result<Proven, &'static str> {
         let key = self.key().ok_or(
             "this server knows no operator: start it with --operator-secret-file to be operated",
         )?;
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let (Some(time), Some(nonce), Some(proof)) = (text(TIME), text(NONCE), text(PROOF)) else {
-            return Err("the call carries no proof of the operator's key");
+        let call = claim.call(body);
+        let is_right = |key: &Key| fits(key.of_call(call), claim.proof);
+        let key = match is_right(&key) {
+            true => key,
+            false => self
+                .newer(now_ms)
+                .filter(is_right)
+                .ok_or("the proof was not made with this cluster's operator key")?,
         };
-        let proof = unhex(proof).ok_or("the proof is not hexadecimal")?;
-        let fits = |key: &Key| {
-            let mac = key.mac(path, time, nonce, body);
-            mac.verify_slice(&proof).is_ok()
+        let admitted = self.admit(now_ms, claim);
+        Ok(Proven { key, admitted })
+    }
+
+    /// Whether a call with a right proof may be carried out.
+    fn admit(&self, now_ms: u64, claim: Claim<'_>) -> Result<(), (Code, &'static str)> {
+        let refused = |why| Err((Code::Unauthenticated, why));
+        let Ok(sent) = claim.time.parse::<u64>() else {
+            return refused("the proof's time is no number");
         };
-        if !fits(&key) && !self.newer(now_ms).is_some_and(|key| fits(&key)) {
-            return Err("the proof was not made with this cluster's operator key");
-        }
-        let sent: u64 = time.parse().map_err(|_| "the proof's time is no number")?;
         if sent.abs_diff(now_ms) > FRESH_MS {
-            return Err("the proof is older than 60 s: compare the clocks of operator and member");
+            return refused(
+                "the proof is older than 60 s: compare the clocks of operator and member",
+            );
+        }
+        if claim.to.is_empty() && claim.path != DESCRIBE {
+            return refused("the call names no recipient: it is for whoever captures it");
+        }
+        let elsewhere = !claim.to.is_empty() && *claim.to != *self.own;
+        if elsewhere && !planted(Mutant::AnyRecipient) {
+            // It is one of this cluster's, so the operator is to look again.
+            return Err((
+                Code::FailedPrecondition,
+                "the call is for another server, or for this one before it was started again",
+            ));
         }
         let mut nonces = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
-        if !nonces.admit(now_ms, nonce) {
-            return Err("the proof was used before");
+        match nonces.admit(now_ms, claim.nonce) {
+            true => Ok(()),
+            false => refused("the proof was used before"),
         }
-        Ok(())
     }
 }
 
@@ -253,76 +300,127 @@ where
         let verifier = self.verifier.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let checked = match gather(body).await {
-                Ok(body) => verifier
-                    .check(clock::unix_ms(), parts.uri.path(), &parts.headers, &body)
-                    .map(|()| body)
-                    .map_err(tonic::Status::unauthenticated),
-                Err(status) => Err(status),
+            let claim = match Claim::read(parts.uri.path(), &parts.headers) {
+                Ok(claim) => claim,
+                Err(why) => return Ok(unproven(why)),
             };
-            match checked {
-                Ok(body) => {
-                    let body = Body::new(axum::body::Body::from(body));
-                    inner.call(http::Request::from_parts(parts, body)).await
+            let body = match timeout(BODY_TIME, gather(body, CALL_LIMIT)).await {
+                Ok(Ok(body)) => body,
+                Ok(Err(_)) => return Ok(unproven("the call is larger than any that there is")),
+                Err(_) => return Ok(unproven("the rest of the call did not come in time")),
+            };
+            let Proven { key, admitted } = match verifier.check(clock::unix_ms(), claim, &body) {
+                Ok(proven) => proven,
+                Err(why) => return Ok(unproven(why)),
+            };
+            let (path, nonce) = (claim.path.to_owned(), claim.nonce.to_owned());
+            let response = match admitted {
+                Err((code, why)) => tonic::Status::new(code, why).into_http(),
+                Ok(()) => {
+                    let body = Body::new(Full::new(body));
+                    inner.call(http::Request::from_parts(parts, body)).await?
                 }
-                Err(status) => Ok(status.into_http()),
-            }
+            };
+            Ok(match Whole::of(response, usize::MAX).await {
+                Ok(answer) => answer.signed(&key, &path, &nonce, &verifier.own),
+                Err(error) => tonic::Status::internal(error.to_string()).into_http(),
+            })
         })
     }
 }
 
-/// The operator's side: adds the proof to each call.
-#[derive(Clone, Debug)]
-pub struct Signed<S> {
-    inner: S,
-    key: Key,
+/// The refusal of a call that nobody has proven. It is signed by nobody: the key signs nothing for
+/// those who do not have it.
+fn unproven(why: &'static str) -> http::Response<Body> {
+    let mut response: http::Response<Body> = tonic::Status::unauthenticated(why).into_http();
+    let form = http::HeaderValue::from_static(NEWEST);
+    response.headers_mut().insert(FORM, form);
+    response
 }
 
-impl<S> Signed<S> {
-    /// Signs what goes to `inner`.
-    pub fn new(inner: S, key: Key) -> Signed<S> {
-        Signed { inner, key }
-    }
+/// All of an answer.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) parts: http::response::Parts,
+    body: Bytes,
+    trailers: Option<http::HeaderMap>,
 }
 
-impl<S> Service<http::Request<Body>> for Signed<S>
-where
-    S: Service<http::Request<Body>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<tonic::codegen::StdError>,
-{
-    type Response = S::Response;
-    type Error = tonic::codegen::StdError;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let key = self.key.clone();
-        Box::pin(async move {
-            let (mut parts, body) = request.into_parts();
-            let body = gather(body).await?;
-            let time = clock::unix_ms().to_string();
-            let nonce = uuid::Uuid::new_v4().simple().to_string();
-            let proof = key.sign(parts.uri.path(), &time, &nonce, &body);
-            for (name, value) in [(TIME, time), (NONCE, nonce), (PROOF, proof)] {
-                parts.headers.insert(name, value.parse()?);
-            }
-            let body = Body::new(axum::body::Body::from(body));
-            let request = http::Request::from_parts(parts, body);
-            inner.call(request).await.map_err(Into::into)
+impl Whole {
+    pub(super) async fn of(
+        response: http::Response<Body>,
+        limit: usize,
+    ) -> Result<Whole, StdError> {
+        let (parts, body) = response.into_parts();
+        let collected = Limited::new(body, limit).collect().await?;
+        let trailers = collected.trailers().cloned();
+        Ok(Whole {
+            parts,
+            body: collected.to_bytes(),
+            trailers,
         })
     }
+
+    fn covered<'a>(&'a self, path: &'a str, nonce: &'a str, from: &'a str) -> Answer<'a> {
+        let of = |name: &str| {
+            let last = self.trailers.as_ref().and_then(|all| all.get(name));
+            let value = last.or_else(|| self.parts.headers.get(name));
+            value.map_or(&b""[..], http::HeaderValue::as_bytes)
+        };
+        Answer {
+            path,
+            nonce,
+            from,
+            code: of("grpc-status"),
+            message: of("grpc-message"),
+            body: &self.body,
+        }
+    }
+
+    fn signed(mut self, key: &Key, path: &str, nonce: &str, own: &str) -> http::Response<Body> {
+        let proof = text(key.of_answer(self.covered(path, nonce, own)));
+        for (name, value) in [(ANSWER_PROOF, proof.as_str()), (FROM, own)] {
+            // Hexadecimal digits, a UUID and a number.
+            if let Ok(value) = http::HeaderValue::from_str(value) {
+                self.parts.headers.insert(name, value);
+            }
+        }
+        self.into_response()
+    }
+
+    /// Who answered, where the answer is signed with the key.
+    pub(super) fn signer(&self, key: &Key, path: &str, nonce: &str) -> Option<Recipient> {
+        let text = |name: &str| self.parts.headers.get(name)?.to_str().ok();
+        let (from, proof) = (text(FROM)?, text(ANSWER_PROOF)?);
+        let right = fits(key.of_answer(self.covered(path, nonce, from)), proof);
+        Recipient::read(from).filter(|_| right)
+    }
+
+    /// What gRPC says of it.
+    pub(super) fn status(&self) -> tonic::Status {
+        let last = self.trailers.as_ref();
+        let status = last.and_then(tonic::Status::from_header_map);
+        let first = || tonic::Status::from_header_map(&self.parts.headers);
+        status
+            .or_else(first)
+            .unwrap_or_else(|| tonic::Status::unknown("it is no answer of gRPC"))
+    }
+
+    pub(super) fn into_response(self) -> http::Response<Body> {
+        let body = match (self.body.is_empty(), self.trailers) {
+            (true, None) => Body::empty(),
+            (_, trailers) => {
+                let last = async move { trailers.map(Ok) };
+                Body::new(Full::new(self.body).with_trailers(last))
+            }
+        };
+        http::Response::from_parts(self.parts, body)
+    }
 }
 
-async fn gather(body: Body) -> Result<Bytes, tonic::Status> {
-    axum::body::to_bytes(axum::body::Body::new(body), BODY_LIMIT)
-        .await
-        .map_err(|error| tonic::Status::invalid_argument(format!("cannot read the call: {error}")))
+/// All of a call, if it is no larger than this.
+pub(super) async fn gather(body: Body, limit: usize) -> Result<Bytes, StdError> {
+    Ok(Limited::new(body, limit).collect().await?.to_bytes())
 }
 
 /// What [`super::decoders`] asks: whether a call holds with this time, nonce and proof, or with the
@@ -332,113 +430,33 @@ pub(super) fn judge(
     [time, nonce, proof]: [&str; 3],
     body: &[u8],
 ) -> Result<(), &'static str> {
-    const PATH: &str = "/path";
     let key = Key::new(b"a key of sixteen bytes");
-    let mut headers = http::HeaderMap::new();
-    let right = key.sign(PATH, time, nonce, body);
+    let own = Recipient {
+        disk_uuid: "disk".to_owned(),
+        boot: "1".to_owned(),
+    };
+    let own_text = own.to_string();
+    let call = Call {
+        path: "/path",
+        to: &own_text,
+        time,
+        nonce,
+        body,
+    };
+    let right = text(key.of_call(call));
     let proof = if sealed { &right } else { proof };
-    for (name, value) in [(TIME, time), (NONCE, nonce), (PROOF, proof)] {
+    let mut headers = http::HeaderMap::new();
+    let all = [(TIME, time), (NONCE, nonce), (TO, call.to), (PROOF, proof)];
+    for (name, value) in all {
         if let Ok(value) = http::HeaderValue::from_str(value) {
             headers.insert(name, value);
         }
     }
-    Verifier::new(Some(key), None).check(1_000_000, PATH, &headers, body)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
-        .collect()
+    let claim = Claim::read(call.path, &headers)?;
+    let checked = Verifier::new(Some(key), None, &own).check(1_000_000, claim, body)?;
+    checked.admitted.map_err(|(_, why)| why)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PATH: &str = "/quorate.v1.Member/Remove";
-
-    fn headers(key: &Key, time: u64, nonce: &str, body: &[u8]) -> http::HeaderMap {
-        let time = time.to_string();
-        let proof = key.sign(PATH, &time, nonce, body);
-        let mut headers = http::HeaderMap::new();
-        for (name, value) in [(TIME, time.as_str()), (NONCE, nonce), (PROOF, &proof)] {
-            headers.insert(name, value.parse().expect("ASCII"));
-        }
-        headers
-    }
-
-    #[test]
-    fn a_fresh_proof_passes_once() {
-        let key = Key::new(b"0123456789abcdef\n");
-        let verifier = Verifier::new(Some(key.clone()), None);
-        let headers = headers(&key, 1_000_000, "a", b"body");
-        assert_eq!(verifier.check(1_000_500, PATH, &headers, b"body"), Ok(()));
-        let again = verifier.check(1_000_600, PATH, &headers, b"body");
-        assert_eq!(again, Err("the proof was used before"));
-        // It is still refused at the end of its life, when the nonce could have been forgotten.
-        assert!(verifier.check(1_060_000, PATH, &headers, b"body").is_err());
-    }
-
-    #[test]
-    fn other_bytes_other_method_other_key_and_old_time_are_refused() {
-        let key = Key::new(b"0123456789abcdef");
-        let verifier = Verifier::new(Some(key.clone()), None);
-        let good = headers(&key, 1_000_000, "a", b"body");
-        let check = |now, path, headers: &http::HeaderMap, body: &[u8]| {
-            verifier.check(now, path, headers, body).is_err()
-        };
-        assert!(check(1_000_000, PATH, &good, b"another"));
-        assert!(check(
-            1_000_000,
-            "/quorate.v1.Member/Promote",
-            &good,
-            b"body"
-        ));
-        assert!(check(1_060_001, PATH, &good, b"body"));
-        let other = headers(&Key::new(b"fedcba9876543210"), 1_000_000, "b", b"body");
-        assert!(check(1_000_000, PATH, &other, b"body"));
-        assert!(check(1_000_000, PATH, &http::HeaderMap::new(), b"body"));
-        // None of these used the nonce up.
-        assert_eq!(verifier.check(1_000_000, PATH, &good, b"body"), Ok(()));
-    }
-
-    #[test]
-    fn a_server_without_a_key_refuses_everything() {
-        let key = Key::new(b"0123456789abcdef");
-        let headers = headers(&key, 5, "a", b"");
-        let verifier = Verifier::new(None, None);
-        assert!(verifier.check(5, PATH, &headers, b"").is_err());
-    }
-
-    #[test]
-    fn a_secret_made_anew_is_taken_over_and_the_old_key_ends() {
-        let folder = tempfile::tempdir().expect("folder");
-        let file = folder.path().join("key");
-        std::fs::write(&file, "0123456789abcdef").expect("written");
-        let old = Key::read(&file).expect("a key");
-        let verifier = Verifier::new(Some(old.clone()), Some(file.clone()));
-        let new = Key::new(b"fedcba9876543210");
-        let check = |key: &Key, now: u64| {
-            let headers = headers(key, now, &now.to_string(), b"");
-            verifier.check(now, PATH, &headers, b"").is_ok()
-        };
-        assert!(check(&old, 10_000));
-        assert!(!check(&new, 10_001), "the file does not hold it yet");
-        std::fs::write(&file, "fedcba9876543210\n").expect("written");
-        assert!(!check(&new, 10_500), "looked at once a second");
-        assert!(check(&new, 11_001));
-        assert!(!check(&old, 12_002), "the old key is of no use any more");
-        // A file that cannot be used changes nothing.
-        std::fs::write(&file, "short").expect("written");
-        assert!(!check(&old, 13_003));
-        assert!(check(&new, 13_004));
-    }
-}
+#[path = "operator_auth_test.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use tower::ServiceExt as _;
 
 use crate::server::member_client::{Way, WayError};
 use crate::server::member_secure::Secure;
-use crate::server::operator_auth::{Key, Verified, Verifier};
+use crate::server::operator_auth::{Key, Recipient, Verified, Verifier};
 use crate::wire::member as proto;
 
 use super::Servers;
@@ -22,7 +22,7 @@ pub(crate) fn way(servers: &Arc<Mutex<Servers>>, address: &str, secure: Option<&
         let (servers, ip, secure) = (servers.clone(), ip.clone(), secure.clone());
         async move {
             let port = Port::open(servers, &ip, secure.as_ref())?;
-            let verifier = Verifier::new(port.key.clone(), None);
+            let verifier = Verifier::new(port.key.clone(), None, &port.own);
             let member = proto::member_server::MemberServer::new(port);
             let answer = Verified::new(member, verifier).oneshot(request).await;
             answer.map_err(|never| match never {})
@@ -36,6 +36,7 @@ struct Port {
     servers: Arc<Mutex<Servers>>,
     pod: String,
     key: Option<Key>,
+    own: Recipient,
 }
 
 impl Port {
@@ -62,13 +63,21 @@ impl Port {
                 return Err(WayError::new(why));
             }
             let key = held.keys.get(&process.container.cluster_uid);
-            (
-                process.container.pod_uid.clone(),
-                key.map(|key| Key::new(key)),
-            )
+            let container = &process.container;
+            let disk = held.disks.get(&container.volume);
+            let own = Recipient {
+                disk_uuid: disk.map(|disk| disk.uuid.clone()).unwrap_or_default(),
+                boot: format!("{}-{}", container.pod_uid, container.starts),
+            };
+            (container.pod_uid.clone(), key.map(|key| Key::new(key)), own)
         };
-        let (pod, key) = found;
-        Ok(Self { servers, pod, key })
+        let (pod, key, own) = found;
+        Ok(Self {
+            servers,
+            pod,
+            key,
+            own,
+        })
     }
 
     fn with<T>(

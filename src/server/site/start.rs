@@ -21,7 +21,7 @@ use crate::server::exit::{self, Stop};
 use crate::server::handle::{Fence, Health, MemberHandle, MembershipRequest, Phase, Role};
 use crate::server::link::accept::{self, Host as _};
 use crate::server::link::dial::{Dialler, Security};
-use crate::server::operator_auth::{Key, Verifier};
+use crate::server::operator_auth::{Key, Recipient, Verifier};
 use crate::server::ports::{Look, PortSecurity};
 use crate::server::shared::{Shared, Who};
 use crate::server::url::Endpoint;
@@ -89,9 +89,13 @@ pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guar
     site.shared
         .become_phase(public_phase(identity.phase()), who(&identity));
     let _context = runtime.enter();
+    let own = Recipient {
+        disk_uuid: site.disk_uuid.clone(),
+        boot: format!("{:x}", site.shared.boot_nonce),
+    };
     let router = service::router(
         Arc::clone(&site),
-        Verifier::new(key, config.operated.secret_file.clone()),
+        Verifier::new(key, config.operated.secret_file.clone(), &own),
     );
     let looked = Arc::downgrade(&site);
     let _ = site.shared.ports.peer.set(Box::new(move || {

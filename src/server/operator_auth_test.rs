@@ -1,0 +1,160 @@
+//! What a member lets through, and for whom.
+
+use super::*;
+
+const RETIRE: &str = "/quorate.v1.Member/Retire";
+
+fn own(disk: &str, boot: &str) -> Recipient {
+    Recipient {
+        disk_uuid: disk.to_owned(),
+        boot: boot.to_owned(),
+    }
+}
+
+/// A call as it travels.
+struct Sent {
+    path: &'static str,
+    headers: http::HeaderMap,
+    body: Vec<u8>,
+}
+
+fn sent(key: &Key, path: &'static str, to: &str, time: u64, nonce: &str) -> Sent {
+    let (time, body) = (time.to_string(), b"body".to_vec());
+    let proof = text(key.of_call(Call {
+        path,
+        to,
+        time: &time,
+        nonce,
+        body: &body,
+    }));
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in [(TIME, &*time), (NONCE, nonce), (TO, to), (PROOF, &*proof)] {
+        headers.insert(name, value.parse().expect("ASCII"));
+    }
+    Sent {
+        path,
+        headers,
+        body,
+    }
+}
+
+fn check(verifier: &Verifier, now: u64, sent: &Sent) -> Result<(), &'static str> {
+    let claim = Claim::read(sent.path, &sent.headers)?;
+    let proven = verifier.check(now, claim, &sent.body)?;
+    proven.admitted.map_err(|(_, why)| why)
+}
+
+fn key() -> Key {
+    Key::new(b"0123456789abcdef\n")
+}
+
+#[test]
+fn a_fresh_proof_passes_once() {
+    let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
+    let call = sent(&key(), RETIRE, "one/1", 1_000_000, "a");
+    assert_eq!(check(&verifier, 1_000_500, &call), Ok(()));
+    let again = check(&verifier, 1_000_600, &call);
+    assert_eq!(again, Err("the proof was used before"));
+    // It is still refused at the end of its life, when the nonce could have been forgotten.
+    assert!(check(&verifier, 1_060_000, &call).is_err());
+}
+
+/// A captured call to retire worked once on every other member for a minute, and once more on the
+/// same member after a restart, which forgets the nonces: the proof named no recipient.
+#[test]
+fn a_captured_call_is_of_use_nowhere_else() {
+    let captured = sent(&key(), RETIRE, "one/1", 1_000_000, "a");
+    for other in [own("two", "1"), own("one", "2")] {
+        let verifier = Verifier::new(Some(key()), None, &other);
+        let refused = check(&verifier, 1_000_001, &captured).expect_err("it is for another");
+        assert!(refused.contains("another server"), "{refused}");
+    }
+    // Nor can another recipient be written over it.
+    let mut bent = captured;
+    bent.headers.insert(TO, "two/1".parse().expect("ASCII"));
+    let verifier = Verifier::new(Some(key()), None, &own("two", "1"));
+    assert!(check(&verifier, 1_000_001, &bent).is_err());
+    let nameless = sent(&key(), RETIRE, "", 1_000_000, "b");
+    let refused = check(&verifier, 1_000_001, &nameless).expect_err("it is for anyone");
+    assert!(refused.contains("no recipient"), "{refused}");
+    let question = sent(&key(), DESCRIBE, "", 1_000_000, "c");
+    assert_eq!(check(&verifier, 1_000_001, &question), Ok(()));
+}
+
+/// An operator of 0.1.0 is told what to do.
+#[test]
+fn the_form_of_0_1_0_is_refused() {
+    let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
+    for path in [RETIRE, DESCRIBE] {
+        let mut old = sent(&key(), path, "", 1_000_000, "a");
+        let proof = text(key().of_old_call(Call {
+            path,
+            to: "",
+            time: "1000000",
+            nonce: "a",
+            body: &old.body,
+        }));
+        old.headers.remove(PROOF);
+        old.headers.insert(OLD_PROOF, proof.parse().expect("ASCII"));
+        let refused = check(&verifier, 1_000_000, &old).expect_err("the old form");
+        assert!(refused.contains("update the operator before"), "{refused}");
+        // The old proof is no new one either.
+        old.headers.insert(PROOF, proof.parse().expect("ASCII"));
+        assert!(check(&verifier, 1_000_000, &old).is_err());
+    }
+}
+
+#[test]
+fn other_bytes_other_method_other_key_and_old_time_are_refused() {
+    let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
+    let good = || sent(&key(), RETIRE, "one/1", 1_000_000, "a");
+    let refused = |now, call: &Sent| check(&verifier, now, call).is_err();
+    let mut bytes = good();
+    bytes.body = b"another".to_vec();
+    assert!(refused(1_000_000, &bytes));
+    let mut method = good();
+    method.path = "/quorate.v1.Member/Promote";
+    assert!(refused(1_000_000, &method));
+    assert!(refused(1_060_001, &good()));
+    let other = Key::new(b"fedcba9876543210");
+    assert!(refused(
+        1_000_000,
+        &sent(&other, RETIRE, "one/1", 1_000_000, "b")
+    ));
+    let mut bare = good();
+    bare.headers.clear();
+    assert!(refused(1_000_000, &bare));
+    // None of these used the nonce up.
+    assert_eq!(check(&verifier, 1_000_000, &good()), Ok(()));
+}
+
+#[test]
+fn a_server_without_a_key_refuses_everything() {
+    let verifier = Verifier::new(None, None, &own("one", "1"));
+    let call = sent(&key(), RETIRE, "one/1", 5, "a");
+    assert!(check(&verifier, 5, &call).is_err());
+}
+
+#[test]
+fn a_secret_made_anew_is_taken_over_and_the_old_key_ends() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("key");
+    std::fs::write(&file, "0123456789abcdef").expect("written");
+    let old = Key::read(&file).expect("a key");
+    let verifier = Verifier::new(Some(old.clone()), Some(file.clone()), &own("one", "1"));
+    let new = Key::new(b"fedcba9876543210");
+    let check = |key: &Key, now: u64| {
+        let call = sent(key, RETIRE, "one/1", now, &now.to_string());
+        check(&verifier, now, &call).is_ok()
+    };
+    assert!(check(&old, 10_000));
+    assert!(!check(&new, 10_001), "the file does not hold it yet");
+    std::fs::write(&file, "fedcba9876543210\n").expect("written");
+    assert!(!check(&new, 10_500), "looked at once a second");
+    assert!(check(&new, 11_001));
+    assert!(!check(&old, 12_002), "the old key is of no use any more");
+    // A file that cannot be used changes nothing.
+    std::fs::write(&file, "short").expect("written");
+    assert!(!check(&old, 13_003));
+    assert!(check(&new, 13_004));
+}
