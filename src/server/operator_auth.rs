@@ -263,6 +263,17 @@ impl Verifier {
     }
 }
 
+/// Told of the first call with a proof on a connection.
+#[derive(Clone)]
+pub(crate) struct OnProof(Arc<dyn Fn() + Send + Sync>);
+
+impl OnProof {
+    /// Does this then.
+    pub(crate) fn new(act: impl Fn() + Send + Sync + 'static) -> OnProof {
+        OnProof(Arc::new(act))
+    }
+}
+
 /// The member's side: lets only proven calls through to `S`.
 #[derive(Clone, Debug)]
 pub struct Verified<S> {
@@ -317,6 +328,9 @@ where
             let response = match admitted {
                 Err((code, why)) => tonic::Status::new(code, why).into_http(),
                 Ok(()) => {
+                    if let Some(told) = parts.extensions.get::<OnProof>() {
+                        (told.0)();
+                    }
                     let body = Body::new(Full::new(body));
                     inner.call(http::Request::from_parts(parts, body)).await?
                 }

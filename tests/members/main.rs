@@ -11,6 +11,7 @@ mod operated;
 mod refused;
 mod release;
 mod secured;
+mod strangers;
 mod tls;
 
 use fixture::{Server, by_hand, initial_cluster, leader, until};

@@ -12,6 +12,7 @@ use crate::raft::{Entry, LogRead, Role, RoleChange};
 use crate::server::exit::Stop;
 use crate::server::handle::RequestError;
 use crate::server::queue::Queue;
+use crate::server::quiet::Quiet;
 use crate::server::shared::{
     Event, Forget, Shared, Thread, proposal_error, refusal, transfer_error,
 };
@@ -199,10 +200,20 @@ fn carry_out(stepper: &Stepper, effect: Effect) -> Option<StopReason> {
             let reason = "this member was removed from its cluster for good";
             stepper.outside.removed(reason);
         }
-        Effect::Notice(text) => tracing::warn!("{text}"),
+        Effect::Notice(text) => notice(&text),
         Effect::Stop(reason) => return Some(reason),
     }
     None
+}
+
+/// What other members say that cannot be: whoever reaches the peer port may say it for ever.
+fn notice(text: &str) {
+    static NOTICES: Quiet = Quiet::new();
+    match NOTICES.line(Instant::now()) {
+        None => tracing::debug!("{text}"),
+        Some(0) => tracing::warn!("{text}"),
+        Some(more) => tracing::warn!(more, "{text} (and more before)"),
+    }
 }
 
 fn bytes(entries: &[Entry]) -> usize {

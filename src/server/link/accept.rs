@@ -1,26 +1,69 @@
 //! The accepting end of the peer port: gRPC's `quorate.v1` and links on one socket.
 //!
 //! Reads eight bytes to tell them apart, answers a link's hello with a welcome or a reason,
-//! and then pumps. A connection that says nothing is closed.
+//! and then pumps. A connection that says nothing is closed. Whatever comes before a welcome, and
+//! all of gRPC, runs on a thread of its own: handshakes of strangers delay no heartbeat.
 
 use std::io::{Error, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{interval, sleep, timeout};
+use tower::ServiceExt as _;
 
 use super::dial::{Dialler, Proof, within};
+use super::door::{Door, Pass};
 use super::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use super::hello::{Answer, Ask, Hello, Purpose, Question, Refusal, Reply};
 use super::outbound::{ALIVE, HEARD, PULSE, SILENCE};
 use super::{Io, PREFACE};
+use crate::server::operator_auth::OnProof;
 use crate::server::prefixed::Prefixed;
+use crate::server::quiet::{Quiet, printable};
+
+/// Time for the first call with the operator's proof on a connection of gRPC.
+const FIRST_CALL: Duration = Duration::from_secs(5);
+/// Calls at once on a connection; an operator makes one or two.
+const STREAMS: u32 = 16;
+/// Bytes that may wait on a connection of gRPC for whoever reads them: requests are small.
+const WINDOW: u32 = 64 << 10;
+/// Largest head of a call, in bytes.
+const HEAD: u32 = 16 << 10;
+/// How often it is asked whether the other side of a connection of gRPC is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// Characters of a name that are shown to people.
+const NAME: usize = 128;
+/// Peer URLs of a hello that are looked at.
+const URLS: usize = 16;
+/// Lines about refused links.
+static REFUSED: Quiet = Quiet::new();
+
+/// What is known of whoever connected, besides what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The address that it came from.
+    pub address: IpAddr,
+    /// It has shown a certificate that leads to our roots.
+    pub certified: bool,
+}
+
+/// The answer to a hello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    /// Our side of the introduction, welcome or not.
+    pub reply: Reply,
+    /// Whoever said it is a member that was known before.
+    pub known: bool,
+}
 
 /// What the accepting end asks of the member that owns the port.
 pub(crate) trait Host: Send + Sync + 'static {
@@ -28,38 +71,59 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn takes_plaintext(&self) -> bool;
     /// Our side of the introduction to whoever may have no link whatever it says.
     fn refuse(&self, refusal: Refusal, reason: String) -> Reply;
-    /// Judges a hello; an unknown disk of an initial member is pinned durably first. Gives our
-    /// side of the introduction, welcome or not.
-    fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply>;
+    /// Judges a hello; an unknown disk of an initial member is pinned durably first.
+    fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted>;
     /// Whether a member that was let in is out of the cluster by now. Nobody sends to it any more, so
     /// that only a link that ends tells it: it comes again, and is refused with the reason.
     fn is_out(&self, from: u64) -> bool;
     /// Takes a message; false when too much waits, and the link then waits a moment.
-    fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error>;
-    /// Answers a server that is not a member yet.
-    fn answer(&self, ask: Ask) -> BoxFuture<'_, Answer>;
+    fn deliver(&self, from: u64, seen: Seen, body: &Bytes) -> Result<bool, Error>;
+    /// Answers a server that is not a member yet, or a member that was known before.
+    fn answer(&self, ask: Ask, known: bool) -> BoxFuture<'_, Answer>;
     /// Receives a checkpoint.
     fn receive(&self, from: u64, io: Io) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-/// Serves one listening socket until it is dropped; `tls`: its URL says so.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    tls: bool,
-    dialler: Arc<Dialler>,
-    host: Arc<dyn Host>,
-    grpc: axum::Router,
-) {
+/// The threads of a peer port.
+#[derive(Clone, Debug)]
+pub(crate) struct Threads {
+    /// Links between members, once they stand.
+    pub members: Handle,
+    /// Everything else.
+    pub strangers: Handle,
+}
+
+/// One listening socket of a peer port.
+#[derive(Clone)]
+pub(crate) struct Port {
+    /// Its URL says that it speaks TLS.
+    pub tls: bool,
+    /// The certificates.
+    pub dialler: Arc<Dialler>,
+    /// The member that owns it.
+    pub host: Arc<dyn Host>,
+    /// `quorate.v1`.
+    pub grpc: axum::Router,
+    /// Largest frame of a member that was not known before, in bytes.
+    pub guest_frame: usize,
+    /// Who may stay; one for all sockets.
+    pub door: Arc<Door>,
+    /// Where connections run.
+    pub threads: Threads,
+}
+
+/// Serves one listening socket until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, port: Port) {
     loop {
         match listener.accept().await {
             Ok((tcp, from)) => {
+                let pass = Arc::new(port.door.enter(from.ip().to_canonical()));
                 let connection = Connection {
-                    tls,
-                    dialler: Arc::clone(&dialler),
-                    host: Arc::clone(&host),
-                    grpc: grpc.clone(),
+                    port: port.clone(),
+                    pass,
+                    from,
                 };
-                tokio::spawn(async move {
+                port.threads.strangers.spawn(async move {
                     if let Err(error) = Box::pin(connection.run(tcp)).await {
                         tracing::debug!(%from, %error, "a connection to the peer port ended");
                     }
@@ -73,30 +137,94 @@ pub(crate) async fn serve(
     }
 }
 
+#[derive(Clone)]
 struct Connection {
-    tls: bool,
-    dialler: Arc<Dialler>,
-    host: Arc<dyn Host>,
-    grpc: axum::Router,
+    port: Port,
+    pass: Arc<Pass>,
+    from: SocketAddr,
+}
+
+/// What a connection is for.
+enum Begun {
+    Grpc(Box<Prefixed<Io>>),
+    Link(Io, Linked),
+    Nothing,
+}
+
+/// Whoever was welcomed.
+struct Linked {
+    from: u64,
+    purpose: Purpose,
+    known: bool,
+    seen: Seen,
+}
+
+impl Linked {
+    /// Whether it is one of the links that consensus runs over.
+    fn stands(&self) -> bool {
+        self.known && matches!(self.purpose, Purpose::Messages | Purpose::Checkpoint)
+    }
 }
 
 impl Connection {
     async fn run(self, tcp: TcpStream) -> Result<(), Error> {
-        let plaintext = !self.tls || self.host.takes_plaintext();
-        let security = self.dialler.security();
-        let (io, proof) = security.accept(tcp, self.tls, plaintext).await?;
-        if !self.tls || proof != Proof::Plain {
-            return self.talk(io, proof).await;
+        let pass = Arc::clone(&self.pass);
+        tokio::select! {
+            ran = self.begin(tcp) => ran,
+            () = pass.turned_away() => Err(turned_away()),
         }
-        // Once every member is dialled by TLS, nobody has a reason to go on without.
-        let host = Arc::clone(&self.host);
+    }
+
+    async fn begin(self, tcp: TcpStream) -> Result<(), Error> {
+        let plaintext = !self.port.tls || self.port.host.takes_plaintext();
+        let security = self.port.dialler.security();
+        let (io, proof) = security.accept(tcp, self.port.tls, plaintext).await?;
+        if proof == Proof::Certified {
+            self.pass.prove();
+        }
+        let exposed = self.port.tls && proof == Proof::Plain;
+        match Box::pin(self.introduce(io, proof)).await? {
+            Begun::Nothing => Ok(()),
+            Begun::Grpc(io) => self.while_taken(exposed, self.grpc(*io)).await,
+            // Whoever was not known before stays where strangers are.
+            Begun::Link(io, linked) if !linked.stands() => {
+                self.while_taken(exposed, self.pump(io, linked)).await
+            }
+            Begun::Link(io, linked) => {
+                let members = self.port.threads.members.clone();
+                let from = self.from;
+                members.spawn(async move {
+                    let pass = Arc::clone(&self.pass);
+                    let pump = self.while_taken(exposed, self.pump(io, linked));
+                    let ended = tokio::select! {
+                        ended = Box::pin(pump) => ended,
+                        () = pass.turned_away() => Err(turned_away()),
+                    };
+                    if let Err(error) = ended {
+                        tracing::debug!(%from, %error, "a link to the peer port ended");
+                    }
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Once every member is dialled by TLS, nobody has a reason to go on without.
+    async fn while_taken(
+        &self,
+        exposed: bool,
+        talk: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        if !exposed {
+            return talk.await;
+        }
         let ended = async {
-            while host.takes_plaintext() {
+            while self.port.host.takes_plaintext() {
                 sleep(PULSE).await;
             }
         };
         tokio::select! {
-            talked = self.talk(io, proof) => talked,
+            talked = talk => talked,
             () = ended => Err(Error::new(
                 ErrorKind::ConnectionAborted,
                 "it speaks without TLS, which this port no longer takes",
@@ -104,55 +232,115 @@ impl Connection {
         }
     }
 
-    async fn talk(self, mut io: Io, proof: Proof) -> Result<(), Error> {
+    async fn introduce(&self, mut io: Io, proof: Proof) -> Result<Begun, Error> {
         let mut first = [0_u8; PREFACE.len()];
         within("the preface", async { io.read_exact(&mut first).await }).await?;
         if &first == PREFACE {
-            return self.link(io, proof).await;
+            return self.hello(io, proof).await;
         }
         if first.starts_with(b"PRI * HT") {
-            return self.grpc(Prefixed::new(&first, io)).await;
+            return Ok(Begun::Grpc(Box::new(Prefixed::new(&first, io))));
         }
         let text = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-        io.write_all(text.as_bytes()).await
+        within("the answer", io.write_all(text.as_bytes())).await?;
+        Ok(Begun::Nothing)
     }
 
-    async fn grpc(self, io: Prefixed<Io>) -> Result<(), Error> {
-        hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .serve_connection(TokioIo::new(io), TowerToHyperService::new(self.grpc))
-            .await
-            .map_err(Error::other)
+    async fn grpc(&self, io: Prefixed<Io>) -> Result<(), Error> {
+        let pass = Arc::clone(&self.pass);
+        let proven = OnProof::new(move || pass.prove());
+        let router = self.port.grpc.clone().map_request(
+            move |mut request: http::Request<hyper::body::Incoming>| {
+                request.extensions_mut().insert(proven.clone());
+                request
+            },
+        );
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_header_list_size(HEAD)
+            .keep_alive_interval(KEEP_ALIVE);
+        let served = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+        let unproven = async {
+            sleep(FIRST_CALL).await;
+            if self.pass.is_proven() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            served = served => served.map_err(Error::other),
+            () = unproven => Err(Error::new(
+                ErrorKind::TimedOut,
+                "no call with the operator's proof came",
+            )),
+        }
     }
 
-    async fn link(self, mut io: Io, proof: Proof) -> Result<(), Error> {
+    async fn hello(&self, mut io: Io, proof: Proof) -> Result<Begun, Error> {
         let hello: Option<Hello> = within("the hello", frame::read(&mut io, HELLO_LIMIT)).await?;
-        let hello = hello.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
+        let mut hello = hello.ok_or_else(|| Error::from(ErrorKind::UnexpectedEof))?;
+        hello.name = printable(&hello.name, NAME);
+        hello.disk_uuid = printable(&hello.disk_uuid, NAME);
+        hello.peer_urls.truncate(URLS);
         let (from, name, purpose) = (hello.member_id, hello.name.clone(), hello.purpose());
-        let reply = match self.dialler.security().judge(proof) {
-            Ok(()) => self.host.admit(hello).await,
-            Err(reason) => self.host.refuse(Refusal::Certificate, reason),
+        let seen = Seen {
+            address: self.from.ip().to_canonical(),
+            certified: proof == Proof::Certified,
+        };
+        let Admitted { reply, known } = match self.port.dialler.security().judge(proof) {
+            Ok(()) => self.port.host.admit(hello, seen).await,
+            Err(reason) => Admitted {
+                reply: self.port.host.refuse(Refusal::Certificate, reason),
+                known: false,
+            },
         };
         within("the answer", frame::write(&mut io, &reply)).await?;
         if reply.refusal() != Refusal::Welcome {
-            let (peer, reason) = (format!("{from:x}"), &reply.reason);
-            match reply.refusal() {
-                // They try again, and it passes by itself.
-                Refusal::NotYet | Refusal::Busy => {
-                    tracing::debug!(%peer, name, "refused a link: {reason}");
-                }
-                _ => tracing::warn!(%peer, name, "refused a link: {reason}"),
-            }
-            return io.shutdown().await;
+            told(from, &name, &reply);
+            within("the end", io.shutdown()).await?;
+            return Ok(Begun::Nothing);
         }
-        match purpose {
-            Purpose::Messages => self.messages(from, io).await,
-            Purpose::Checkpoint => self.host.receive(from, io).await,
-            Purpose::Questions => self.questions(io).await,
+        // A member has few links for messages; of other connections anyone who can say its hello
+        // may have any number.
+        if known && purpose == Purpose::Messages {
+            self.pass.prove();
+        }
+        let linked = Linked {
+            from,
+            purpose,
+            known,
+            seen,
+        };
+        Ok(Begun::Link(io, linked))
+    }
+
+    async fn pump(&self, io: Io, linked: Linked) -> Result<(), Error> {
+        match linked.purpose {
+            Purpose::Messages => {
+                let place = self.port.door.link(linked.from);
+                tokio::select! {
+                    ended = self.messages(&linked, io) => ended,
+                    () = place.superseded() => Err(Error::new(
+                        ErrorKind::ConnectionAborted,
+                        "newer links of the same member took its place",
+                    )),
+                }
+            }
+            Purpose::Checkpoint => self.port.host.receive(linked.from, io).await,
+            Purpose::Questions => self.questions(io, linked.known).await,
             Purpose::Introduction | Purpose::Unknown => Ok(()),
         }
     }
 
-    async fn messages(&self, from: u64, io: Io) -> Result<(), Error> {
+    async fn messages(&self, linked: &Linked, io: Io) -> Result<(), Error> {
+        let (from, host) = (linked.from, &self.port.host);
+        let limit = match linked.known {
+            true => FRAME_LIMIT,
+            false => self.port.guest_frame.min(FRAME_LIMIT),
+        };
         let (mut reader, mut writer) = tokio::io::split(io);
         let heard = Notify::new();
         let pulse = async {
@@ -171,17 +359,17 @@ impl Connection {
         };
         let read = async {
             loop {
-                let body = timeout(SILENCE * 4, frame::read_bytes(&mut reader, FRAME_LIMIT)).await;
+                let body = timeout(SILENCE * 4, frame::read_bytes(&mut reader, limit)).await;
                 let body = body.map_err(|_| Error::new(ErrorKind::TimedOut, "silent peer"))??;
                 let Some(body) = body else { return Ok(()) };
-                if self.host.is_out(from) {
+                if host.is_out(from) {
                     return Err(Error::new(ErrorKind::PermissionDenied, "a removed member"));
                 }
                 if body.is_empty() {
                     heard.notify_one();
                 }
                 // A full inbox slows the sender down through TCP.
-                while !body.is_empty() && !self.host.deliver(from, &body)? {
+                while !body.is_empty() && !host.deliver(from, linked.seen, &body)? {
                     sleep(PULSE / 1000).await;
                 }
             }
@@ -192,7 +380,7 @@ impl Connection {
         }
     }
 
-    async fn questions(&self, mut io: Io) -> Result<(), Error> {
+    async fn questions(&self, mut io: Io, known: bool) -> Result<(), Error> {
         loop {
             let question: Option<Question> =
                 within("a question", frame::read(&mut io, HELLO_LIMIT)).await?;
@@ -200,7 +388,7 @@ impl Connection {
                 return Ok(());
             };
             let answer = match question.ask {
-                Some(ask) => self.host.answer(ask).await,
+                Some(ask) => self.port.host.answer(ask, known).await,
                 None => Answer {
                     error: "this version does not know the question".to_owned(),
                     ..Answer::default()
@@ -209,4 +397,29 @@ impl Connection {
             within("the answer", frame::write(&mut io, &answer)).await?;
         }
     }
+}
+
+/// A line about a refused link, unless there were many.
+fn told(from: u64, name: &str, reply: &Reply) {
+    let (peer, reason) = (format!("{from:x}"), &reply.reason);
+    match reply.refusal() {
+        // They try again, and it passes by itself.
+        Refusal::NotYet | Refusal::Busy => {
+            tracing::debug!(%peer, name, "refused a link: {reason}");
+        }
+        _ => match REFUSED.line(Instant::now()) {
+            None => tracing::debug!(%peer, name, "refused a link: {reason}"),
+            Some(0) => tracing::warn!(%peer, name, "refused a link: {reason}"),
+            Some(more) => {
+                tracing::warn!(%peer, name, more, "refused a link, and more before: {reason}");
+            }
+        },
+    }
+}
+
+fn turned_away() -> Error {
+    Error::new(
+        ErrorKind::ConnectionAborted,
+        "too many connections that have not shown whose they are",
+    )
 }

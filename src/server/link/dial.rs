@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,11 +20,16 @@ use super::hello::{Hello, Refusal, Reply};
 use super::{Io, PREFACE};
 use crate::server::config::{Config, TlsFiles, TlsPolicy};
 use crate::server::prefixed::TLS_HANDSHAKE;
+use crate::server::quiet::printable;
 use crate::server::tls::{self, Peers, Reloaded, Shown, TlsError};
 use crate::server::url::Endpoint;
 
 /// Time for each of resolving, connecting, TLS and hello.
 const STEP: Duration = Duration::from_secs(2);
+/// Characters of a name or a disk that are shown to people.
+const NAME: usize = 128;
+/// Characters of a reason that are shown to people.
+const REASON: usize = 512;
 
 /// What the peer port speaks: plain TCP, or TLS with certificates that may change.
 pub(crate) struct Security {
@@ -152,11 +157,29 @@ pub(crate) enum DialError {
         name: String,
         /// Its ID, 0 where it has none.
         member: u64,
+        /// Its cluster, 0 where it has none.
+        cluster: u64,
+        /// Its disk.
+        disk: String,
         /// Why, for programs.
         refusal: Refusal,
         /// Why, in words.
         reason: String,
     },
+}
+
+impl DialError {
+    /// No, in these words; whatever the other side wrote is cut to what a log can hold.
+    pub(super) fn refused(reply: &Reply, refusal: Refusal, reason: &str) -> DialError {
+        DialError::Refused {
+            name: printable(&reply.name, NAME),
+            member: reply.member_id,
+            cluster: reply.cluster_id,
+            disk: printable(&reply.disk_uuid, NAME),
+            refusal,
+            reason: printable(reason, REASON),
+        }
+    }
 }
 
 /// Reaches peers.
@@ -213,12 +236,7 @@ impl Dialler {
         })?;
         match reply.refusal() {
             Refusal::Welcome => Ok((io, reply)),
-            refusal => Err(DialError::Refused {
-                name: reply.name,
-                member: reply.member_id,
-                refusal,
-                reason: reply.reason,
-            }),
+            refusal => Err(DialError::refused(&reply, refusal, &reply.reason)),
         }
     }
 
@@ -229,7 +247,10 @@ impl Dialler {
             match within("connecting", TcpStream::connect(address)).await {
                 Ok(tcp) => {
                     tcp.set_nodelay(true)?;
-                    self.lock().insert(authority.clone(), address);
+                    // An address needs no DNS: only names are worth remembering.
+                    if endpoint.host.parse::<IpAddr>().is_err() {
+                        self.lock().insert(authority.clone(), address);
+                    }
                     return self.security.dial(tcp, endpoint, name).await;
                 }
                 Err(error) => failure = error,

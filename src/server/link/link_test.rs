@@ -1,6 +1,6 @@
 //! Two ends of a link on loopback.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use super::accept::{self, Host};
+use super::accept::{self, Admitted, Host, Port, Seen, Threads};
 use super::dial::{DialError, Dialler};
 use super::hello::{
     Answer, Ask, FORMAT, Hello, Known, List, Listed, Purpose, Question, Refusal, Reply,
@@ -31,9 +31,18 @@ struct Member {
     inbox: mpsc::UnboundedSender<(u64, Listed)>,
     removed: mpsc::UnboundedSender<String>,
     round_trips: watch::Sender<u32>,
+    /// What ran where.
+    threads: Mutex<BTreeSet<String>>,
 }
 
 impl Member {
+    fn runs(&self, what: &str) {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        let ran = format!("{what} by {name}");
+        self.threads.lock().expect("no panic holds it").insert(ran);
+    }
+
     fn known(&self) -> Known {
         self.known.lock().expect("no panic holds it").clone()
     }
@@ -56,26 +65,29 @@ impl Host for Member {
         }
     }
 
-    fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply> {
+    fn admit(&self, hello: Hello, _: Seen) -> BoxFuture<'_, Admitted> {
+        self.runs("admitted");
         let (refusal, reason) = match self.known().judge(&hello) {
             Ok(()) => (Refusal::Welcome, String::new()),
             Err(refused) => refused,
         };
         let reply = Host::refuse(self, refusal, reason);
-        async move { reply }.boxed()
+        let known = self.known().disks.contains_key(&hello.member_id);
+        async move { Admitted { reply, known } }.boxed()
     }
 
     fn is_out(&self, from: u64) -> bool {
         self.known().tombstones.contains(&from)
     }
 
-    fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error> {
+    fn deliver(&self, from: u64, _: Seen, body: &Bytes) -> Result<bool, Error> {
+        self.runs("delivered");
         let message = frame::decode(body.clone())?;
         let _ = self.inbox.send((from, message));
         Ok(true)
     }
 
-    fn answer(&self, _: Ask) -> BoxFuture<'_, Answer> {
+    fn answer(&self, _: Ask, _: bool) -> BoxFuture<'_, Answer> {
         let answer = Answer {
             cluster_id: CLUSTER,
             ..Answer::default()
@@ -119,7 +131,8 @@ impl Listener for Member {
 
     fn unreachable(&self, _: u64) {}
 
-    fn removed(&self, reason: &str) {
+    fn removed(&self, peer: u64, reason: &str) {
+        assert_eq!(peer, 1);
         let _ = self.removed.send(reason.to_owned());
     }
 }
@@ -145,6 +158,7 @@ fn member(
         inbox,
         removed,
         round_trips: watch::Sender::new(0),
+        threads: Mutex::default(),
     };
     (Arc::new(member), received, removals)
 }
@@ -153,16 +167,26 @@ fn dialler() -> Arc<Dialler> {
     Arc::new(Dialler::new(super::dial::Security::plain()))
 }
 
+fn port_of(tls: bool, dialler: Arc<Dialler>, host: Arc<Member>) -> Port {
+    let here = tokio::runtime::Handle::current();
+    Port {
+        tls,
+        dialler,
+        host,
+        grpc: axum::Router::new(),
+        guest_frame: 1 << 20,
+        door: Arc::default(),
+        threads: Threads {
+            members: here.clone(),
+            strangers: here,
+        },
+    }
+}
+
 async fn listen(host: Arc<Member>) -> Endpoint {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
-    tokio::spawn(accept::serve(
-        listener,
-        false,
-        dialler(),
-        host,
-        axum::Router::new(),
-    ));
+    tokio::spawn(accept::serve(listener, port_of(false, dialler(), host)));
     Endpoint {
         tls: false,
         host: "127.0.0.1".to_owned(),
@@ -185,6 +209,7 @@ async fn messages_arrive_in_order_with_their_sender() {
     let peer = Peer {
         id: 1,
         urls: vec![url],
+        guest: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     // What is sent before the link stands may be dropped, so the first is repeated.
@@ -219,6 +244,7 @@ async fn the_way_to_a_silent_peer_and_back_is_measured() {
     let peer = Peer {
         id: 1,
         urls: vec![url],
+        guest: false,
     };
     let begun = std::time::Instant::now();
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
@@ -239,6 +265,7 @@ async fn without_a_link_a_message_is_given_back() {
     let peer = Peer {
         id: 1,
         urls: vec![nobody],
+        guest: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     assert_eq!(outbound.send(listed(5)), Err(listed(5)));
@@ -253,10 +280,41 @@ async fn a_removed_member_hears_of_it() {
     let peer = Peer {
         id: 1,
         urls: vec![url],
+        guest: false,
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let reason = removals.recv().await.expect("told");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
+}
+
+/// Whoever answers at a member's address could end the one that dialled it: only the member itself,
+/// on its disk, is believed to know.
+#[tokio::test]
+async fn only_the_peer_itself_says_that_a_member_was_removed() {
+    let (one, _i1, _r1) = member(1);
+    one.known.lock().expect("free").tombstones.insert(2);
+    let (two, _i2, mut removals) = member(2);
+    two.known
+        .lock()
+        .expect("free")
+        .disks
+        .insert(1, "another".to_owned());
+    let url = listen(one).await;
+    let peer = Peer {
+        id: 1,
+        urls: vec![url.clone()],
+        guest: false,
+    };
+    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let (three, _i3, mut removals_of_three) = member(2);
+    let peer = Peer {
+        id: 1,
+        urls: vec![url],
+        guest: false,
+    };
+    let _outbound = outbound::start::<Listed>(peer, dialler(), three, Arc::new(|_, _| ()));
+    removals_of_three.recv().await.expect("told");
+    assert!(removals.try_recv().is_err(), "it is on another disk");
 }
 
 /// Half an hour of faults with five members found it: a member that followed well was removed, and its
@@ -270,6 +328,7 @@ async fn a_member_that_is_removed_under_a_standing_link_hears_of_it() {
     let peer = Peer {
         id: 1,
         urls: vec![url],
+        guest: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     while outbound.send(listed(1)).is_err() {
@@ -314,7 +373,11 @@ async fn another_disk_is_refused_and_a_question_answered() {
 async fn whoever_answers_must_be_the_one_meant() {
     let (one, _i1, _r1) = member(1);
     let (two, _i2, _r2) = member(2);
-    let reply = one.admit(two.hello(1, Purpose::Messages)).await;
+    let seen = Seen {
+        address: std::net::Ipv4Addr::LOCALHOST.into(),
+        certified: false,
+    };
+    let reply = one.admit(two.hello(1, Purpose::Messages), seen).await.reply;
     let known = Member::known(&two);
     assert!(outbound::check_reply(&known, 1, &reply).is_ok());
     assert!(outbound::check_reply(&known, 3, &reply).is_err());
@@ -347,13 +410,7 @@ async fn a_link_needs_the_certificate_that_a_call_does_not() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
     let accepts = Arc::new(Dialler::new(security()));
-    tokio::spawn(accept::serve(
-        listener,
-        true,
-        accepts,
-        one,
-        axum::Router::new(),
-    ));
+    tokio::spawn(accept::serve(listener, port_of(true, accepts, one)));
     let endpoint = Endpoint {
         tls: true,
         host: "localhost".to_owned(),
@@ -412,4 +469,51 @@ fn nobody() -> Arc<dyn rustls::client::ResolvesClientCert> {
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth()
         .client_auth_cert_resolver
+}
+
+/// Handshakes and calls of strangers ran on the threads that carry heartbeats, and delayed them.
+#[test]
+fn links_of_members_and_everything_else_run_on_threads_of_their_own() {
+    let runtime = |name: &str| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name(name)
+            .enable_all()
+            .build()
+            .expect("threads")
+    };
+    let (members, strangers) = (runtime("members"), runtime("strangers"));
+    let (one, mut received, _r1) = member(1);
+    let (two, _i2, _r2) = member(2);
+    let threads = Threads {
+        members: members.handle().clone(),
+        strangers: strangers.handle().clone(),
+    };
+    let host = Arc::clone(&one);
+    members.block_on(async move {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = Endpoint {
+            tls: false,
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().expect("bound").port(),
+        };
+        let port = Port {
+            threads,
+            ..port_of(false, dialler(), host)
+        };
+        tokio::spawn(accept::serve(listener, port));
+        let peer = Peer {
+            id: 1,
+            urls: vec![url],
+            guest: false,
+        };
+        let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+        while outbound.send(listed(1)).is_err() {
+            tokio::task::yield_now().await;
+        }
+        received.recv().await.expect("delivered");
+    });
+    let ran = one.threads.lock().expect("free").clone();
+    let ran: Vec<String> = ran.into_iter().collect();
+    assert_eq!(ran, ["admitted by strangers", "delivered by members"]);
 }

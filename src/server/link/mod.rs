@@ -7,6 +7,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod dial;
+pub(crate) mod door;
 pub(crate) mod frame;
 pub(crate) mod hello;
 #[cfg(test)]

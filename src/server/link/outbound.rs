@@ -67,6 +67,8 @@ pub(crate) struct Peer {
     pub id: u64,
     /// Its peer URLs.
     pub urls: Vec<Endpoint>,
+    /// The membership does not hold it: nothing that goes wrong with it is a warning.
+    pub guest: bool,
 }
 
 /// What a link tells the member that owns it. Called on the peer runtime; must not block.
@@ -83,8 +85,9 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn round_trip(&self, peer: u64, took: Duration);
     /// The peer cannot be reached, or no longer.
     fn unreachable(&self, peer: u64);
-    /// The peer says that we were removed from the cluster.
-    fn removed(&self, reason: &str);
+    /// A peer, which answered at its own URL and on its own disk, says that we were removed from
+    /// the cluster.
+    fn removed(&self, peer: u64, reason: &str);
 }
 
 /// Starts the sending task of a peer on the current runtime; it ends when the `Outbound` is
@@ -149,13 +152,8 @@ impl<M: Message + Send + 'static> Task<M> {
                     }
                 }
                 Err(error) => {
-                    if let DialError::Refused {
-                        refusal: Refusal::Removed,
-                        reason,
-                        ..
-                    } = &error
-                    {
-                        self.listener.removed(reason);
+                    if let Some(reason) = self.says_removed(&error) {
+                        self.listener.removed(self.peer.id, reason);
                     }
                     self.complain(&format!("cannot link to {}: {error}", endpoint.authority()));
                 }
@@ -173,6 +171,27 @@ impl<M: Message + Send + 'static> Task<M> {
         check_reply(&self.listener.known(), self.peer.id, &reply)?;
         self.listener.linked(self.peer.id, &reply.disk_uuid);
         Ok(io)
+    }
+
+    /// Why we were removed, where the peer itself says so: whoever else answers there knows nothing
+    /// of us.
+    fn says_removed<'a>(&self, error: &'a DialError) -> Option<&'a str> {
+        let DialError::Refused {
+            refusal: Refusal::Removed,
+            name,
+            member,
+            cluster,
+            disk,
+            reason,
+        } = error
+        else {
+            return None;
+        };
+        let known = self.listener.known();
+        let itself = *member == self.peer.id
+            && *cluster == known.cluster_id
+            && known.judge_disk(*member, name, disk).is_ok();
+        itself.then_some(reason)
     }
 
     /// Sends until the link breaks; `Ok` when nobody sends any more.
@@ -250,7 +269,10 @@ impl<M: Message + Send + 'static> Task<M> {
 
     fn complain(&mut self, text: &str) {
         if self.complaint != text {
-            tracing::warn!(peer = %self.name(), "{text}");
+            match self.peer.guest {
+                true => tracing::debug!(peer = %self.name(), "{text}"),
+                false => tracing::warn!(peer = %self.name(), "{text}"),
+            }
             text.clone_into(&mut self.complaint);
         }
     }
@@ -272,12 +294,7 @@ async fn write_alive(
 
 /// Whether whoever answered is the one that was dialled, on its own disk.
 pub(crate) fn check_reply(known: &Known, to: u64, reply: &Reply) -> Result<(), DialError> {
-    let refused = |refusal, reason| DialError::Refused {
-        name: reply.name.clone(),
-        member: reply.member_id,
-        refusal,
-        reason,
-    };
+    let refused = |refusal, reason: String| DialError::refused(reply, refusal, &reason);
     if reply.format != FORMAT {
         let reason = format!("it speaks links of format {}", reply.format);
         return Err(refused(Refusal::Format, reason));

@@ -17,11 +17,14 @@ use crate::server::link::dial::{DialError, within};
 use crate::server::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use crate::server::link::hello::{CheckpointDone, CheckpointHead, CheckpointPart, Purpose};
 use crate::server::link::outbound::{Listener, check_reply};
+use crate::server::quiet::Quiet;
 
 /// Bytes a second at most, so that a joiner does not crowd out everyone else.
 const RATE: f64 = 128.0 * 1024.0 * 1024.0;
 /// Time for one frame, and for the receiver's last sync.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Lines about checkpoints that were not taken.
+static REFUSED: Quiet = Quiet::new();
 
 /// Sends the checkpoint of `index` to a member.
 pub(super) async fn send(site: &Site, to: u64, term: u64, index: u64) -> Result<(), DialError> {
@@ -94,12 +97,38 @@ pub(super) async fn receive(site: &Site, from: u64, mut io: Io) -> Result<(), Er
     };
     within("the answer", frame::write(&mut io, &done)).await?;
     if let Err(error) = result {
-        tracing::warn!(from = %format!("{from:x}"), "cannot receive a checkpoint: {error}");
+        let from = format!("{from:x}");
+        match REFUSED.line(std::time::Instant::now()) {
+            None => tracing::debug!(%from, "cannot receive a checkpoint: {error}"),
+            Some(more) => tracing::warn!(%from, more, "cannot receive a checkpoint: {error}"),
+        }
     }
     Ok(())
 }
 
+/// A checkpoint is for the leader that this member follows to send: it fills the disk. That it
+/// leads is known here at the next tick.
+async fn is_from_the_leader(site: &Site, from: u64) -> Result<(), Error> {
+    let follows = async {
+        loop {
+            let consensus = site.shared.consensus.load().as_ref().clone();
+            if consensus.is_some_and(|it| it.raft.leader == Some(from)) {
+                return Ok(());
+            }
+            sleep(site.config.heartbeat / 2).await;
+        }
+    };
+    // Its first word of this term is on its way: at most a heartbeat behind.
+    timeout(site.config.election, follows)
+        .await
+        .unwrap_or_else(|_| {
+            let text = "whoever sends it is not the leader that this member follows";
+            Err(Error::new(ErrorKind::PermissionDenied, text))
+        })
+}
+
 async fn take(site: &Site, from: u64, io: &mut Io) -> Result<(), Error> {
+    is_from_the_leader(site, from).await?;
     let _one = site
         .receiving
         .try_acquire()

@@ -21,7 +21,7 @@ use crate::server::core::disk_stop;
 use crate::server::exit::Stop;
 use crate::server::handle::Phase;
 use crate::server::link::dial::{DialError, within};
-use crate::server::link::frame::{self, FRAME_LIMIT};
+use crate::server::link::frame;
 use crate::server::link::hello::{Answer, Ask, Join, List, Listed, Purpose, Question, Refusal};
 use crate::server::link::outbound::{Listener, Peer, check_reply};
 use crate::server::shared::Who;
@@ -29,6 +29,8 @@ use crate::server::url::Endpoint;
 
 /// How often a server that waits for others asks again.
 const AGAIN: Duration = Duration::from_millis(300);
+/// Largest answer to a question, in bytes: whoever answers is not known yet.
+const ANSWER_LIMIT: usize = 8 << 20;
 /// Time for one round of a question.
 const ROUND: Duration = Duration::from_secs(8);
 /// Rounds in which nobody knows this member before that is taken for the truth.
@@ -530,7 +532,7 @@ impl Site {
         }
         let question = Question { ask: Some(ask) };
         within("the question", frame::write(&mut io, &question)).await?;
-        let answer = timeout(ROUND, frame::read(&mut io, FRAME_LIMIT));
+        let answer = timeout(ROUND, frame::read(&mut io, ANSWER_LIMIT));
         let answer = answer
             .await
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;

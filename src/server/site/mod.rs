@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod flows;
+mod guests;
 mod no_sync;
 mod port;
 mod service;
@@ -15,24 +16,28 @@ pub(crate) use service::refusal;
 pub use start::Guard;
 pub(crate) use start::start;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::config::Config;
+use super::config::{ClusterState, Config, Formation};
 use super::core::{Core, Outside};
 use super::exit::Stop;
 use super::handle::{MemberHandle, Phase};
+use super::link::accept::Seen;
 use super::link::dial::Dialler;
-use super::link::hello::{FORMAT, Hello, Known, Purpose};
+use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal};
 use super::link::outbound::{self, Listener, Outbound, Peer};
 use super::shared::{Shared, Who};
 use super::url::Endpoint;
 use crate::disk::{self, Checkpoints, DataDirectory, Identity};
-use crate::node::{Fate, FateKind, Fates, Input, PeerBody, PeerMessage, RequestId, TryAgain};
+use crate::node::{
+    Farewell, Fate, FateKind, Fates, Input, PeerBody, PeerMessage, RequestId, TryAgain,
+};
+use guests::Guests;
 
 /// What happens to the server as a whole.
 #[derive(Debug)]
@@ -58,8 +63,10 @@ pub(crate) struct Site {
     pub(crate) disk_uuid: String,
     dialler: Arc<Dialler>,
     links: RwLock<Links>,
-    /// Where members are that the applied membership does not hold yet, by their own hellos.
-    strangers: Mutex<BTreeMap<u64, Vec<String>>>,
+    /// Members that the applied membership does not hold yet, by their own hellos.
+    guests: Mutex<Guests>,
+    /// Who says that this server was removed.
+    farewell: Mutex<Farewell>,
     happenings: mpsc::UnboundedSender<Happening>,
     /// Whether messages have someone to step them.
     running: AtomicBool,
@@ -68,6 +75,8 @@ pub(crate) struct Site {
     runtime: tokio::runtime::Handle,
     sending: Semaphore,
     receiving: Semaphore,
+    /// Questions whose answer costs something, at once.
+    asked: Semaphore,
     /// Initial members that this one has met, while a cluster forms.
     pub(crate) handle: MemberHandle,
 }
@@ -105,9 +114,45 @@ impl Site {
         self.shared.phase.load().0
     }
 
+    /// The members that this server knows of its own: those of the membership that it applied;
+    /// before it has one, those of its flags or of the list by which it joined.
+    fn expected(&self) -> BTreeSet<u64> {
+        let published = self.shared.published.borrow().clone();
+        if published.membership.cluster_id != 0 {
+            return published.membership.members.keys().copied().collect();
+        }
+        let new = matches!(
+            self.config.formation,
+            Formation::InitialCluster {
+                state: ClusterState::New,
+                ..
+            }
+        );
+        let initial = flows::initial(&self.config).filter(|_| new);
+        let initial = initial.filter(|initial| initial.cluster_id == self.who().cluster_id);
+        match initial {
+            Some(membership) => membership.members.into_keys().collect(),
+            None => self.identity().peer_pins.into_keys().collect(),
+        }
+    }
+
+    /// Forgets the disks of those that are not members. Version 0.1.0 remembered the disk of
+    /// whoever said hello, until the identity file was full and the server stopped at each start.
+    fn forget_strangers(&self) {
+        let expected = self.expected();
+        let kept = self.change_identity(|identity| {
+            identity.peer_pins.retain(|id, _| expected.contains(id));
+        });
+        if let Err(error) = kept {
+            tracing::warn!("the disks of strangers stay in the identity file for now: {error}");
+        }
+    }
+
     /// Remembers which disk a member speaks from, unless that is known; durable when it returns.
+    /// Whoever is not expected leaves no trace.
     fn pin(&self, id: u64, disk_uuid: &str) -> Result<(), Stop> {
-        if self.known().disks.contains_key(&id) {
+        let expected = self.expected();
+        if !expected.contains(&id) || self.known().disks.contains_key(&id) {
             return Ok(());
         }
         let Ok(uuid) = uuid::Uuid::parse_str(disk_uuid) else {
@@ -115,6 +160,7 @@ impl Site {
         };
         let bytes = uuid.as_bytes().to_vec();
         self.change_identity(|identity| {
+            identity.peer_pins.retain(|id, _| expected.contains(id));
             identity.peer_pins.insert(id, bytes);
         })
         .map_err(|error| super::core::disk_stop(&error))
@@ -186,18 +232,46 @@ impl Site {
             .unwrap_or_default()
     }
 
-    /// A member said where it is. One that was down while the others were replaced knows none of
-    /// today's members: its answers need a link to whoever speaks to it.
-    fn hear_of(&self, id: u64, urls: Vec<String>) {
-        let published = self.shared.published.borrow().clone();
-        if urls.is_empty() || published.membership.members.contains_key(&id) {
-            return;
+    /// Lets a member in that is not known here. One that was down while the others were replaced
+    /// knows none of today's members, and its answers need a link to whoever speaks to it.
+    fn take_in(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
+        let consensus = self.shared.consensus.load();
+        let running = consensus.as_ref().as_ref();
+        // Before its log is read a member knows nobody; those that it knows tell who else there is.
+        if running.is_none_or(|consensus| consensus.led) {
+            return guests::nobody_waits_for(hello);
         }
-        let before = lock(&self.strangers).insert(id, urls.clone());
-        if before.as_ref() != Some(&urls) {
+        let new = lock(&self.guests).admit(hello, seen)?;
+        self.shared.report(Input::PeerDisk {
+            id: hello.member_id,
+            disk_uuid: hello.disk_uuid.clone(),
+        });
+        if new {
             // The supervisor is gone when the server ends already.
             let _ = self.happenings.send(Happening::Met);
         }
+        Ok(())
+    }
+
+    /// The voters besides this server, as it knew them last.
+    fn others(&self) -> BTreeSet<u64> {
+        let own = self.who().member_id;
+        let published = self.shared.published.borrow().clone();
+        let mut others = match published.membership.cluster_id {
+            0 => self.expected(),
+            _ => {
+                let voters = published.membership.voters();
+                voters.map(|voter| voter.id).collect()
+            }
+        };
+        others.remove(&own);
+        others
+    }
+
+    /// This server knows by itself that it was removed, or enough of the others have said so.
+    fn gone(&self, reason: &str) {
+        // The supervisor is gone when the server ends already.
+        let _ = self.happenings.send(Happening::Removed(reason.to_owned()));
     }
 
     /// Links to every other member of the membership that was applied last. One that does not know
@@ -218,16 +292,16 @@ impl Site {
             let told: Vec<Peer> = told.filter(unknown).collect();
             peers.extend(told);
         }
-        let mut strangers = lock(&self.strangers);
+        let mut guests = lock(&self.guests);
         let membership = &published.membership;
-        strangers.retain(|id, _| {
-            !membership.members.contains_key(id) && !membership.is_removed(*id) && *id != own
+        guests.retain(|id| {
+            !membership.members.contains_key(&id) && !membership.is_removed(id) && id != own
         });
-        for (id, urls) in strangers.iter() {
-            peers.retain(|told| told.id != *id);
-            peers.push(peer(*id, urls));
+        for guest in guests.peers() {
+            peers.retain(|told| told.id != guest.id);
+            peers.push(guest);
         }
-        drop(strangers);
+        drop(guests);
         self.link(peers);
     }
 }
@@ -244,6 +318,7 @@ fn peer(id: u64, urls: &[String]) -> Peer {
     Peer {
         id,
         urls: parsed.collect(),
+        guest: false,
     }
 }
 
@@ -281,6 +356,9 @@ impl Listener for Site {
                 disks.insert(*id, member.disk_uuid.clone());
             }
         }
+        for (id, disk) in lock(&self.guests).disks() {
+            disks.entry(id).or_insert_with(|| disk.clone());
+        }
         Known {
             cluster_id: who.cluster_id,
             member_id: who.member_id,
@@ -290,6 +368,7 @@ impl Listener for Site {
     }
 
     fn linked(&self, peer: u64, disk_uuid: &str) {
+        lock(&self.farewell).takes_back(peer);
         self.met(peer, disk_uuid);
     }
 
@@ -308,9 +387,22 @@ impl Listener for Site {
         }
     }
 
-    fn removed(&self, reason: &str) {
-        // The supervisor is gone when the server ends already.
-        let _ = self.happenings.send(Happening::Removed(reason.to_owned()));
+    fn removed(&self, peer: u64, reason: &str) {
+        let others = self.others();
+        let mut farewell = lock(&self.farewell);
+        let new = farewell.says(peer);
+        let ((said, needed), believed) = (farewell.count(&others), farewell.is_believed(&others));
+        drop(farewell);
+        if believed {
+            self.gone(reason);
+        } else if new {
+            let peer = format!("{peer:x}");
+            tracing::warn!(
+                %peer,
+                "{reason}, it says; {said} of the {needed} members that have to agree do: if it is \
+                 true and the others are gone as well, stop this server and empty its data directory"
+            );
+        }
     }
 }
 
@@ -357,7 +449,7 @@ impl Outside for WayOut {
 
     fn removed(&self, reason: &str) {
         if let Some(site) = self.0.upgrade() {
-            Listener::removed(&*site, reason);
+            site.gone(reason);
         }
     }
 }

@@ -9,31 +9,27 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{Site, checkpoint};
-use crate::node::{Input, PeerMessage};
+use crate::node::{Input, PeerBody, PeerMessage};
 use crate::server::handle::{Fence, MembershipRequest, Phase};
-use crate::server::link::accept::Host;
+use crate::server::link::accept::{Admitted, Host, Seen};
 use crate::server::link::hello::{
-    Answer, Ask, FORMAT, Hello, Join, Listed, Purpose, Refusal, Reply, Verdict,
+    Answer, Ask, FORMAT, HashAt, Hello, Join, Listed, Purpose, Refusal, Reply, Verdict,
 };
 use crate::server::link::outbound::Listener;
 use crate::server::link::{Io, frame};
 use crate::server::queue::Refused;
 use crate::server::shared::Event;
 
+const ASK_AGAIN: &str = "this server is answering other questions: ask again";
+
 impl Host for Site {
-    fn admit(&self, hello: Hello) -> BoxFuture<'_, Reply> {
-        let (refusal, reason) = match self.judge(&hello) {
-            Ok(()) => (Refusal::Welcome, String::new()),
-            Err(refused) => refused,
+    fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted> {
+        let (refusal, reason, known) = match self.welcome(&hello, seen) {
+            Ok(known) => (Refusal::Welcome, String::new(), known),
+            Err((refusal, reason)) => (refusal, reason, false),
         };
-        if refusal == Refusal::Welcome && hello.purpose() != Purpose::Questions {
-            self.met(hello.member_id, &hello.disk_uuid);
-            if hello.purpose() == Purpose::Messages {
-                self.hear_of(hello.member_id, hello.peer_urls);
-            }
-        }
         let reply = self.refuse(refusal, reason);
-        async move { reply }.boxed()
+        async move { Admitted { reply, known } }.boxed()
     }
 
     fn refuse(&self, refusal: Refusal, reason: String) -> Reply {
@@ -72,11 +68,16 @@ impl Host for Site {
         membership.member(from).is_none() && membership.is_removed(from)
     }
 
-    fn deliver(&self, from: u64, body: &Bytes) -> Result<bool, Error> {
-        if !self.running.load(Ordering::Relaxed) {
+    fn deliver(&self, from: u64, seen: Seen, body: &Bytes) -> Result<bool, Error> {
+        if !self.running.load(Ordering::Relaxed) || self.ignores(from) {
             return Ok(true);
         }
         let message: PeerMessage = frame::decode(body.clone())?;
+        // Without a certificate anyone can write that. Who is dialled at its own URL can be asked,
+        // and is: a member that was removed is refused there with the reason.
+        if matches!(message.body, Some(PeerBody::Removed(_))) && !seen.certified {
+            return Ok(true);
+        }
         let input = Input::Peer { from, message };
         match self
             .shared
@@ -91,11 +92,15 @@ impl Host for Site {
         }
     }
 
-    fn answer(&self, ask: Ask) -> BoxFuture<'_, Answer> {
+    fn answer(&self, ask: Ask, known: bool) -> BoxFuture<'_, Answer> {
         match ask {
             Ask::List(_) => async move { self.list() }.boxed(),
             Ask::Join(join) => self.join(join).boxed(),
-            Ask::Hash(at) => self.hash(at).boxed(),
+            Ask::Hash(at) if known => self.hash_in_turn(at).boxed(),
+            Ask::Hash(_) => {
+                let error = "only a member of the cluster is told the hash of the keys";
+                async move { self.refused(error) }.boxed()
+            }
         }
     }
 
@@ -105,12 +110,58 @@ impl Host for Site {
 }
 
 impl Site {
+    /// Judges a hello, and takes whoever said it in. `Ok(true)`: it is a member that was known.
+    fn welcome(&self, hello: &Hello, seen: Seen) -> Result<bool, (Refusal, String)> {
+        self.judge(hello)?;
+        let known = self.expects(hello.member_id) && self.has_its_disk(hello);
+        match hello.purpose() {
+            Purpose::Questions => {}
+            _ if self.expects(hello.member_id) => self.met(hello.member_id, &hello.disk_uuid),
+            _ => self.take_in(hello, seen)?,
+        }
+        Ok(known)
+    }
+
+    /// Whether a hello, also one with questions, comes from the disk that is known.
+    fn has_its_disk(&self, hello: &Hello) -> bool {
+        let known = self.known();
+        let judged = known.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid);
+        hello.cluster_id == known.cluster_id && judged.is_ok()
+    }
+
+    /// Whether what this one says is of no use: one that is not known, while a known leader leads.
+    fn ignores(&self, from: u64) -> bool {
+        let consensus = self.shared.consensus.load();
+        let led = consensus.as_ref().as_ref().is_some_and(|it| it.led);
+        let published = self.shared.published.borrow();
+        let membership = &published.membership;
+        led && membership.cluster_id != 0
+            && membership.member(from).is_none()
+            && !membership.is_removed(from)
+    }
+
+    fn refused(&self, error: &str) -> Answer {
+        Answer {
+            error: error.to_owned(),
+            cluster_id: self.who().cluster_id,
+            ..Answer::default()
+        }
+    }
+
+    async fn hash_in_turn(&self, at: HashAt) -> Answer {
+        match self.asked.try_acquire() {
+            Ok(_one) => self.hash(at).await,
+            Err(_) => self.refused(ASK_AGAIN),
+        }
+    }
+
     fn judge(&self, hello: &Hello) -> Verdict {
-        if self.phase() == Phase::Removed {
+        let verdict = self.known().judge(hello);
+        if self.phase() == Phase::Removed && !matches!(verdict, Err((Refusal::Removed, _))) {
             let text = "this server was removed from its cluster".to_owned();
             return Err((Refusal::NotYet, text));
         }
-        self.known().judge(hello)?;
+        verdict?;
         if hello.purpose() == Purpose::Introduction && !self.expects(hello.member_id) {
             let text = format!(
                 "member {:x} ({}) is not in this server's list of members",
@@ -121,12 +172,9 @@ impl Site {
         Ok(())
     }
 
-    /// Whether a member is one of the initial ones or of the membership.
+    /// Whether a member is one of those that this server knows of its own.
     fn expects(&self, id: u64) -> bool {
-        let published = self.shared.published.borrow().clone();
-        let initial = super::flows::initial(&self.config);
-        published.membership.member(id).is_some()
-            || initial.is_some_and(|membership| membership.member(id).is_some())
+        self.expected().contains(&id)
     }
 
     fn list(&self) -> Answer {
@@ -156,7 +204,28 @@ impl Site {
         }
     }
 
+    /// Binds a disk to a member that was added. One that has joined already is told who the others
+    /// are and changes nothing: each change is an entry of the log, and anyone may ask.
     async fn join(&self, join: Join) -> Answer {
+        let published = self.shared.published.borrow().clone();
+        let Some(member) = published.membership.member(join.id) else {
+            return self.refused("this server knows no member of this ID yet, or it was removed");
+        };
+        let bound = member.disk_uuid.as_str();
+        if uuid::Uuid::parse_str(&join.disk_uuid).is_err()
+            || !(bound.is_empty() || bound == join.disk_uuid)
+        {
+            return self.refused(&format!(
+                "member {:x} is bound to disk {bound:?}, not to {:?}",
+                join.id, join.disk_uuid
+            ));
+        }
+        if member.started {
+            return self.list();
+        }
+        let Ok(_one) = self.asked.try_acquire() else {
+            return self.refused(ASK_AGAIN);
+        };
         let request = MembershipRequest::Join {
             id: join.id,
             disk_uuid: join.disk_uuid,

@@ -19,8 +19,10 @@ use crate::server::config::{Config, Formation};
 use crate::server::core::{Core, disk_stop, open};
 use crate::server::exit::{self, Stop};
 use crate::server::handle::{Fence, Health, MemberHandle, MembershipRequest, Phase, Role};
-use crate::server::link::accept::{self, Host as _};
+use crate::server::link::accept::{self, Host as _, Port, Threads};
 use crate::server::link::dial::{Dialler, Security};
+use crate::server::link::door::Door;
+use crate::server::link::frame::FRAME_LIMIT;
 use crate::server::operator_auth::{Key, Recipient, Verifier};
 use crate::server::ports::{Look, PortSecurity};
 use crate::server::shared::{Shared, Who};
@@ -28,6 +30,8 @@ use crate::server::url::Endpoint;
 
 /// How long leadership may take to move before a stop.
 const HAND_OVER: Duration = Duration::from_secs(5);
+/// What a frame of consensus may hold besides one entry, in bytes.
+const GUEST_EXTRA: usize = 4 << 20;
 /// How often a ready member proves it by a read when no client does.
 const PROOF: Duration = Duration::from_secs(1);
 
@@ -35,7 +39,7 @@ const PROOF: Duration = Duration::from_secs(1);
 pub struct Guard {
     site: Arc<Site>,
     stopped: mpsc::UnboundedReceiver<Stop>,
-    runtime: Option<Runtime>,
+    runtimes: Vec<Runtime>,
 }
 
 /// Starts the member: locks and reads the disk, listens for peers. Returns before the member
@@ -64,6 +68,12 @@ pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guar
         .enable_all()
         .build()
         .map_err(thread_stop)?;
+    let strangers = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("peer-door")
+        .enable_all()
+        .build()
+        .map_err(thread_stop)?;
     let handle = MemberHandle::new(Arc::clone(&shared));
     let (happenings, happened) = mpsc::unbounded_channel();
     let disk_uuid =
@@ -75,7 +85,8 @@ pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guar
         disk_uuid: disk_uuid.to_string(),
         dialler: Arc::new(Dialler::new(security)),
         links: RwLock::default(),
-        strangers: Mutex::default(),
+        guests: Mutex::default(),
+        farewell: Mutex::default(),
         happenings,
         running: AtomicBool::new(false),
         core: Mutex::new(None),
@@ -83,6 +94,7 @@ pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guar
         runtime: runtime.handle().clone(),
         sending: Semaphore::new(1),
         receiving: Semaphore::new(1),
+        asked: Semaphore::new(4),
         handle: handle.clone(),
     });
     let identity = site.identity();
@@ -109,12 +121,26 @@ pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guar
         PortSecurity::new(shown.as_ref(), plaintext)
     }));
     let _ = site.shared.ports.client.set(client);
+    let door = Arc::<Door>::default();
+    let threads = Threads {
+        members: runtime.handle().clone(),
+        strangers: strangers.handle().clone(),
+    };
     for (tls, (url, listener)) in listeners {
         let listener = TcpListener::from_std(listener).map_err(Stop::listen)?;
         tracing::info!(%url, disk = %site.disk_uuid, "serving peers");
-        let host = Arc::clone(&site);
-        let dialler = Arc::clone(&site.dialler);
-        runtime.spawn(accept::serve(listener, tls, dialler, host, router.clone()));
+        let port = Port {
+            tls,
+            dialler: Arc::clone(&site.dialler),
+            host: Arc::clone(&site) as Arc<dyn accept::Host>,
+            grpc: router.clone(),
+            guest_frame: usize::try_from(config.limits.max_request_bytes)
+                .unwrap_or(FRAME_LIMIT)
+                .saturating_add(GUEST_EXTRA),
+            door: Arc::clone(&door),
+            threads: threads.clone(),
+        };
+        runtime.spawn(accept::serve(listener, port));
     }
     let supervised = Arc::clone(&site);
     runtime.spawn(async move {
@@ -125,7 +151,7 @@ pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guar
     let guard = Guard {
         site,
         stopped,
-        runtime: Some(runtime),
+        runtimes: vec![strangers, runtime],
     };
     Ok((handle, guard))
 }
@@ -156,7 +182,7 @@ impl Guard {
         if let Some(core) = core {
             core.shutdown();
         }
-        if let Some(runtime) = self.runtime.take() {
+        for runtime in self.runtimes.drain(..) {
             runtime.shutdown_timeout(Duration::from_secs(1));
         }
     }
@@ -381,6 +407,7 @@ async fn follow(
             .is_none_or(|seen| !Arc::ptr_eq(seen, &membership));
         if new && membership.cluster_id != 0 {
             joined(site)?;
+            site.forget_strangers();
             site.link_members();
         }
         seen = Some(membership);

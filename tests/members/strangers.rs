@@ -1,0 +1,245 @@
+//! Whoever reaches the peer port without being a member: what it can make a server keep, dial,
+//! believe and hold open. By hand and without TLS, where nothing keeps it from saying hello.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use prost::Message as _;
+use quorate::disk::{DataDirectory, Disk, FileDisk};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::fixture::{PATIENCE, Server, by_hand, until};
+use super::operated::standbys;
+
+/// The words of a link, as `server::link::hello` has them.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Hello {
+    #[prost(uint32, tag = "1")]
+    format: u32,
+    #[prost(uint64, tag = "2")]
+    cluster_id: u64,
+    #[prost(uint64, tag = "3")]
+    member_id: u64,
+    #[prost(string, tag = "4")]
+    disk_uuid: String,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(uint64, tag = "6")]
+    to: u64,
+    #[prost(int32, tag = "7")]
+    purpose: i32,
+    #[prost(string, repeated, tag = "8")]
+    peer_urls: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Reply {
+    #[prost(uint64, tag = "2")]
+    cluster_id: u64,
+    #[prost(int32, tag = "6")]
+    refusal: i32,
+    #[prost(string, tag = "7")]
+    reason: String,
+}
+
+const MESSAGES: i32 = 1;
+const QUESTIONS: i32 = 3;
+const NOT_YET: i32 = 6;
+
+fn frame(message: &impl prost::Message) -> Vec<u8> {
+    let body = message.encode_to_vec();
+    let length = u32::try_from(body.len()).unwrap();
+    [
+        &length.to_be_bytes()[..],
+        &crc32c::crc32c(&body).to_be_bytes(),
+        &body,
+    ]
+    .concat()
+}
+
+async fn connect(server: &Server) -> TcpStream {
+    until("the peer port is open", server, async || {
+        let address = format!("{}:2380", server.address);
+        TcpStream::connect(address).await.ok()
+    })
+    .await
+}
+
+/// Says hello and gives the answer, and the link that may have come of it.
+async fn says(server: &Server, hello: &Hello) -> (Reply, TcpStream) {
+    let mut stream = connect(server).await;
+    let said = [&b"QUORATE\n"[..], &frame(hello)].concat();
+    stream.write_all(&said).await.unwrap();
+    let mut head = [0; 8];
+    stream.read_exact(&mut head).await.unwrap();
+    let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body).await.unwrap();
+    (Reply::decode(&body[..]).unwrap(), stream)
+}
+
+fn stranger(cluster_id: u64, id: u64, url: &str) -> Hello {
+    Hello {
+        format: 1,
+        cluster_id,
+        member_id: id,
+        disk_uuid: format!("11111111-2222-4333-8444-{id:012x}"),
+        name: "stranger\nWARN and more".to_owned(),
+        to: 0,
+        purpose: MESSAGES,
+        peer_urls: vec![url.to_owned()],
+    }
+}
+
+async fn cluster_of(server: &Server) -> u64 {
+    let question = Hello {
+        purpose: QUESTIONS,
+        ..stranger(0, 0, "")
+    };
+    until("it knows its cluster", server, async || {
+        let (reply, _) = says(server, &question).await;
+        (reply.cluster_id != 0).then_some(reply.cluster_id)
+    })
+    .await
+}
+
+fn identity_bytes(server: &Server) -> u64 {
+    std::fs::metadata(server.data.join("identity"))
+        .unwrap()
+        .len()
+}
+
+/// Every unknown member ID was welcome, its disk went into the identity file for ever, with a sync
+/// each, and its URLs were dialled, wherever they pointed. At 36,000 of them the file's limit
+/// stopped the server, and after each restart again.
+#[tokio::test]
+async fn a_server_keeps_nothing_of_strangers_and_dials_none() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    for server in &mut servers {
+        server.start();
+    }
+    servers[0].serves("key").await;
+    let cluster = cluster_of(&servers[0]).await;
+    let trap = TcpListener::bind("127.0.0.1:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let url = format!("http://{}", trap.local_addr().unwrap());
+    let before = identity_bytes(&servers[0]);
+    for id in 1..200 {
+        let (reply, _) = says(&servers[0], &stranger(cluster, id, &url)).await;
+        assert_eq!(reply.refusal, NOT_YET, "{}", reply.reason);
+    }
+    assert_eq!(identity_bytes(&servers[0]), before);
+    assert!(trap.accept().is_err(), "it was dialled");
+    assert!(!servers[0].log().contains("\nWARN and more"));
+
+    // Alone, it has to listen: those of today may have joined while it was away. It still keeps
+    // nothing, and remembers few.
+    servers[1].kill();
+    let alone = until("it has no leader", &servers[0], async || {
+        let (reply, link) = says(&servers[0], &stranger(cluster, 1, &url)).await;
+        (reply.refusal == 0).then_some(link)
+    })
+    .await;
+    let mut links = vec![alone];
+    for id in 2..100 {
+        links.push(says(&servers[0], &stranger(cluster, id, &url)).await.1);
+    }
+    assert_eq!(identity_bytes(&servers[0]), before);
+    servers[1].start();
+    servers[0].serves("with-strangers-beside").await;
+    drop(links);
+}
+
+/// What version 0.1.0 wrote down of strangers goes at the next start, instead of ending it.
+#[tokio::test]
+async fn an_identity_file_full_of_strangers_is_cleared_at_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    for server in &mut servers {
+        server.start();
+    }
+    servers[0].serves("key").await;
+    servers[0].kill();
+    let before = identity_bytes(&servers[0]);
+    {
+        let disk: std::sync::Arc<dyn Disk> =
+            std::sync::Arc::new(FileDisk::new(&servers[0].data).unwrap());
+        let mut directory = DataDirectory::open(disk).unwrap();
+        let mut identity = directory.identity().unwrap().clone();
+        for id in 1..36_000 {
+            identity.peer_pins.insert(id, vec![1; 16]);
+        }
+        directory.store_identity(identity).unwrap();
+    }
+    assert!(identity_bytes(&servers[0]) > 1_000_000);
+    servers[0].start();
+    servers[0].serves("again").await;
+    until("the strangers are forgotten", &servers[0], async || {
+        (identity_bytes(&servers[0]) <= before).then_some(())
+    })
+    .await;
+}
+
+/// One that says that a member was removed ended it for good. Now whoever comes with that is not
+/// believed, and a removal is learnt from the others where they are dialled.
+#[tokio::test]
+async fn a_frame_of_a_stranger_ends_no_member() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    for server in &mut servers {
+        server.start();
+    }
+    servers[0].serves("key").await;
+    let cluster = cluster_of(&servers[0]).await;
+    servers[1].kill();
+    let (_, mut link) = until("it has no leader", &servers[0], async || {
+        let said = says(&servers[0], &stranger(cluster, 1, "http://127.0.0.1:1")).await;
+        (said.0.refusal == 0).then_some(said)
+    })
+    .await;
+    // `PeerMessage` with a `RemovedNotice` of configuration 1.
+    let body = [0x3a, 2, 8, 1];
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    let said = [&length[..], &crc32c::crc32c(&body).to_be_bytes(), &body].concat();
+    for _ in 0..10 {
+        link.write_all(&said).await.unwrap();
+    }
+    servers[1].start();
+    servers[0].serves("it-goes-on").await;
+    servers[1].holds("it-goes-on", "1").await;
+}
+
+/// Connections had no bound: a stranger could open them until there were no descriptors left, and
+/// hold calls open for ever. The operator gets in beside it, and so do the members.
+#[tokio::test]
+async fn connections_of_strangers_make_room() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1"]);
+    servers[0].start();
+    servers[0].describes("a standby", |_| true).await;
+    let mut operator = servers[0].operator();
+    let mut held = Vec::new();
+    for _ in 0..400 {
+        let mut stream = connect(&servers[0]).await;
+        // The beginning of a connection of gRPC, and no call.
+        let begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        // It may have been turned away already.
+        let _ = stream.write_all(begins).await;
+        held.push(stream);
+    }
+    let mut first = held.remove(0);
+    let mut heard = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, first.read_to_end(&mut heard)).await;
+    assert!(ended.is_ok(), "the oldest makes room, or ran out of time");
+    operator.describe(false).await.unwrap();
+    servers[0].operator().describe(false).await.unwrap();
+    // Those without a proof end by themselves.
+    let last = held.last_mut().unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), last.read_to_end(&mut heard)).await;
+    assert!(
+        ended.is_ok(),
+        "no call with a proof came, and it stays open"
+    );
+}
