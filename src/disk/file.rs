@@ -1,10 +1,17 @@
-//! [`Disk`] on the operating system's files. Never caches and never retries.
+//! [`Disk`] on the operating system's files. Never caches what is in them, and never tries a write
+//! or a sync again.
+//!
+//! Only a file that cannot be opened because the process, or the machine, has too many open is
+//! tried again for a while: nothing has happened by then, and connections end. A directory that is
+//! synced again and again stays open, so that a sync needs no descriptor that is free.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::device::{Disk, DiskFile, DiskLock};
 
@@ -12,13 +19,22 @@ use super::device::{Disk, DiskFile, DiskLock};
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     root: PathBuf,
+    /// Directories that have been synced.
+    directories: Arc<Mutex<BTreeMap<String, Arc<File>>>>,
 }
+
+/// Times that an open is tried while there are too many open files, and the time in between.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 impl FileDisk {
     /// The disk whose names are relative to `root`. Creates `root`, readable by its owner only,
     /// and makes its name durable.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
-        let disk = Self { root: root.into() };
+        let disk = Self {
+            root: root.into(),
+            directories: Arc::default(),
+        };
         create_directories(&disk.root)?;
         Ok(disk)
     }
@@ -38,19 +54,16 @@ impl Disk for FileDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(self.path(name))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        let file = patiently(|| options.open(self.path(name)))?;
         Ok(Arc::new(OpenFile(file)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path(name))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = patiently(|| options.open(self.path(name)))?;
         Ok(Arc::new(OpenFile(file)))
     }
 
@@ -64,7 +77,7 @@ impl Disk for FileDisk {
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(self.path(directory))? {
+        for entry in patiently(|| fs::read_dir(self.path(directory)))? {
             names.push(entry?.file_name().to_string_lossy().into_owned());
         }
         names.sort();
@@ -72,7 +85,21 @@ impl Disk for FileDisk {
     }
 
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
-        sync_directory(&self.path(directory))
+        let open = {
+            let mut directories = self
+                .directories
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            match directories.get(directory) {
+                Some(open) => Arc::clone(open),
+                None => {
+                    let open = Arc::new(patiently(|| File::open(self.path(directory)))?);
+                    directories.insert(directory.to_owned(), Arc::clone(&open));
+                    open
+                }
+            }
+        };
+        open.sync_all()
     }
 
     fn lock(&self, name: &str) -> io::Result<Box<dyn DiskLock>> {
@@ -122,6 +149,23 @@ impl DiskFile for OpenFile {
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
+}
+
+/// Opens something, again and again while there are too many open files.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "nobody tells when a descriptor is free again"
+)]
+fn patiently<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..TRIES {
+        match open() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            other => return other,
+        }
+    }
+    open()
 }
 
 /// The lock lives as long as the file is open.
