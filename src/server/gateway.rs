@@ -6,7 +6,7 @@
 //! in its TLS certificate: as in etcd, only a token tells who asks here.
 
 use std::convert::Infallible;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Body;
@@ -24,15 +24,25 @@ use serde::de::IgnoredAny;
 use tonic::{Code, Status};
 use tower::ServiceExt as _;
 
+use super::aside::Aside;
+use super::bodies;
 use super::gateway_pieces::Pieces;
 use super::gateway_routes::ROUTES;
 use super::gateway_socket;
+use super::machine;
+use super::serving::From;
 
 /// Larger pieces are transcoded on a thread of their own, so that other connections of this one
 /// get their turn.
 const LARGE: usize = 256 << 10;
 /// A compressed flag and a length stand before each message of gRPC.
 const FRAME_HEAD: usize = 5;
+
+/// Large pieces that wait to be transcoded.
+const WAITING: usize = 256;
+/// Whoever has a large piece.
+static LARGE_ONES: LazyLock<Arc<Aside>> =
+    LazyLock::new(|| Aside::new("json", machine::cores(), WAITING));
 
 /// Descriptors of every message and service.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -127,6 +137,9 @@ impl Gateway {
             .map_err(|_| Status::internal("a method without a path"))?;
         *call.version_mut() = http::Version::HTTP_2;
         *call.headers_mut() = metadata(&parts.headers);
+        if let Some(from) = parts.extensions.get::<From>() {
+            call.extensions_mut().insert(*from);
+        }
         let response = match self.grpc.clone().oneshot(call).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -220,7 +233,10 @@ impl Objects {
             }
             match self.body.frame().await {
                 None => ended = true,
-                Some(Err(error)) => return Err(Status::invalid_argument(error.to_string())),
+                Some(Err(error)) => {
+                    let ours = bodies::ended(&error);
+                    return Err(ours.unwrap_or_else(|| Status::invalid_argument(error.to_string())));
+                }
                 Some(Ok(piece)) => {
                     if let Ok(data) = piece.into_data() {
                         self.buffer.put(data);
@@ -382,8 +398,8 @@ async fn transcode(
     if from.len() < LARGE {
         return work(from);
     }
-    let done = tokio::task::spawn_blocking(move || work(from)).await;
-    done.map_err(|_| Status::internal("transcoding ended early"))?
+    // Nobody's turn in particular: what is large has cost its sender as much.
+    LARGE_ONES.run("", move || work(from)).await?
 }
 
 /// JSON to a frame of gRPC.

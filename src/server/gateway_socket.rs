@@ -18,6 +18,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 
+use super::seats::Handle;
+use super::serving::From;
+
 /// Time for the other side to take our farewell.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// The subprotocol in whose name a browser, which may set no other header, sends its token.
@@ -38,6 +41,7 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let (mut parts, _) = request.into_parts();
+    let seat = parts.extensions.remove::<Handle>();
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade,
         Err(refused) => return refused.into_response(),
@@ -48,11 +52,14 @@ where
     if let Some(token) = token(&parts.headers) {
         call.headers_mut().insert(header::AUTHORIZATION, token);
     }
+    if let Some(from) = parts.extensions.remove::<From>() {
+        call.extensions_mut().insert(from);
+    }
     upgrade
         .protocols([BEARER])
         .max_message_size(limit)
         .max_frame_size(limit)
-        .on_upgrade(move |socket| converse(socket, call, answer))
+        .on_upgrade(move |socket| converse(socket, call, seat, answer))
 }
 
 /// The token: in a cookie, or behind the name of the subprotocol.
@@ -71,7 +78,7 @@ fn token(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Carries pieces both ways until one side has nothing more to say.
-async fn converse<A, F>(socket: WebSocket, call: Request<()>, answer: A)
+async fn converse<A, F>(socket: WebSocket, call: Request<()>, seat: Option<Handle>, answer: A)
 where
     A: FnOnce(Request<Body>) -> F + Send,
     F: Future<Output = Response<Body>> + Send,
@@ -86,15 +93,29 @@ where
         // An error means that nobody hears us any more.
         let _ = speak(answered, &mut sink).await;
     };
+    let needed = async {
+        match &seat {
+            Some(seat) => seat.told().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        () = listen(stream, pieces) => {}
+        () = listen(stream, pieces, seat.as_ref()) => {}
         () = speak => {}
+        // Somebody else needs its seat, now.
+        _ = needed => return,
     }
     let _ = tokio::time::timeout(FAREWELL, sink.close()).await;
 }
 
 /// Takes the client's messages until it goes.
-async fn listen(mut stream: SplitStream<WebSocket>, pieces: mpsc::Sender<Bytes>) {
+async fn listen(
+    mut stream: SplitStream<WebSocket>,
+    pieces: mpsc::Sender<Bytes>,
+    seat: Option<&Handle>,
+) {
+    // In use from its first message on: before it, the seat is one of an idle connection.
+    let mut call = None;
     while let Some(Ok(message)) = stream.next().await {
         let piece = match message {
             Message::Text(text) => Bytes::from(text),
@@ -102,6 +123,9 @@ async fn listen(mut stream: SplitStream<WebSocket>, pieces: mpsc::Sender<Bytes>)
             Message::Ping(_) | Message::Pong(_) => continue,
             Message::Close(_) => return,
         };
+        if call.is_none() {
+            call = seat.and_then(Handle::begin);
+        }
         // A call that needs no more is still answering.
         let _ = pieces.send([&piece[..], b"\n"].concat().into()).await;
     }

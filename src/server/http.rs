@@ -211,6 +211,7 @@ async fn metrics(State(services): State<Services>) -> Response {
     write_member(&mut text, &services);
     services.member().metrics().write(&mut text);
     services.metrics().write(&mut text);
+    services.write_bounds(&mut text);
     write_process(&mut text);
     let kind = [(
         header::CONTENT_TYPE,

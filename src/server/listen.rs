@@ -5,46 +5,52 @@
 //! request: that is the service's.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Request;
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt as _;
 
-use super::auth::certificate::{CommonName, common_name};
+use super::auth::certificate::common_name;
+use super::bodies::Bodies;
 use super::client_metrics::ClientMetrics;
 use super::config::{ClientPort, Config};
+use super::machine;
 use super::prefixed::{Prefixed, TLS_HANDSHAKE};
+use super::seats::{Handle as Seat, Leave, Occupied, Seats};
+use super::serving::{Connection, converse};
 use super::socket::{self, Accepted, Listener, Socket};
 use super::tls::{self, Reloaded, Served};
+use super::turns;
 use super::url::{ClientUrl, Endpoint};
 
 /// Time for a TLS handshake, and for the head of an HTTP/1 request: without it, idle sockets
 /// would hold memory for ever.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Bytes a stream may be ahead of its reader.
-const STREAM_WINDOW: u32 = 1 << 20;
-/// Bytes a connection may be ahead of its reader.
-const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Time for the first request of a connection to begin: one that has none only takes the seat of
+/// somebody else. Its client is told, and connects again when it has something to ask.
+pub(super) const UNUSED: Duration = Duration::from_secs(60);
+/// Time for a client to hear that its idle connection has to go for a newcomer's.
+const FAREWELL: Duration = Duration::from_millis(250);
 /// Connections that may wait to be accepted. The standard library asks for 128: of a thousand
 /// clients that connect at once the rest would be silently dropped by the kernel and try again
 /// after one second, then after three.
 const BACKLOG: i32 = 4096;
 /// How long to wait after a failed accept: the usual cause, no free descriptors, passes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often refused connections and failed accepts are logged.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+/// Threads for slow work beside each thread for clients; how much is under way is bounded where
+/// it begins.
+const BESIDE: usize = 64;
 
 /// Why a URL cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -189,6 +195,10 @@ impl ClientRuntimes {
         for number in 0..count.max(1) {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
+                // Threads beside it: for passwords, hashes, sorting. Who waits for them has
+                // asked for something dear, and everybody else comes first.
+                .max_blocking_threads(BESIDE)
+                .on_thread_start(machine::step_back)
                 .build()?;
             handles.push(runtime.handle().clone());
             let mut stopped = stopped.clone();
@@ -237,6 +247,12 @@ pub struct Serve {
     pub port: ClientPort,
     /// Time for a handshake, and for the head of a request: [`HANDSHAKE`] but in tests.
     pub handshake: Duration,
+    /// Time for the first request: [`UNUSED`] but in tests.
+    pub unused: Duration,
+    /// Who may be connected.
+    pub(super) seats: Arc<Seats>,
+    /// Rules for bodies of requests.
+    pub(super) bodies: Arc<Bodies>,
     /// Counts bytes; absent on the metrics port, whose bytes are no client traffic.
     pub metrics: Option<Arc<ClientMetrics>>,
     /// Turns true when connections are to finish what is in flight and go.
@@ -263,37 +279,92 @@ pub fn accept(bound: Bound, runtimes: &[Handle], serve: Serve) {
             }
         };
         let mut draining = serve.draining.clone();
+        let mut log = Seldom::default();
         for runtime in runtimes.iter().cycle() {
             let accepted = tokio::select! {
                 biased;
                 () = until(&mut draining) => return,
                 accepted = listener.accept() => accepted,
             };
-            match accepted {
-                Ok(stream) => {
-                    runtime.spawn(connection(stream, bound.tls.clone(), serve.clone()));
-                }
+            let stream = match accepted {
+                Ok(stream) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, address = %bound.address, "cannot accept a connection");
+                    if let Some(times) = log.due() {
+                        tracing::warn!(%error, times, address = %bound.address, "cannot accept a connection");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let from = stream.from();
+            match serve.seats.admit(from).await {
+                Some(seat) => {
+                    let served = connection(stream, from, seat, bound.tls.clone(), serve.clone());
+                    runtime.spawn(served);
+                }
+                None => {
+                    if let Some(times) = log.due() {
+                        let most = serve.seats.most();
+                        tracing::warn!(?from, times, most, address = %bound.address, "refused a connection: every other one is in use; raise the limit of open files (LimitNOFILE=), or the memory's");
+                    }
                 }
             }
         }
     });
 }
 
-async fn connection(stream: Accepted, tls: Option<Arc<Reloaded<Served>>>, serve: Serve) {
+/// Logs what may happen thousands of times a second.
+#[derive(Default)]
+pub(super) struct Seldom {
+    last: Option<std::time::Instant>,
+    times: u64,
+}
+
+impl Seldom {
+    /// How often it has happened since it was last logged, where it is time to log it again.
+    pub(super) fn due(&mut self) -> Option<u64> {
+        self.times += 1;
+        let now = std::time::Instant::now();
+        if self.last.is_some_and(|last| now < last + LOGGED_EVERY) {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.times))
+    }
+}
+
+async fn connection(
+    stream: Accepted,
+    from: Option<IpAddr>,
+    seat: Occupied,
+    tls: Option<Arc<Reloaded<Served>>>,
+    serve: Serve,
+) {
     let open = serve.open.clone();
     open.fetch_add(1, Relaxed);
-    if let Err(error) = talk(stream, tls, serve).await {
+    let handle = seat.handle();
+    let talked = tokio::select! {
+        talked = talk(stream, from, seat, tls, serve) => talked,
+        () = gone(&handle) => Err("its seat was needed".into()),
+    };
+    if let Err(error) = talked {
         // Clients go away in many ways; none is ours to fix.
         tracing::debug!(error = %error, "connection ended");
     }
     open.fetch_sub(1, Relaxed);
 }
 
+/// Waits until the connection has to be gone.
+async fn gone(seat: &Seat) {
+    if seat.told().await == Leave::WithFarewell {
+        tokio::time::sleep(FAREWELL).await;
+    }
+}
+
 async fn talk(
     stream: Accepted,
+    from: Option<IpAddr>,
+    seat: Occupied,
     tls: Option<Arc<Reloaded<Served>>>,
     mut serve: Serve,
 ) -> Result<(), ConnectionError> {
@@ -304,91 +375,57 @@ async fn talk(
             first.map_err(|_| "nothing was said in time")??;
         }
     }
-    let metrics = serve.metrics.clone();
-    let mut stream = Counted { stream, metrics };
+    let connection = Connection {
+        seat: seat.handle(),
+        bodies: serve.bodies.clone(),
+        from,
+        name: None,
+    };
+    let mut stream = Counted {
+        stream,
+        metrics: serve.metrics.clone(),
+        _seat: seat,
+    };
     let Some(tls) = tls else {
-        return converse(stream, None, serve).await;
+        return converse(stream, connection, serve).await;
     };
     let Some(plain) = serve.plain.take() else {
-        return secured(stream, &tls, serve).await;
+        return secured(stream, &tls, connection, serve).await;
     };
     let mut first = [0];
     let read = timeout(serve.handshake, stream.read_exact(&mut first));
     read.await.map_err(|_| "nothing was said in time")??;
     let stream = Prefixed::new(&first, stream);
     if first[0] == TLS_HANDSHAKE {
-        return secured(stream, &tls, serve).await;
+        return secured(stream, &tls, connection, serve).await;
     }
     serve.router = plain;
-    converse(stream, None, serve).await
+    converse(stream, connection, serve).await
 }
 
-type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn secured<S>(stream: S, tls: &Reloaded<Served>, serve: Serve) -> Result<(), ConnectionError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let acceptor = TlsAcceptor::from(tls.current().config.clone());
-    let stream = timeout(serve.handshake, acceptor.accept(stream))
-        .await
-        .map_err(|_| "no TLS handshake in time")??;
-    let certificates = stream.get_ref().1.peer_certificates();
-    let name = certificates.and_then(|chain| common_name(chain.first()?));
-    converse(stream, name, serve).await
-}
-
-async fn converse<S>(
+async fn secured<S>(
     stream: S,
-    name: Option<CommonName>,
+    tls: &Reloaded<Served>,
+    mut connection: Connection,
     serve: Serve,
 ) -> Result<(), ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(serve.handshake);
-    let keepalive = serve.port.keepalive;
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(serve.port.max_concurrent_streams)
-        .keep_alive_interval(keepalive.map(|(interval, _)| interval))
-        .keep_alive_timeout(keepalive.map_or(HANDSHAKE, |(_, timeout)| timeout));
-    let router = serve
-        .router
-        .map_request(move |mut request: Request<Incoming>| {
-            if let Some(name) = &name {
-                request.extensions_mut().insert(name.clone());
-            }
-            request
-        });
-    let service = TowerToHyperService::new(router);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let (mut draining, mut hang_ups) = (serve.draining, serve.hang_ups);
-    // What was asked of those before is not asked of this one.
-    hang_ups.mark_unchanged();
-    tokio::select! {
-        result = connection.as_mut() => result,
-        () = until(&mut draining) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-        () = raised(&mut hang_ups) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    }
+    let acceptor = TlsAcceptor::from(tls.current().config.clone());
+    let handshake = turns::paced(acceptor.accept(stream));
+    let stream = timeout(serve.handshake, handshake)
+        .await
+        .map_err(|_| "no TLS handshake in time")??;
+    let certificates = stream.get_ref().1.peer_certificates();
+    connection.name = certificates.and_then(|chain| common_name(chain.first()?));
+    converse(stream, connection, serve).await
 }
 
 /// Waits until the number rises; for ever where nobody is left to raise it.
-async fn raised(number: &mut watch::Receiver<u64>) {
+pub(super) async fn raised(number: &mut watch::Receiver<u64>) {
     if number.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -403,6 +440,8 @@ pub(super) async fn until(flag: &mut watch::Receiver<bool>) {
 struct Counted {
     stream: Socket,
     metrics: Option<Arc<ClientMetrics>>,
+    /// Taken for as long as the socket is open, wherever an upgrade carries it.
+    _seat: Occupied,
 }
 
 impl AsyncRead for Counted {

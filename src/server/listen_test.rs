@@ -11,8 +11,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 use super::{Bound, ClientRuntimes, ListenError, Serve, accept, bind_one};
+use crate::server::bodies::{Bodies, WHOLE_WITHIN};
 use crate::server::client_metrics::ClientMetrics;
 use crate::server::config::{ClientPort, TlsPolicy};
+use crate::server::seats::Seats;
 use crate::server::tls::{self, CLIENT_ALPN};
 use crate::server::tls_fixture::Certificates;
 use crate::server::url::ClientUrl;
@@ -45,6 +47,9 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
             plain: None,
             port,
             handshake: super::HANDSHAKE,
+            unused: super::UNUSED,
+            seats: Seats::new("client", 64, 1000),
+            bodies: Bodies::new(1 << 20, WHOLE_WITHIN),
             metrics: Some(metrics.clone()),
             draining,
             hang_ups: watch::channel(0).1,

@@ -1,4 +1,4 @@
-//! What the machine offers: the memory limit, the cores, the hostname. Read once, at start.
+//! What the machine offers: the memory limit, the cores, the hostname, priorities of threads.
 
 use std::path::Path;
 
@@ -17,6 +17,20 @@ pub fn look() -> Machine {
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// How far a thread for slow work steps back: it gets a tenth of a core that others want.
+const NICE: libc::c_int = 10;
+
+/// Lets the other threads of this process go before this one, for good.
+#[expect(
+    unsafe_code,
+    reason = "setpriority has no safe wrapper in the standard library"
+)]
+pub(super) fn step_back() {
+    // SAFETY: it takes three numbers and touches no memory of ours. Of a kernel that refuses,
+    // nothing is worse than without it.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
 /// The name that the kernel gives this machine or pod.

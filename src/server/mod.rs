@@ -1,7 +1,10 @@
 //! The shell that carries out the node's effects: listeners, services, peer links, threads.
 
 pub mod access;
+mod all_seats;
+mod aside;
 mod auth;
+mod bodies;
 pub mod certificates;
 pub mod client_metrics;
 mod clock;
@@ -12,6 +15,7 @@ mod config_flags;
 mod core;
 #[doc(hidden)]
 pub mod decoders;
+mod descriptors;
 mod etcd;
 pub mod exit;
 pub mod flag_table;
@@ -40,6 +44,8 @@ mod quiet;
 mod ready;
 pub mod restore;
 pub mod runtime;
+mod seats;
+mod serving;
 mod shared;
 mod site;
 mod socket;
@@ -52,6 +58,7 @@ mod tls_files;
 mod tls_fixture;
 pub mod tls_issue;
 mod tls_names;
+mod turns;
 mod upkeep;
 mod upkeep_flags;
 pub mod url;

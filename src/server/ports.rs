@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::all_seats::AllSeats;
 use super::certificates::Certificate;
 use super::config::Config;
 use super::tls::{Reloaded, Served, Shown};
@@ -48,6 +49,8 @@ pub(crate) type Look = Box<dyn Fn() -> PortSecurity + Send + Sync>;
 pub(crate) struct Ports {
     pub(crate) peer: OnceLock<Look>,
     pub(crate) client: OnceLock<Look>,
+    /// Who is connected to them.
+    pub(crate) seats: OnceLock<AllSeats>,
 }
 
 impl std::fmt::Debug for Ports {

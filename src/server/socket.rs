@@ -5,15 +5,19 @@
 
 use std::fs;
 use std::io;
-use std::net::{TcpListener as StdTcpListener, TcpStream as StdTcpStream};
+use std::net::{IpAddr, TcpListener as StdTcpListener, TcpStream as StdTcpStream};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// Time without a sign of the other side after which the kernel asks for one.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A bound socket, of no runtime yet.
 #[derive(Debug)]
@@ -147,6 +151,16 @@ impl Listener {
     }
 }
 
+impl Accepted {
+    /// The address of the other side; a socket of the file system has none.
+    pub(super) fn from(&self) -> Option<IpAddr> {
+        match self {
+            Accepted::Port(stream) => stream.peer_addr().ok().map(|address| address.ip()),
+            Accepted::File(_) => None,
+        }
+    }
+}
+
 impl Socket {
     /// Hands a connection to the current runtime.
     pub(super) fn from_accepted(accepted: Accepted) -> io::Result<Socket> {
@@ -155,6 +169,9 @@ impl Socket {
                 let stream = TcpStream::from_std(stream)?;
                 // Without it, small answers wait for the client's acknowledgement.
                 stream.set_nodelay(true)?;
+                // A client whose machine is gone says no goodbye; as in etcd it is looked for.
+                let looks = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
+                socket2::SockRef::from(&stream).set_tcp_keepalive(&looks)?;
                 Ok(Socket::Port(stream))
             }
             Accepted::File(stream) => UnixStream::from_std(stream).map(Socket::File),

@@ -17,10 +17,13 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::all_seats::AllSeats;
 use super::auth::Issuer;
+use super::bodies::{self, Bodies};
 use super::client_metrics::ClientMetrics;
 use super::config::{Config, Log};
 use super::config_file::{self, FileError};
+use super::descriptors::{self, Shares};
 use super::etcd::{Services, VERSION};
 use super::exit::Stop;
 use super::flags::Flags;
@@ -33,6 +36,11 @@ use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ports, 
 const DRAIN: Duration = Duration::from_secs(3);
 /// How long a pod serves on after it is unready, until every node has heard of it.
 const PROPAGATE: Duration = Duration::from_secs(5);
+
+/// Requests and streams of clients that may be under way where no limit of memory is known.
+const CALLS: u64 = 1 << 17;
+/// Memory to reckon with for each.
+const CALL_BYTES: u64 = 16 << 10;
 
 /// The member's threads, as start-up and shutdown see them.
 pub trait Core {
@@ -117,6 +125,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
         tracing::warn!("{warning}");
     }
     check_surroundings(config)?;
+    let (seats, strangers) = seats()?;
     let issuer = Issuer::open(&config.auth).map_err(Stop::usage)?;
     tls_auto::make_missing(config).map_err(Stop::listen)?;
     let bound = listen::bind(config).map_err(Stop::listen)?;
@@ -126,11 +135,35 @@ fn serve(config: &Config) -> Result<(), Stop> {
         message: format!("cannot start threads: {error}"),
     })?;
     let client = ports::client(config, bound.tls.clone());
-    let (member, core) = super::runtime::start(config, client)?;
-    let doors = Doors::open(config, member, issuer, bound, &runtimes);
+    let (member, core) = super::runtime::start(config, client, strangers)?;
+    let _ = member.ports().seats.set(seats.clone());
+    let doors = Doors::open(config, member, issuer, bound, &runtimes, &seats);
     let result = live(core, &doors, signals);
     runtimes.shutdown();
     result
+}
+
+/// How many may be connected to each port: by the limit of open files, which is raised as far as
+/// it goes, and by that of memory. Beside them, how many may be connected to the peer port that have
+/// not shown whose they are.
+fn seats() -> Result<(AllSeats, usize), Stop> {
+    let limit = descriptors::raise().map_err(|error| Stop {
+        code: super::exit::OTHER,
+        class: "io",
+        message: format!("cannot ask for the limit of open files: {error}"),
+    })?;
+    let memory = machine::look().memory_limit;
+    let shares = Shares::of(limit, memory).map_err(Stop::usage)?;
+    tracing::info!(
+        limit,
+        clients = shares.clients,
+        metrics = shares.probes,
+        peers = shares.peers,
+        "connections that may be open"
+    );
+    let calls = memory.map_or(CALLS, |bytes| (bytes / 4 / CALL_BYTES).clamp(4096, CALLS));
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    Ok((AllSeats::of(shares, number(calls)), number(shares.peers)))
 }
 
 /// What must hold before anything is touched.
@@ -179,12 +212,22 @@ impl Doors {
         issuer: Issuer,
         bound: AllBound,
         runtimes: &ClientRuntimes,
+        seats: &AllSeats,
     ) -> Doors {
         let (drain, draining) = watch::channel(false);
         let open = Arc::new(AtomicU64::new(0));
         let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
         let hang_ups = member.hang_ups();
-        let services = Services::new(member, config, metrics.clone(), issuer, draining.clone());
+        let memory = machine::look().memory_limit;
+        let bodies = Bodies::new(Bodies::share(memory), bodies::WHOLE_WITHIN);
+        let services = Services::new(
+            member,
+            config,
+            metrics.clone(),
+            issuer,
+            bodies.clone(),
+            draining.clone(),
+        );
         if let Some(runtime) = runtimes.handles().first() {
             runtime.spawn(ready::announce(services.clone()));
         }
@@ -201,6 +244,12 @@ impl Doors {
             plain: None,
             port: config.client.clone(),
             handshake: listen::HANDSHAKE,
+            unused: listen::UNUSED,
+            seats: match counted {
+                true => seats.clients.clone(),
+                false => seats.probes.clone(),
+            },
+            bodies: bodies.clone(),
             metrics: counted.then(|| metrics.clone()),
             draining: draining.clone(),
             hang_ups: hang_ups.clone(),

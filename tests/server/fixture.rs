@@ -14,7 +14,18 @@ use tonic::transport::Channel;
 
 /// The binary under test.
 pub(crate) fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    without_settings(Command::new(env!("CARGO_BIN_EXE_quorate")))
+}
+
+/// The same with so many open files at most.
+fn limited(files: u32) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
+    command.arg(env!("CARGO_BIN_EXE_quorate"));
+    without_settings(command)
+}
+
+fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ETCD_") {
             command.env_remove(name);
@@ -31,6 +42,12 @@ pub(crate) fn refused(arguments: &[&str]) -> (i32, String) {
         .output()
         .expect("runs");
     ended(&output)
+}
+
+/// The same with so many open files at most.
+pub(crate) fn refused_under(files: u32, arguments: &[&str]) -> (i32, String) {
+    let output = limited(files).arg("server").args(arguments).output();
+    ended(&output.expect("runs"))
 }
 
 /// Exit code and standard error.
@@ -64,7 +81,22 @@ impl Server {
     /// Starts a cluster of one and waits until it answers.
     pub(crate) fn start(arguments: &[&str]) -> Server {
         let folder = tempfile::tempdir().expect("folder");
-        Server::in_folder(folder, address(), arguments, "/health")
+        Server::in_folder(binary(), folder, address(), arguments, "/health")
+    }
+
+    /// The same with so many open files at most.
+    pub(crate) fn limited(files: u32, arguments: &[&str]) -> Server {
+        let folder = tempfile::tempdir().expect("folder");
+        Server::in_folder(limited(files), folder, address(), arguments, "/health")
+    }
+
+    /// The same by way of another program.
+    pub(crate) fn pinned(by: &[&str], arguments: &[&str]) -> Server {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut command = Command::new(by[0]);
+        command.args(&by[1..]).arg(env!("CARGO_BIN_EXE_quorate"));
+        let command = without_settings(command);
+        Server::in_folder(command, folder, address(), arguments, "/health")
     }
 
     /// The same with what a snapshot holds, and without a look at its alarms.
@@ -78,11 +110,17 @@ impl Server {
             .output()
             .expect("runs");
         assert!(done.status.success(), "{done:?}");
-        Server::in_folder(folder, host, arguments, "/readyz")
+        Server::in_folder(binary(), folder, host, arguments, "/readyz")
     }
 
-    fn in_folder(folder: TempDir, host: String, arguments: &[&str], probe: &str) -> Server {
-        let process = binary()
+    fn in_folder(
+        mut command: Command,
+        folder: TempDir,
+        host: String,
+        arguments: &[&str],
+        probe: &str,
+    ) -> Server {
+        let process = command
             .arg("server")
             .arg(format!(
                 "--data-dir={}",

@@ -71,7 +71,7 @@ async fn a_connection_has_any_number_of_streams() {
 }
 
 /// A user who may read everything.
-async fn guard(channel: &Channel) {
+pub(crate) async fn guard(channel: &Channel) {
     let mut auth = AuthClient::new(channel.clone());
     let user = etcd::AuthUserAddRequest {
         name: "root".to_owned(),
@@ -93,7 +93,7 @@ async fn guard(channel: &Channel) {
         .expect("on");
 }
 
-async fn token(channel: &Channel) -> String {
+pub(crate) async fn token(channel: &Channel) -> String {
     let who = etcd::AuthenticateRequest {
         name: "root".to_owned(),
         password: "pw".to_owned(),

@@ -2,6 +2,8 @@
 //!
 //! Each test has loopback addresses of its own, so that tests may run side by side.
 
+mod attacks;
+mod descriptors;
 mod fixture;
 mod limits;
 mod requests;

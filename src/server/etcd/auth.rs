@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tonic::{Code, Request, Response, Status};
 
 use super::call::{Learner, Services};
-use super::caller::permitted;
+use super::caller::{Caller, permitted};
 use super::convert::auth_error;
 use super::kv::mismatched;
 use crate::server::auth::{Issuer, password, simple};
@@ -358,7 +358,7 @@ impl Services {
         }
         self.state(false).await?;
         self.require_admin().await?;
-        let hash = self.shared.passwords.hash(password).await;
+        let hash = self.shared.passwords.hash(&from(), password).await?;
         hash.ok_or_else(|| Status::internal("etcdserver: no randomness for a password's hash"))
     }
 
@@ -423,13 +423,22 @@ impl Services {
         let (hash, revision) = (user.password.clone(), auth.revision());
         let password = request.password.clone();
         drop(state);
-        if self.shared.passwords.matches(password, hash).await {
+        // By user and host: whoever tries one user's passwords keeps neither another user
+        // waiting nor the same one elsewhere.
+        let who = format!("{} {}", from(), request.name);
+        let passwords = &self.shared.passwords;
+        if passwords.matches(&who, password, hash).await? {
             Ok(revision)
         } else {
             tracing::warn!(user = request.name, "a wrong password was given");
             Err(EtcdError::AuthFailed.into())
         }
     }
+}
+
+/// The host of the caller, as the key of its turns.
+fn from() -> String {
+    Caller::current().host()
 }
 
 fn refused(error: AuthError) -> Status {

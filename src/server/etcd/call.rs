@@ -16,12 +16,15 @@ use super::caller::Caller;
 use super::convert;
 use super::recipe::Behalf;
 use crate::node::MembershipError;
+use crate::server::aside::Aside;
 use crate::server::auth::Issuer;
 use crate::server::auth::password::Passwords;
+use crate::server::bodies::Bodies;
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::config::{ClientPort, Config, Limits};
 use crate::server::handle::{MemberHandle, Phase, Proposed, RequestError, Role};
 use crate::server::machine;
+use crate::server::metrics::Text;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
@@ -34,6 +37,13 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// Snapshots that may be under way at once: each holds a file on the member's disk.
 const SNAPSHOTS: usize = 4;
+
+/// Callers that wait until something is sorted or hashed for them.
+const SCANS_WAITING: usize = 256;
+/// Leases that may be on their way through the log at once.
+const GRANTS: usize = 32;
+/// Callers that wait for a lease.
+const GRANTS_WAITING: usize = 4096;
 
 /// All services of the client port; cheap to clone.
 #[derive(Clone)]
@@ -61,6 +71,12 @@ pub(super) struct Shared {
     /// Who gives tokens, and checks signed ones.
     pub(super) issuer: Issuer,
     pub(super) passwords: Passwords,
+    /// Whoever waits for much to be sorted or hashed.
+    pub(super) scans: Arc<Aside>,
+    /// Whoever waits for a lease.
+    pub(super) grants: Arc<Aside>,
+    /// Rules for bodies of requests.
+    bodies: Arc<Bodies>,
     /// A certificate's name is a user.
     pub(super) certificate_names: bool,
     /// What the cluster is to know of this member before clients are served.
@@ -80,6 +96,7 @@ impl Services {
         config: &Config,
         metrics: Arc<ClientMetrics>,
         issuer: Issuer,
+        bodies: Arc<Bodies>,
         stopping: watch::Receiver<bool>,
     ) -> Services {
         let election = u64::try_from(config.election.as_millis()).unwrap_or(u64::MAX);
@@ -102,6 +119,9 @@ impl Services {
                 snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
                 issuer,
                 passwords: Passwords::new(config.auth.bcrypt_cost, machine::cores()),
+                scans: Aside::new("scans", machine::cores() / 2, SCANS_WAITING),
+                grants: Aside::new("leases", GRANTS, GRANTS_WAITING),
+                bodies,
                 certificate_names: config.auth.certificate_names,
                 advertised: config.advertise_client_urls.clone(),
                 settled: AtomicBool::new(false),
@@ -121,6 +141,56 @@ impl Services {
     #[must_use]
     pub(crate) fn metrics(&self) -> &Arc<ClientMetrics> {
         &self.shared.metrics
+    }
+
+    /// Writes what the bounds of the client port hold back.
+    pub(in crate::server) fn write_bounds(&self, text: &mut Text) {
+        let shared = &self.shared;
+        if let Some(seats) = shared.member.ports().seats.get() {
+            seats.write(text);
+        }
+        let lines = [&shared.passwords.aside, &shared.scans, &shared.grants];
+        let name = "quorate_server_waiting";
+        text.head(
+            name,
+            "gauge",
+            "Requests that wait for their turn, by the kind of work.",
+        );
+        for line in lines {
+            text.sample(name, &format!("work=\"{}\"", line.name), line.waiting());
+        }
+        let name = "quorate_server_turned_away_total";
+        text.head(
+            name,
+            "counter",
+            "Requests refused because too many waited, by the kind of work.",
+        );
+        for line in lines {
+            let refused = line.refused.load(Relaxed);
+            text.sample(name, &format!("work=\"{}\"", line.name), refused);
+        }
+        for (name, kind, help, value) in [
+            (
+                "quorate_server_incomplete_request_bytes",
+                "gauge",
+                "Bytes of requests that are not whole yet.",
+                shared.bodies.held() as u64,
+            ),
+            (
+                "quorate_server_late_requests_total",
+                "counter",
+                "Requests that were not whole in time.",
+                shared.bodies.late.load(Relaxed),
+            ),
+            (
+                "quorate_server_incomplete_requests_refused_total",
+                "counter",
+                "Requests refused because too many bytes were incomplete.",
+                shared.bodies.refused.load(Relaxed),
+            ),
+        ] {
+            text.single(name, kind, help, value);
+        }
     }
 
     /// Largest size of the store in bytes; absent: unlimited.

@@ -16,6 +16,7 @@ use crate::server::auth::certificate::CommonName;
 use crate::server::auth::{Issuer, simple};
 use crate::server::client_metrics::Method;
 use crate::server::clock;
+use crate::server::serving::From;
 use crate::store::{Actor, AuthError};
 use crate::wire::error::EtcdError;
 
@@ -29,6 +30,7 @@ tokio::task_local! {
 pub(super) struct Caller {
     token: Option<Arc<str>>,
     certificate: Option<CommonName>,
+    from: Option<From>,
 }
 
 impl Caller {
@@ -45,6 +47,7 @@ impl Caller {
         Caller {
             token,
             certificate: extensions.get().filter(|_| !proxied).cloned(),
+            from: extensions.get().copied(),
         }
     }
 
@@ -53,7 +56,13 @@ impl Caller {
         CALLER.scope(self, call).await
     }
 
-    fn current() -> Caller {
+    /// The host that it calls from, in words; nothing for a socket of the file system.
+    pub(super) fn host(&self) -> String {
+        self.from
+            .map_or_else(String::new, |from| from.0.to_string())
+    }
+
+    pub(super) fn current() -> Caller {
         CALLER.try_with(Caller::clone).unwrap_or_default()
     }
 }
@@ -140,16 +149,17 @@ impl Services {
         Ok(Some(Actor { user, revision }))
     }
 
-    /// Whose simple token it is. Waits, within limits, until this member has applied the entry
-    /// that brought it: another member may have given it a moment ago.
+    /// Whose simple token it is. Another member may have given it a moment ago: whoever holds it
+    /// got it after its entry was committed, so a member that has applied all that is committed by
+    /// now knows it, or nobody gave it. To wait for the entry itself would be to wait for whatever
+    /// number a stranger writes there.
     async fn holder(&self, token: &str) -> Option<String> {
         let member = &self.shared.member;
         let index = simple::index(token)?;
         if member.published().applied < index {
-            let mut published = member.subscribe();
-            let known = published.wait_for(|state| state.applied >= index);
-            let known = tokio::time::timeout(self.shared.timeout / 2, known).await;
-            known.ok()?.ok()?;
+            let committed = member.linearizable();
+            let committed = tokio::time::timeout(self.shared.timeout / 2, committed).await;
+            committed.ok()?.ok()?;
         }
         member.tokens().user(token)
     }
@@ -205,7 +215,7 @@ mod tests {
         assert!(Caller::current().token.is_none());
         let caller = Caller {
             token: Some("t".into()),
-            certificate: None,
+            ..Caller::default()
         };
         let inside = caller.scope(async { Caller::current().token }).await;
         assert_eq!(inside.as_deref(), Some("t"));

@@ -9,16 +9,17 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, failed, refused};
-use super::caller::permitted;
+use super::caller::{Caller, permitted};
 use super::sorted::Sorted;
 use super::{convert, long};
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
+use crate::server::turns;
 use crate::store::{self, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
 
 /// Keys that are read before other connections of the thread get their turn.
-const PAGE: i64 = 1000;
+const PAGE: i64 = 500;
 /// Keys in the first piece of a streamed range; later ones follow the size of the last.
 const FIRST_PIECE: i64 = 10;
 
@@ -38,7 +39,7 @@ impl Kv for Services {
             let actor = self.actor().await?;
             let auth = state.view.auth();
             permitted(auth.require_read(actor.as_ref(), &range.key, &range.range_end))?;
-            let response = read(state, range).await?;
+            let response = self.read(state, range).await?;
             let header = self.header(response.revision);
             Ok(long::convert(header, response).await)
         });
@@ -66,7 +67,7 @@ impl Kv for Services {
                 if range.sort_target() != store::SortTarget::Key && !range.count_only {
                     let auth = state.view.auth();
                     permitted(auth.require_read(actor.as_ref(), &range.key, &range.range_end))?;
-                    let whole = read(state, range).await?;
+                    let whole = self.read(state, range).await?;
                     let header = self.header(whole.revision);
                     let stream = Sorted::new(header, whole, self.max_request_bytes());
                     return Ok(Box::pin(stream.into_stream()) as Self::RangeStreamStream);
@@ -153,7 +154,7 @@ impl Kv for Services {
                         let state = self.state(serializable).await?;
                         let actor = self.actor().await?;
                         permitted(state.view.permit_txn(actor.as_ref(), &txn))?;
-                        state.view.txn(&txn).map_err(|error| refused(&error))?
+                        self.read_txn(state, txn).await?
                     }
                 };
                 let header = self.header(response.revision);
@@ -202,24 +203,100 @@ impl Services {
     }
 }
 
-/// Reads a range without keeping the thread for long: page by page where the order is the
-/// tree's own, on a thread of its own where everything must be fetched to be sorted or filtered.
-async fn read(
+impl Services {
+    /// Reads a range without keeping the thread for long: page by page where the order is the
+    /// tree's own, on a thread of its own where everything must be fetched to be sorted or
+    /// filtered.
+    async fn read(
+        &self,
+        state: Arc<Published>,
+        range: store::Range,
+    ) -> Result<store::RangeResponse, Status> {
+        let short =
+            range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit);
+        let natural = is_natural(&range);
+        if (natural && short) || (!natural && keys_of(&state, &range)? <= PAGE) {
+            return state.view.range(&range).map_err(|error| refused(&error));
+        }
+        if natural {
+            return pages(state, range).await;
+        }
+        let sort = move || state.view.range(&range);
+        let sorted = self.aside(sort).await?;
+        sorted.map_err(|error| refused(&error))
+    }
+
+    /// Reads what a transaction asks for: aside, where that is much.
+    async fn read_txn(
+        &self,
+        state: Arc<Published>,
+        txn: store::Txn,
+    ) -> Result<store::TxnResponse, Status> {
+        if keys_of_txn(&state, &txn)? <= PAGE {
+            return state.view.txn(&txn).map_err(|error| refused(&error));
+        }
+        let read = self.aside(move || state.view.txn(&txn)).await?;
+        read.map_err(|error| refused(&error))
+    }
+
+    /// Does what takes long on a thread of its own, when it is the caller's turn.
+    pub(super) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let who = Caller::current().host();
+        self.shared.scans.run(&who, work).await
+    }
+}
+
+/// Whether the order is the tree's own and nothing is left out.
+fn is_natural(range: &store::Range) -> bool {
+    // Without an order, a target other than the key still sorts by it.
+    range.sort_target() == store::SortTarget::Key && streamable(range).is_ok()
+}
+
+/// How many keys have to be fetched for a range.
+fn keys_of(state: &Published, range: &store::Range) -> Result<i64, Status> {
+    if range.range_end.is_empty() || range.count_only {
+        return Ok(1);
+    }
+    let count = store::Range {
+        count_only: true,
+        ..range.clone()
+    };
+    let counted = state.view.range(&count).map_err(|error| refused(&error))?;
+    Ok(match is_natural(range) && range.limit > 0 {
+        true => counted.count.min(range.limit),
+        false => counted.count,
+    })
+}
+
+/// The same for both branches of a transaction that reads: which of them is taken is not known.
+fn keys_of_txn(state: &Published, txn: &store::Txn) -> Result<i64, Status> {
+    let mut keys = 0_i64;
+    for compare in &txn.compare {
+        let range = store::Range {
+            key: compare.key.clone(),
+            range_end: compare.range_end.clone(),
+            ..store::Range::default()
+        };
+        keys = keys.saturating_add(keys_of(state, &range)?);
+    }
+    for operation in txn.success.iter().chain(&txn.failure) {
+        keys = keys.saturating_add(match &operation.op {
+            Some(store::Op::Range(range)) => keys_of(state, range)?,
+            Some(store::Op::Txn(inner)) => keys_of_txn(state, inner)?,
+            _ => 0,
+        });
+    }
+    Ok(keys)
+}
+
+/// Reads a long range, a page a turn.
+async fn pages(
     state: Arc<Published>,
     mut range: store::Range,
 ) -> Result<store::RangeResponse, Status> {
-    let short = range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit);
-    // Without an order, a target other than the key still sorts by it.
-    let natural = range.sort_target() == store::SortTarget::Key && streamable(&range).is_ok();
-    if natural && short {
-        return state.view.range(&range).map_err(|error| refused(&error));
-    }
-    if !natural {
-        return tokio::task::spawn_blocking(move || state.view.range(&range))
-            .await
-            .map_err(|error| Status::internal(error.to_string()))?
-            .map_err(|error| refused(&error));
-    }
     let mut left = if range.limit > 0 {
         range.limit
     } else {
@@ -227,6 +304,7 @@ async fn read(
     };
     let mut whole: Option<store::RangeResponse> = None;
     loop {
+        turns::pass().await;
         range.limit = left.min(PAGE);
         let page = state.view.range(&range).map_err(|error| refused(&error))?;
         left -= i64::try_from(page.kvs.len()).unwrap_or(i64::MAX);
@@ -246,7 +324,6 @@ async fn read(
         if done {
             return Ok(std::mem::take(whole));
         }
-        tokio::task::yield_now().await;
     }
 }
 
@@ -374,11 +451,10 @@ impl Pieces {
         if self.done {
             return None;
         }
+        // One piece is at most a few requests in size.
+        turns::pass().await;
         let piece = self.piece();
         self.done |= piece.is_err();
-        // One piece is at most a few requests in size: the other connections of this thread
-        // get their turn between two.
-        tokio::task::yield_now().await;
         Some((piece, self))
     }
 

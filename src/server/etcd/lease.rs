@@ -31,6 +31,9 @@ impl Lease for Services {
                     // Whatever is chosen is in the entry: members must not differ over it.
                     ttl: request.ttl.max(self.shared.least_ttl),
                 };
+                // Each waits for the log: so many at a time, so that puts are not behind all of them.
+                let who = Caller::current().host();
+                let _place = self.shared.grants.place(&who).await?;
                 match self.propose(Operation::LeaseGrant(grant)).await? {
                     store::Response::LeaseGrant(response) => Ok(etcd::LeaseGrantResponse {
                         header: self.header(response.revision),

@@ -20,6 +20,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::convert;
+use crate::server::turns;
 use crate::store;
 use crate::wire::{etcd, mvccpb};
 
@@ -72,7 +73,7 @@ pub(super) async fn convert(
     answer.kvs.reserve_exact(kvs.len());
     for (number, kv) in kvs.into_iter().enumerate() {
         if number > 0 && number % KEYS == 0 {
-            tokio::task::yield_now().await;
+            turns::pass().await;
         }
         let kv = convert::key_value(kv);
         let length = kv.encoded_len();

@@ -301,10 +301,8 @@ impl Services {
             return Ok(crate::store::KeyHash { revision, ..hash });
         }
         let state = self.shared.member.published();
-        tokio::task::spawn_blocking(move || state.view.hash_kv(revision))
-            .await
-            .map_err(|error| Status::internal(error.to_string()))?
-            .map_err(|error| refused(&error))
+        let hashed = self.aside(move || state.view.hash_kv(revision)).await?;
+        hashed.map_err(|error| refused(&error))
     }
 }
 

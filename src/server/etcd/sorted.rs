@@ -10,6 +10,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::convert;
+use crate::server::turns;
 use crate::store;
 use crate::wire::etcd;
 
@@ -67,9 +68,8 @@ impl Sorted {
         self,
     ) -> impl Stream<Item = Result<etcd::RangeStreamResponse, Status>> + Send {
         futures::stream::unfold(self, |mut sorted| async move {
+            turns::pass().await;
             let range_response = Some(sorted.piece()?);
-            // The other connections of this thread get their turn between two.
-            tokio::task::yield_now().await;
             Some((Ok(etcd::RangeStreamResponse { range_response }), sorted))
         })
     }

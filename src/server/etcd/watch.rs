@@ -19,6 +19,7 @@ use super::caller::{Caller, permitted};
 use super::{OVERHEAD, convert};
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::handle::{MemberHandle, Published};
+use crate::server::turns;
 use crate::store::{CatchUp, Event, Slice, WatchError, WatchSpec, Watchers};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::watch_create_request::FilterType;
@@ -36,6 +37,8 @@ const MAX_SHOWN: usize = 2 << 20;
 /// after a pause of its client, a stream of a thousand watchers would else hold a million.
 const MAX_QUEUED: usize = 10_000;
 const MAX_QUEUED_EACH: usize = 4;
+/// Watchers of all streams of this member: each is a few hundred bytes and its key.
+const MOST_WATCHERS: u64 = 1 << 20;
 
 #[tonic::async_trait]
 impl Watch for Services {
@@ -144,13 +147,17 @@ impl Conversation {
                     return Some(Err(EtcdError::Stopped.into()));
                 }
                 request = requests.next(), if self.asks => match request {
-                    Some(Ok(request)) => self.asked(request).await,
+                    Some(Ok(request)) => {
+                        // A client may send a thousand of them at once.
+                        turns::pass().await;
+                        self.asked(request).await;
+                    }
                     Some(Err(error)) => return Some(Err(error)),
                     // It has said all that it will, and goes on listening, as in etcd.
                     None => self.asks = false,
                 },
-                // The next slice: other tasks of this thread come first.
-                () = tokio::task::yield_now(), if behind => {}
+                // The next slice, in its turn.
+                () = turns::pass(), if behind => {}
                 changed = self.published.changed(), if !behind => if changed.is_err() {
                     return Some(Err(EtcdError::Stopped.into()));
                 },
@@ -242,6 +249,17 @@ impl Conversation {
                 created: true,
                 canceled: true,
                 cancel_reason: denial(&error),
+                ..Default::default()
+            });
+            return;
+        }
+        if self.services.shared.metrics.watchers.load(Relaxed) >= MOST_WATCHERS {
+            self.ready.push_back(etcd::WatchResponse {
+                header: self.services.header(self.watchers.revision()),
+                watch_id: NO_WATCHER,
+                created: true,
+                canceled: true,
+                cancel_reason: EtcdError::TooManyRequests.text().to_owned(),
                 ..Default::default()
             });
             return;

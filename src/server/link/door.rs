@@ -13,15 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Connections at once that have not shown whose they are.
+/// Connections at once that have not shown whose they are; fewer where open files are few.
 const UNPROVEN: usize = 256;
 /// Links for messages that one member may have at once. It has one; the rest are those whose end
 /// was not noticed yet.
 const LINKS: usize = 4;
 
 /// The door of a peer port.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Door {
+    most: usize,
     unproven: Mutex<Unproven>,
     links: Mutex<BTreeMap<u64, VecDeque<Arc<Ended>>>>,
 }
@@ -60,12 +61,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Default for Door {
+    fn default() -> Door {
+        Door::of(UNPROVEN)
+    }
+}
+
 impl Door {
+    /// With room for so many that have not shown whose they are, as far as that is room enough.
+    pub(crate) fn of(most: usize) -> Door {
+        Door {
+            most: most.clamp(1, UNPROVEN),
+            unproven: Mutex::default(),
+            links: Mutex::default(),
+        }
+    }
+
     /// A connection came from this address.
     pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Pass {
         let ended = Arc::new(Ended::default());
         let mut unproven = lock(&self.unproven);
-        if unproven.open.len() >= UNPROVEN {
+        if unproven.open.len() >= self.most {
             unproven.make_room();
         }
         let number = unproven.next;

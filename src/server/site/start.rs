@@ -48,7 +48,14 @@ pub struct Guard {
 /// # Errors
 /// Why the server cannot start, with its exit code: the data directory, the peer port, the
 /// certificates, the operator's secret.
-pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guard), Stop> {
+///
+/// `strangers_at_once` is how many connections to the peer port may be open before they have shown whose
+/// they are.
+pub(crate) fn start(
+    config: &Config,
+    client: Look,
+    strangers_at_once: usize,
+) -> Result<(MemberHandle, Guard), Stop> {
     tell_of_panics(config);
     let listeners = config
         .listen_peer_urls
@@ -121,7 +128,7 @@ pub(crate) fn start(config: &Config, client: Look) -> Result<(MemberHandle, Guar
         PortSecurity::new(shown.as_ref(), plaintext)
     }));
     let _ = site.shared.ports.client.set(client);
-    let door = Arc::<Door>::default();
+    let door = Arc::new(Door::of(strangers_at_once));
     let threads = Threads {
         members: runtime.handle().clone(),
         strangers: strangers.handle().clone(),

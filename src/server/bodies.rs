@@ -1,0 +1,247 @@
+//! Bodies of requests while they come: how long one may take, and how much of all of them may be
+//! in memory before they are whole.
+//!
+//! A client that sends a byte now and then would hold its request, and all that has come of it,
+//! for ever, before anybody has asked who it is. Only what is incomplete counts: a message that
+//! is there is its service's. Never looks into a message beyond gRPC's five bytes of length.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, header};
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::Status;
+
+use crate::wire::error::EtcdError;
+
+/// Time for a message to be whole once it has begun; a call of one message begins with its head.
+pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+/// Calls whose clients go on sending for as long as they like; a message of theirs has to be
+/// whole in time like any other.
+const ENDLESS: [&str; 2] = [
+    "/etcdserverpb.Watch/Watch",
+    "/etcdserverpb.Lease/LeaseKeepAlive",
+];
+/// A flag and a length stand before each message of gRPC.
+const HEAD: usize = 5;
+
+/// What is known of all bodies that come in.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    most: usize,
+    within: Duration,
+    held: AtomicUsize,
+    /// Requests that were not whole in time.
+    pub(crate) late: AtomicU64,
+    /// Requests that were refused because too much was incomplete.
+    pub(crate) refused: AtomicU64,
+}
+
+impl Bodies {
+    /// So many bytes of incomplete messages at most.
+    pub(crate) fn new(most: usize, within: Duration) -> Arc<Bodies> {
+        Arc::new(Bodies {
+            most,
+            within,
+            held: AtomicUsize::new(0),
+            late: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// An eighth of the memory, and no more than 256 MiB.
+    pub(crate) fn share(memory: Option<u64>) -> usize {
+        let most = 256 << 20;
+        let share = memory.map_or(most, |bytes| (bytes / 8).clamp(16 << 20, most));
+        usize::try_from(share).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of messages that are not whole yet.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// A body under these rules; `path` and `headers` are its request's.
+    pub(crate) fn meter<B>(
+        self: &Arc<Self>,
+        path: &str,
+        headers: &HeaderMap,
+        body: B,
+    ) -> Metered<B> {
+        let grpc = headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let endless =
+            ENDLESS.contains(&path) || matches!(path, "/v3/watch" | "/v3/lease/keepalive");
+        Metered {
+            body,
+            bodies: Arc::clone(self),
+            message: grpc.then(Message::default),
+            endless,
+            until: (!endless).then(|| Instant::now() + self.within),
+            alarm: None,
+            held: 0,
+        }
+    }
+}
+
+/// Where in its messages a body of gRPC is.
+#[derive(Debug, Default)]
+struct Message {
+    head: [u8; HEAD],
+    /// Bytes of the head that have come.
+    have: usize,
+    /// Bytes of the message that are still to come.
+    left: usize,
+    /// Bytes that have come since the last whole message.
+    came: usize,
+    /// Messages that are whole.
+    ended: u64,
+}
+
+impl Message {
+    /// Takes in what came; gives the bytes that wait for the rest of their message.
+    fn take(&mut self, mut data: &[u8]) -> usize {
+        while !data.is_empty() {
+            if self.have < HEAD {
+                let length = data.len().min(HEAD - self.have);
+                self.head[self.have..self.have + length].copy_from_slice(&data[..length]);
+                self.have += length;
+                self.came += length;
+                data.advance(length);
+                if self.have == HEAD {
+                    let [_, length @ ..] = self.head;
+                    self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                }
+            } else {
+                let length = data.len().min(self.left);
+                self.left -= length;
+                self.came += length;
+                data.advance(length);
+            }
+            if self.have == HEAD && self.left == 0 {
+                (self.have, self.came) = (0, 0);
+                self.ended += 1;
+            }
+        }
+        self.came
+    }
+}
+
+/// A body that is metered.
+pub(crate) struct Metered<B> {
+    body: B,
+    bodies: Arc<Bodies>,
+    /// Absent: no gRPC, all that has come counts until the end.
+    message: Option<Message>,
+    endless: bool,
+    until: Option<Instant>,
+    /// Made when there is something to wait for: most bodies come with their heads.
+    alarm: Option<Pin<Box<Sleep>>>,
+    held: usize,
+}
+
+impl<B> Metered<B> {
+    /// Takes in what came; false where too much is incomplete.
+    fn count(&mut self, data: &[u8]) -> bool {
+        let ended = self.message.as_ref().map_or(0, |message| message.ended);
+        let held = match &mut self.message {
+            Some(message) => message.take(data),
+            None => self.held + data.len(),
+        };
+        let (was, bodies) = (std::mem::replace(&mut self.held, held), &self.bodies);
+        if let Some(message) = self.message.as_ref().filter(|_| self.endless) {
+            // One that follows a whole one at once has time of its own.
+            if held == 0 || was == 0 || message.ended > ended {
+                self.until = (held > 0).then(|| Instant::now() + bodies.within);
+                self.alarm = None;
+            }
+        }
+        if held <= was {
+            bodies.held.fetch_sub(was - held, Relaxed);
+            return true;
+        }
+        let all = bodies.held.fetch_add(held - was, Relaxed) + (held - was);
+        all <= bodies.most || all == held
+    }
+
+    fn late(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(until) = self.until else {
+            return false;
+        };
+        let alarm = self
+            .alarm
+            .get_or_insert_with(|| Box::pin(sleep_until(until)));
+        alarm.as_mut().poll(context).is_ready()
+    }
+}
+
+impl<B> Body for Metered<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref()
+                    && !this.count(data)
+                {
+                    this.bodies.refused.fetch_add(1, Relaxed);
+                    let refused = Status::from(EtcdError::TooManyRequests);
+                    return Poll::Ready(Some(Err(refused.into())));
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(other) => Poll::Ready(other.map(|end| end.map_err(Into::into))),
+            Poll::Pending if this.late(context) => {
+                this.bodies.late.fetch_add(1, Relaxed);
+                let late = Status::from(EtcdError::Timeout);
+                Poll::Ready(Some(Err(late.into())))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for Metered<B> {
+    fn drop(&mut self) {
+        self.bodies.held.fetch_sub(self.held, Relaxed);
+    }
+}
+
+/// What ended a body, as a client is to know it; nothing where the client did.
+pub(crate) fn ended(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
+    let mut error = Some(error);
+    while let Some(cause) = error {
+        if let Some(status) = cause.downcast_ref::<Status>() {
+            return Some(status.clone());
+        }
+        error = cause.source();
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "bodies_test.rs"]
+mod tests;

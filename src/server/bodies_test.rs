@@ -1,0 +1,173 @@
+//! Bodies that come slowly, in pieces, or not at all.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, header};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+
+use super::{Bodies, Message, Metered, WHOLE_WITHIN, ended};
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+
+type Pieces = StreamBody<ReceiverStream<Result<Frame<Bytes>, Infallible>>>;
+
+struct Sending(mpsc::Sender<Result<Frame<Bytes>, Infallible>>);
+
+impl Sending {
+    async fn send(&self, data: &[u8]) {
+        let frame = Frame::data(Bytes::copy_from_slice(data));
+        self.0.send(Ok(frame)).await.expect("taken");
+    }
+}
+
+fn body(bodies: &Arc<Bodies>, path: &str, grpc: bool) -> (Sending, Metered<Pieces>) {
+    let mut headers = HeaderMap::new();
+    if grpc {
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/grpc"),
+        );
+    }
+    let (sender, receiver) = mpsc::channel(100);
+    let body = StreamBody::new(ReceiverStream::new(receiver));
+    (Sending(sender), bodies.meter(path, &headers, body))
+}
+
+/// How the body ends: with all its bytes, or with an error.
+async fn read(mut body: Metered<Pieces>) -> Result<usize, Code> {
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => length += frame.into_data().expect("data").len(),
+            Err(error) => return Err(ended(&*error).expect("a status").code()),
+        }
+    }
+    Ok(length)
+}
+
+#[test]
+fn only_what_is_incomplete_waits() {
+    let whole = [
+        &[0, 0, 0, 0, 3][..],
+        b"abc",
+        &[0, 0, 0, 0, 0],
+        &[0, 0, 0, 0, 1],
+        b"d",
+    ]
+    .concat();
+    for size in 1..=whole.len() {
+        let mut message = Message::default();
+        let mut waits = 0;
+        for piece in whole.chunks(size) {
+            waits = message.take(piece);
+            assert!(waits < 8, "{size}");
+        }
+        assert_eq!(waits, 0, "{size}");
+    }
+    assert_eq!(Message::default().take(&whole[..7]), 7);
+    assert_eq!(Message::default().take(&whole[..8]), 0);
+}
+
+/// A call's time counted from when its message was there, so a message that never was held its
+/// stream and its bytes for as long as the client liked.
+#[tokio::test]
+async fn a_body_that_trickles_ends_in_time() {
+    let within = Duration::from_millis(200);
+    let bodies = Bodies::new(1 << 20, within);
+    for (path, grpc) in [(PUT, true), ("/v3/kv/put", false)] {
+        let (sending, metered) = body(&bodies, path, grpc);
+        let began = tokio::time::Instant::now();
+        let trickle = tokio::spawn(async move {
+            let frame = |data: &'static [u8]| Ok(Frame::data(Bytes::from_static(data)));
+            let mut next = frame(&[0, 0, 0, 200, 0]);
+            while sending.0.send(next).await.is_ok() {
+                next = frame(b"x");
+                tokio::time::sleep(within / 10).await;
+            }
+        });
+        assert_eq!(read(metered).await, Err(Code::Unavailable), "{path}");
+        assert!(began.elapsed() >= within, "{path}");
+        trickle.await.expect("ends");
+    }
+    let (nothing, metered) = body(&bodies, PUT, true);
+    assert_eq!(
+        read(metered).await,
+        Err(Code::Unavailable),
+        "not even a length"
+    );
+    drop(nothing);
+    assert_eq!(bodies.late.load(Relaxed), 3);
+    assert_eq!(bodies.held(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_may_be_silent_between_its_messages_and_not_within_one() {
+    let bodies = Bodies::new(1 << 20, WHOLE_WITHIN);
+    let (_sending, mut watch) = body(&bodies, WATCH, true);
+    assert_eq!(watch.until, None);
+    assert!(watch.count(&[0, 0, 0]));
+    let first = watch.until.expect("it has begun");
+    assert!(watch.count(&[0, 2, 7]));
+    assert_eq!(
+        watch.until,
+        Some(first),
+        "what comes of it gives it no more time"
+    );
+    std::thread::yield_now();
+    assert!(watch.count(&[7, 0, 0]));
+    let second = watch.until.expect("the next has begun");
+    assert!(second > first, "with time of its own");
+    assert!(watch.count(&[0, 0, 1, 7]));
+    assert_eq!(watch.until, None);
+    let (_sending, put) = body(&bodies, PUT, true);
+    assert!(
+        put.until.is_some(),
+        "a call of one message begins with its head"
+    );
+}
+
+#[tokio::test]
+async fn too_much_that_is_incomplete_is_refused_and_whole_messages_pass() {
+    let bodies = Bodies::new(1000, WHOLE_WITHIN);
+    let mut holding = Vec::new();
+    for _ in 0..3 {
+        let (sending, mut metered) = body(&bodies, PUT, true);
+        sending
+            .send(&[&[0, 0, 0, 4, 0][..], &[7; 295]].concat())
+            .await;
+        metered.frame().await.expect("more").expect("well");
+        holding.push((sending, metered));
+    }
+    assert_eq!(bodies.held(), 900);
+    let (sending, metered) = body(&bodies, PUT, true);
+    sending
+        .send(&[&[0, 0, 0, 4, 0][..], &[7; 200]].concat())
+        .await;
+    assert_eq!(read(metered).await, Err(Code::ResourceExhausted));
+    let (sending, metered) = body(&bodies, PUT, true);
+    sending
+        .send(&[&[0, 0, 0, 4, 0][..], &[7; 1024]].concat())
+        .await;
+    drop(sending);
+    assert_eq!(read(metered).await, Ok(1029), "it is whole");
+    drop(holding);
+    assert_eq!(bodies.held(), 0);
+    assert_eq!(bodies.refused.load(Relaxed), 1);
+    // One alone is taken whatever its size: the service has a limit for that.
+    let (sending, metered) = body(&bodies, PUT, true);
+    sending
+        .send(&[&[0, 0, 1, 0, 0][..], &[7; 40_000]].concat())
+        .await;
+    sending.send(&[7; 25_536]).await;
+    drop(sending);
+    assert_eq!(read(metered).await, Ok(65_541));
+}

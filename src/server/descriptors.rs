@@ -1,0 +1,136 @@
+//! File descriptors: how many this process may have, and who gets how many of them.
+//!
+//! Every connection takes one, and so do files of the log and of checkpoints. A server that
+//! accepts until none is left cannot make the next file of its log, and ends. So each port has a
+//! share of its own, and what is left belongs to the disk and to the links that this member
+//! dials. Never counts who holds one: see [`super::seats`].
+
+use std::io;
+
+/// Fewer are too few for a member and a handful of clients.
+pub(crate) const LEAST: u64 = 128;
+/// More are not asked for: the kernel's own bound (`fs.nr_open`) unless somebody has raised it.
+const MOST: u64 = 1 << 20;
+/// Connections of clients where no limit of memory is known.
+const MOST_CLIENTS: u64 = 1 << 16;
+/// Memory to reckon with for a connection that a client holds open.
+const CONNECTION_BYTES: u64 = 64 << 10;
+
+/// Connections that each kind of port may hold open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shares {
+    /// The limit that they are shares of.
+    pub(crate) limit: u64,
+    /// `--listen-client-urls` and `--listen-client-http-urls` together.
+    pub(crate) clients: u64,
+    /// `--listen-metrics-urls`.
+    pub(crate) probes: u64,
+    /// `--listen-peer-urls`, of those that have not shown whose they are.
+    pub(crate) peers: u64,
+}
+
+/// Why there are too few.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this process may have {limit} open files, and a member needs {LEAST}: raise the hard limit (`ulimit -Hn`, LimitNOFILE= of a systemd unit)"
+)]
+pub(crate) struct TooFew {
+    limit: u64,
+}
+
+impl Shares {
+    /// Divides so many descriptors, for a process that may have so much memory.
+    ///
+    /// What no port gets is three eighths of a small limit and never more than 192: segments of
+    /// the log, two checkpoints, four snapshots under way, two links to each peer, the runtimes.
+    pub(crate) fn of(limit: u64, memory: Option<u64>) -> Result<Shares, TooFew> {
+        if limit < LEAST {
+            return Err(TooFew { limit });
+        }
+        let kept = (limit * 3 / 8).min(192);
+        let peers = (limit / 8).clamp(16, 256);
+        let probes = (limit / 16).clamp(8, 128);
+        let by_memory = memory.map_or(MOST_CLIENTS, |bytes| {
+            (bytes / 4 / CONNECTION_BYTES).clamp(256, MOST_CLIENTS)
+        });
+        Ok(Shares {
+            limit,
+            clients: (limit - kept - peers - probes).min(by_memory),
+            probes,
+            peers,
+        })
+    }
+}
+
+/// Raises the soft limit as far as the hard one allows, and gives the limit from now on.
+///
+/// systemd and shells start a process with 1024, so that old programs that use `select` go on
+/// working; this one does not.
+#[expect(
+    unsafe_code,
+    reason = "getrlimit and setrlimit have no safe wrapper in the standard library"
+)]
+pub(crate) fn raise() -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a writable rlimit that outlives the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let wanted = limit.rlim_max.min(MOST);
+    if limit.rlim_cur >= wanted {
+        return Ok(limit.rlim_cur);
+    }
+    let raised = libc::rlimit {
+        rlim_cur: wanted,
+        rlim_max: limit.rlim_max,
+    };
+    // SAFETY: `raised` is a readable rlimit that outlives the call.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } != 0 {
+        let error = io::Error::last_os_error();
+        tracing::warn!(%error, limit = limit.rlim_cur, wanted, "cannot raise the limit of open files");
+        return Ok(limit.rlim_cur);
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LEAST, Shares, raise};
+
+    #[test]
+    fn every_port_has_a_share_and_the_disk_keeps_one() {
+        for limit in [LEAST, 200, 256, 1024, 4096, 1 << 20] {
+            let shares = Shares::of(limit, None).expect("enough");
+            let given = shares.clients + shares.probes + shares.peers;
+            assert!(limit - given >= 48, "{shares:?}");
+            assert!(
+                shares.clients >= limit / 3 || shares.clients == 1 << 16,
+                "{shares:?}"
+            );
+            assert!(shares.peers >= 16 && shares.probes >= 8, "{shares:?}");
+        }
+        let refused = Shares::of(LEAST - 1, None).expect_err("too few");
+        assert!(refused.to_string().contains("LimitNOFILE="), "{refused}");
+    }
+
+    #[test]
+    fn a_small_memory_bounds_clients_before_descriptors_do() {
+        let of = |memory| Shares::of(1 << 20, memory).expect("enough").clients;
+        assert_eq!(of(None), 65_536);
+        assert_eq!(of(Some(512 << 20)), 2048);
+        assert_eq!(of(Some(1 << 20)), 256);
+    }
+
+    #[test]
+    fn the_soft_limit_is_the_hard_one() {
+        let limit = raise().expect("a limit");
+        assert_eq!(raise().expect("a limit"), limit);
+        let text = std::fs::read_to_string("/proc/self/limits").expect("limits");
+        let line = text.lines().find(|line| line.starts_with("Max open files"));
+        let soft = line.and_then(|line| line.split_whitespace().nth(3));
+        assert_eq!(soft, Some(&*limit.to_string()));
+    }
+}

@@ -1,0 +1,158 @@
+//! Who goes when all seats are taken.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Leave, Occupied, Seats};
+
+fn from(text: &str) -> Option<IpAddr> {
+    Some(text.parse().expect("an address"))
+}
+
+/// A newcomer; whoever is told to go does so.
+async fn admit(
+    seats: &std::sync::Arc<Seats>,
+    held: &mut Vec<Option<Occupied>>,
+    host: &str,
+) -> bool {
+    let newcomer = seats.admit(from(host));
+    let mut newcomer = std::pin::pin!(newcomer);
+    loop {
+        if let Some(seat) = futures::FutureExt::now_or_never(newcomer.as_mut()) {
+            let admitted = seat.is_some();
+            held.push(seat);
+            return admitted;
+        }
+        for seat in &mut *held {
+            let told = seat
+                .as_ref()
+                .is_some_and(|seat| seat.seat.told.load(Relaxed));
+            if told {
+                *seat = None;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Looks are apart in time, and so are the ends of requests.
+async fn respite() {
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+}
+
+/// 600 idle connections took every descriptor of a server with a limit of 256: no client was let
+/// in any more, and the next file of its log could not be made, which ended it.
+#[tokio::test]
+async fn whoever_says_nothing_makes_room_and_whoever_is_answered_stays() {
+    let seats = Seats::new("client", 10, 100);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        assert!(admit(&seats, &mut held, "10.0.0.1").await);
+    }
+    let busy = held[0]
+        .as_ref()
+        .expect("held")
+        .handle()
+        .begin()
+        .expect("a call");
+    drop(held[1].as_ref().expect("held").handle().begin());
+    for _ in 0..600 {
+        assert!(admit(&seats, &mut held, "10.0.0.2").await);
+        assert!(seats.taken() <= 10);
+    }
+    assert!(held[0].is_some(), "it is being answered");
+    assert!(
+        held[1].is_some(),
+        "it has been answered, and others said nothing"
+    );
+    assert!(held[2].is_none(), "the oldest that has said nothing");
+    assert_eq!(seats.evicted.load(Relaxed), 593);
+    assert_eq!(seats.refused.load(Relaxed), 0);
+    drop(busy);
+}
+
+#[tokio::test]
+async fn between_two_requests_the_longest_idle_goes_with_a_farewell() {
+    let seats = Seats::new("client", 3, 100);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        assert!(admit(&seats, &mut held, "10.0.0.1").await);
+        respite().await;
+        drop(
+            held.last()
+                .expect("held")
+                .as_ref()
+                .expect("a seat")
+                .handle()
+                .begin(),
+        );
+    }
+    let first = held[0].as_ref().expect("a seat").handle();
+    // Nobody has to be gone: there is time to tell it.
+    assert!(seats.admit(from("10.0.0.2")).await.is_some());
+    assert_eq!(first.told().await, Leave::WithFarewell);
+    drop(held);
+    assert_eq!((seats.taken(), seats.calls()), (0, 0));
+    assert_eq!(seats.leaving.load(Relaxed), 0);
+}
+
+/// Requests that never end count as use, so a host that has more than its half of the seats
+/// gives them up to others, and not to itself.
+#[tokio::test]
+async fn where_all_are_busy_no_host_keeps_more_than_half() {
+    let seats = Seats::new("client", 10, 1000);
+    let (mut held, mut calls) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        assert!(admit(&seats, &mut held, "10.0.0.1").await);
+        let seat = held.last().expect("held").as_ref().expect("a seat");
+        calls.push(seat.handle().begin().expect("a call"));
+    }
+    assert!(
+        !admit(&seats, &mut held, "10.0.0.1").await,
+        "its own share is used up"
+    );
+    for _ in 0..5 {
+        respite().await;
+        assert!(!admit(&seats, &mut held, "::ffff:10.0.0.1").await);
+        assert!(admit(&seats, &mut held, "10.0.0.2").await);
+        let seat = held.last().expect("held").as_ref().expect("a seat");
+        calls.push(seat.handle().begin().expect("a call"));
+    }
+    respite().await;
+    assert!(
+        !admit(&seats, &mut held, "10.0.0.3").await,
+        "two halves: none is too large"
+    );
+    assert_eq!(seats.refused.load(Relaxed), 7);
+}
+
+#[tokio::test]
+async fn of_ipv6_a_network_is_one_host() {
+    assert_eq!(
+        super::host(from("2001:db8::1").expect("one")),
+        super::host(from("2001:db8::ffff:1").expect("two"))
+    );
+    assert_ne!(
+        super::host(from("2001:db8::1").expect("one")),
+        super::host(from("2001:db8:0:1::1").expect("two"))
+    );
+}
+
+#[tokio::test]
+async fn one_connection_has_half_of_all_requests_at_most() {
+    let seats = Seats::new("client", 10, 8);
+    let one = seats.admit(None).await.expect("a seat");
+    let two = seats.admit(None).await.expect("a seat");
+    let calls = |seat: &Occupied| -> Vec<_> {
+        std::iter::from_fn(|| seat.handle().begin())
+            .take(100)
+            .collect()
+    };
+    let first = calls(&one);
+    assert_eq!(first.len(), 4);
+    let second = calls(&two);
+    assert_eq!(second.len(), 4);
+    assert_eq!(seats.refused_calls.load(Relaxed), 2);
+    drop(first);
+    assert_eq!(seats.calls(), 4);
+}

@@ -1,0 +1,149 @@
+//! A server that may have few files open, and strangers that hold many connections.
+
+use std::io::Read as _;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use quorate::wire::etcd;
+
+use super::fixture::{Server, put};
+
+/// Connections of the stranger: more than twice as many as the server may have open in all.
+const CROWD: usize = 600;
+/// What a client of HTTP/2 says before its first request.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+fn crowd(server: &Server, says: &[u8]) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = TcpStream::connect((server.host.as_str(), 2379)).expect("connects");
+        // One that had to go already is gone.
+        let _ = stream.write_all(says);
+        stream
+    };
+    (0..CROWD).map(connect).collect()
+}
+
+/// Whether the server has closed a connection.
+fn closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("set");
+    let mut buffer = [0; 256];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = server.get("/metrics");
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.trim().parse().ok());
+    assert!(value.is_some(), "{name} is not in\n{text}");
+    value.unwrap_or_default()
+}
+
+/// 600 connections that said nothing took every descriptor of a server with a limit of 256 (1,100
+/// under systemd's 1,024): nobody was let in any more, and when the log needed its next file there
+/// was none, which ended the member. etcd serves on. Those that say nothing make room now, whether
+/// they have said hello or not, and the disk has descriptors of its own.
+#[tokio::test]
+async fn a_crowd_that_asks_nothing_keeps_nobody_out() {
+    let server = Server::limited(256, &[]);
+    let mut client = server.kv().await;
+    client.put(put("before", "1")).await.expect("answered");
+    for says in [&b""[..], PREFACE] {
+        let mut crowd = crowd(&server, says);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while crowd.iter_mut().map(closed).filter(|gone| *gone).count() < CROWD - 200 {
+            assert!(Instant::now() < deadline, "the crowd is kept");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // The log goes through more than one file: each is 64 MiB, and one waits ahead.
+        let value = "x".repeat(1 << 20);
+        for number in 0..75 {
+            let request = put(&format!("key {}", number % 4), &value);
+            client
+                .put(request)
+                .await
+                .expect("who was connected is served");
+            if number % 15 == 0 {
+                let mut newcomer = server.kv().await;
+                let request = put("newcomer", "1");
+                newcomer.put(request).await.expect("and so is who comes");
+            }
+        }
+    }
+    let limit = metric(&server, "quorate_server_connections_limit{port=\"client\"}");
+    assert!((64..200).contains(&limit), "{limit}");
+    assert!(metric(&server, "process_open_fds") < 256);
+    assert!(
+        metric(
+            &server,
+            "quorate_server_connections_evicted_total{port=\"client\"}"
+        ) > 800
+    );
+    assert_eq!(
+        metric(
+            &server,
+            "quorate_server_connections_refused_total{port=\"client\"}"
+        ),
+        0
+    );
+    let (code, log) = server.terminate();
+    assert_eq!(code, 0, "{log}");
+    assert!(!log.contains("Too many open files"), "{log}");
+}
+
+/// Streams that are open are in use: nobody is cut off in the middle, newcomers beyond the limit are
+/// told so, and get in as soon as there is room.
+#[tokio::test]
+async fn where_every_connection_is_in_use_the_next_one_is_refused_until_one_ends() {
+    let server = Server::limited(256, &[]);
+    let limit = metric(&server, "quorate_server_connections_limit{port=\"client\"}");
+    let mut watching = Vec::new();
+    for _ in 0..limit {
+        let (requests, receiver) = tokio::sync::mpsc::channel::<etcd::WatchRequest>(1);
+        let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
+        let answers = server.watch().await.watch(stream).await.expect("opens");
+        watching.push((requests, answers));
+    }
+    assert_eq!(server.get("/version"), "", "refused");
+    watching.truncate(watching.len() / 2);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !server.get("/version").contains("etcdserver") {
+        assert!(Instant::now() < deadline, "there is room again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for (requests, answers) in &mut watching {
+        let progress = etcd::watch_request::RequestUnion::CreateRequest(etcd::WatchCreateRequest {
+            key: "k".into(),
+            ..Default::default()
+        });
+        let request = etcd::WatchRequest {
+            request_union: Some(progress),
+        };
+        requests.send(request).await.expect("open");
+        let created = answers
+            .get_mut()
+            .message()
+            .await
+            .expect("well")
+            .expect("one");
+        assert!(created.created);
+    }
+}
+
+/// A member with too few descriptors for its own files would end when they are used up: it says so
+/// before it touches anything.
+#[test]
+fn a_limit_that_is_too_small_is_refused_at_the_start() {
+    let (code, log) = super::fixture::refused_under(64, &["--data-dir=/nonexistent/never"]);
+    assert_ne!(code, 0);
+    assert!(
+        log.contains("64 open files") && log.contains("LimitNOFILE="),
+        "{log}"
+    );
+}
