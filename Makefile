@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim sim-operator crowd raft mutants robustness differential fuzz soak topology e2e peers kubernetes image bench
+.PHONY: help demo test check fix generate sim sim-operator crowd raft mutants robustness differential fuzz soak attack topology e2e peers kubernetes image bench
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -75,6 +75,11 @@ crowd: ## one operator with many clusters at rest: its memory, its processor tim
 fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in all (600), TARGET=name one; needs a C++ compiler
 	@tests/needs.sh rust cc c++
 	$(if $(TARGET),TARGET=$(TARGET)) $(if $(KEEP),KEEP=$(KEEP)) tests/fuzz.sh $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)
+
+attack: ## what a stranger with a thousand connections costs clients, attack by attack: ROUNDS=n, SECONDS=n, ONLY=name; needs two quiet cores
+	@tests/needs.sh rust
+	cargo test --locked --release --test server --no-run
+	nice -n -10 taskset -c 1 cargo test --locked --release --test server -- --ignored --exact --nocapture attacks::what_an_attacker_costs
 
 soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a tenth, ONLY=part; docs/soak.md keeps the results
 	@tests/needs.sh rust cc c++ go
