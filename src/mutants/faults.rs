@@ -81,6 +81,8 @@ const EQUAL: &str = "equal states";
 #[cfg(feature = "mutants")]
 const LINEAR: &str = "linearizability";
 #[cfg(feature = "mutants")]
+const REFUSALS: &str = "refusals";
+#[cfg(feature = "mutants")]
 const WATCHES: &str = "watches";
 #[cfg(feature = "mutants")]
 const LEASES: &str = "leases";
@@ -201,10 +203,16 @@ faults! {
         Test("node::member::proposals::tests::what_waits_is_bounded_and_given_back");
     /// A proposal that was committed under an earlier leader is taken for dead and made again.
     DeadByTerm "committed-taken-for-dead" in "node/member/proposals.rs",
-        Sim(&[LINEAR]);
+        Sim(&[LINEAR, REFUSALS]);
     /// A proposal of unknown fate is taken for dead and proposed again.
     RepeatUnknown "repeat-unknown" in "node/member/proposals.rs",
         Test("node::member::proposals::tests::a_checkpoint_over_its_place_proves_nothing");
+    /// A proposal that was withdrawn stays in the queue, and is made once somebody leads.
+    WithdrawnStays "withdrawn-stays" in "node/member/proposals.rs",
+        Sim(&[REFUSALS]);
+    /// A proposal of unknown fate is answered as if it were known to be in no log.
+    UnknownRefused "unknown-fate-refused" in "node/member/proposals.rs",
+        Sim(&[REFUSALS]);
     /// A new leader gives leases less than their time.
     LeaseEarly "lease-early" in "node/lessor.rs",
         Sim(&[LEASES]);
@@ -385,6 +393,12 @@ faults! {
     /// The oracle of writes lets a refused one be there.
     BlindRefused "blind-refused" in "sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::a_write_that_is_there_twice_or_was_refused_is_seen");
+    /// The oracle of refusals does not remember who was refused.
+    BlindRefusals "blind-refusals" in "sim/oracles/refusals.rs",
+        Test("sim::oracles::refusals::tests::what_was_refused_and_is_applied_all_the_same_is_seen");
+    /// The oracle of refusals does not remember what was applied.
+    BlindLateRefusal "blind-late-refusal" in "sim/oracles/refusals.rs",
+        Test("sim::oracles::refusals::tests::what_was_applied_and_is_refused_later_is_seen");
     /// The oracle of leases takes any end for due.
     BlindLeases "blind-leases" in "sim/oracles/leases.rs",
         Test("sim::oracles::leases::tests::an_early_end_is_seen_also_when_the_renewal_is_answered_later");

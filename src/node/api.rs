@@ -36,7 +36,8 @@ pub enum Input {
     },
     /// Clients' commands, checked by the store's limits already. Answered by whoever applies
     /// an entry of that identity, or by [`Effect::ProposalFailed`]. Never answered when its
-    /// fate stays unknown: time-outs are the caller's, who then says [`Input::Cancel`].
+    /// fate stays unknown: time-outs are the caller's, who then says [`Input::Cancel`] and is
+    /// told what may be said of it.
     Propose(Vec<Proposal>),
     /// A change of the membership; answered as a proposal is.
     ChangeMembership {
@@ -51,9 +52,11 @@ pub enum Input {
     /// Keepalives and questions about leases, by the caller's own numbers. Retried inside
     /// until answered or cancelled.
     Lease(Vec<LeaseCall>),
-    /// Nobody waits any more. What was appended may still be applied.
+    /// Nobody waits any more. What was appended may still be applied; what had not left this
+    /// member is withdrawn and never will be.
     Cancel {
-        /// Proposals and changes.
+        /// Proposals and changes. Each is answered once more: by [`Effect::ProposalFailed`] if
+        /// it was withdrawn, else by [`Effect::FateUnknown`].
         requests: Vec<RequestId>,
         /// Reads.
         reads: Vec<u64>,
@@ -172,6 +175,13 @@ pub enum Effect {
         /// Why.
         error: ProposalError,
     },
+    /// A proposal or change that was cancelled had left this member before: it may have been
+    /// carried out, may be yet, or never. Only an error that clients take for indefinite may be
+    /// given for it.
+    FateUnknown {
+        /// Which.
+        request: RequestId,
+    },
     /// The answer to a call about a lease.
     LeaseAnswer {
         /// The caller's number.
@@ -202,7 +212,8 @@ pub enum Effect {
     Stop(StopReason),
 }
 
-/// Why a proposal was not appended. It has left no trace.
+/// Why a proposal was not appended. It has left no trace, and never will: whoever is told so may
+/// do something else instead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ProposalError {
     /// A bounded queue is full, or apply is too far behind; etcd: `too many requests`.
@@ -222,6 +233,12 @@ pub enum ProposalError {
     /// This server is not a member, or not any more.
     #[error("this server is not a member of the cluster")]
     NotAMember,
+    /// It was cancelled while it still waited at the member that took it in, and is in no log.
+    #[error("withdrawn: {}", if *.leaderless { "nobody led" } else { "the leader did not take it" })]
+    Withdrawn {
+        /// Nobody was known to lead then; etcd: `no leader`.
+        leaderless: bool,
+    },
 }
 
 /// Why a read or a call about a lease is not answered.

@@ -178,6 +178,12 @@ impl From<&ProposalError> for RefusalRecord {
                 code: 4,
                 ..Self::default()
             },
+            // Said by the member that took it in, to its own client alone: not one of those
+            // that travel. Whoever received it all the same may try again later.
+            ProposalError::Withdrawn { .. } => Self {
+                code: 1,
+                ..Self::default()
+            },
         }
     }
 }

@@ -4,7 +4,8 @@
 //! core threads and waits for its answer. It never steps Raft or touches the store itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
@@ -21,10 +22,15 @@ use crate::store::{
     SetAlarm, View,
 };
 
+/// How long a call whose time is over waits for the raft thread's word on what became of it.
+pub(crate) const VERDICT: Duration = Duration::from_secs(1);
+
 /// Why a request was not carried out. Client services map each to etcd's code and text.
+/// [`RequestError::is_final`] says which of them a client may take for "it never happened".
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    /// No leader is known; etcd: `no leader`.
+    /// No leader is known. Said of a proposal only if it had not left this member and was taken
+    /// out of its queue; etcd: `no leader`.
     #[error("no leader")]
     NoLeader,
     /// The proposal died with its term, or its fate is unknown; etcd: `leader changed`.
@@ -57,6 +63,27 @@ pub enum RequestError {
     /// The membership refuses the change.
     #[error(transparent)]
     Membership(#[from] MembershipError),
+}
+
+impl RequestError {
+    /// Whether a write that was refused so is in no log and never will be, or changed nothing
+    /// when it was applied. After any other error it may have happened, or may happen yet: those
+    /// are the texts that etcd's clients take for indefinite. The table of all texts, in
+    /// `docs/failure-modes.md`, is compared with this one.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            RequestError::NoLeader
+            | RequestError::NotLeader
+            | RequestError::TooManyRequests
+            | RequestError::NotAMember
+            | RequestError::TooLarge
+            | RequestError::BadTransferee
+            | RequestError::Store(_)
+            | RequestError::Membership(_) => true,
+            RequestError::LeaderChanged | RequestError::Timeout | RequestError::Stopped => false,
+        }
+    }
 }
 
 /// What readers may see, published together once a batch, after it was applied.
@@ -215,14 +242,24 @@ impl MemberHandle {
     }
 
     /// Replicates and applies a command. The caller has checked it (`store::check`). Followers
-    /// forward. Times out as etcd does: 5 s and two election timeouts.
+    /// forward. Times out as etcd does: 5 s and two election timeouts. Those that no leader took
+    /// in that time are withdrawn, and refused with [`RequestError::NoLeader`].
     pub async fn propose(&self, command: Command) -> Result<Proposed, RequestError> {
         self.member()?;
         let request = self.shared.request();
         let data = LogPayload::command(Some(request), command);
         let bytes = data.len() + 64;
         let event = Event::Propose(Proposal { request, data });
-        let carried = self.carry(request, bytes, event).await?;
+        // etcd counts commands alone, and those of them that ended without a word of the state.
+        let mut failed = Failed(Some(&self.shared.proposals_failed));
+        let result = self.carry(request, bytes, event).await;
+        if !matches!(
+            result,
+            Err(RequestError::NoLeader | RequestError::Timeout | RequestError::LeaderChanged)
+        ) {
+            failed.0 = None;
+        }
+        let carried = result?;
         match carried.done {
             Done::Store(response) => Ok(Proposed {
                 response,
@@ -365,7 +402,7 @@ impl MemberHandle {
         self.shared.tell(64, Event::Input(Box::new(input)))?;
         let result = self.timed(answer).await;
         self.shared.transfers.forget(id);
-        result
+        result.unwrap_or(Err(RequestError::Timeout))
     }
 
     /// Renews a lease through the leader; gives its TTL in seconds, or `None` when there is no
@@ -387,7 +424,11 @@ impl MemberHandle {
         let mut waiting = Waiting::new(&self.shared, Forget::Lease(id));
         self.shared
             .tell(64, Event::Lease(LeaseCall { id, lease, renew }))?;
-        self.within(answer, &mut waiting).await
+        match self.within(answer, &mut waiting).await {
+            // etcd waits for a leader to ask, and tells so. Asking twice does no harm.
+            Err(RequestError::Timeout) if self.status().leader == 0 => Err(RequestError::NoLeader),
+            result => result,
+        }
     }
 
     /// Consensus as this member sees it. Asked twice by each request: costs next to nothing.
@@ -439,42 +480,64 @@ impl MemberHandle {
         }
     }
 
+    /// Waits for what becomes of a proposal. When its time is over it is withdrawn, and the raft
+    /// thread says whether it had left this member: only it can tell. That nobody leads now says
+    /// nothing of a proposal that a leader took in a moment ago.
     async fn carry(
         &self,
         request: RequestId,
         bytes: usize,
         event: Event,
     ) -> Result<Carried, RequestError> {
-        let answer = self.shared.proposals.wait(request.counter);
+        let mut answer = self.shared.proposals.wait(request.counter);
         let mut waiting = Waiting::new(&self.shared, Forget::Request(request));
         self.shared.tell(bytes, event)?;
-        let result = self.within(answer, &mut waiting).await;
-        if result.is_err() {
-            self.shared.proposals_failed.fetch_add(1, Ordering::Relaxed);
+        let mut result = self.timed(&mut answer).await;
+        if result.is_none() {
+            let forget = Event::Forget(waiting.what);
+            let _ = self.shared.inbox.push_always(16, forget);
+            let verdict = tokio::time::timeout(VERDICT, answer).await;
+            result = verdict.ok().map(answered);
         }
-        result
+        waiting.answered = result.is_some();
+        result.unwrap_or(Err(RequestError::Timeout))
     }
 
+    /// Waits for the answer to a question that does no harm if it is answered to nobody.
     async fn within<T>(
         &self,
         answer: oneshot::Receiver<Result<T, RequestError>>,
         waiting: &mut Waiting<'_>,
     ) -> Result<T, RequestError> {
         let result = self.timed(answer).await;
-        waiting.answered = !matches!(result, Err(RequestError::Timeout));
-        result
+        waiting.answered = result.is_some();
+        result.unwrap_or(Err(RequestError::Timeout))
     }
 
+    /// The answer, or `None` when the time for it is over.
     async fn timed<T>(
         &self,
-        answer: oneshot::Receiver<Result<T, RequestError>>,
-    ) -> Result<T, RequestError> {
-        match tokio::time::timeout(self.shared.request_timeout, answer).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_dropped)) => Err(RequestError::Stopped),
-            // etcd tells a cluster without a leader from one that is slow.
-            Err(_) if self.shared.status().leader == 0 => Err(RequestError::NoLeader),
-            Err(_) => Err(RequestError::Timeout),
+        answer: impl Future<Output = Result<Result<T, RequestError>, oneshot::error::RecvError>>,
+    ) -> Option<Result<T, RequestError>> {
+        let timed = tokio::time::timeout(self.shared.request_timeout, answer).await;
+        timed.ok().map(answered)
+    }
+}
+
+/// What came through the channel of somebody who waits. It is dropped when the server ends.
+fn answered<T>(
+    received: Result<Result<T, RequestError>, oneshot::error::RecvError>,
+) -> Result<T, RequestError> {
+    received.unwrap_or(Err(RequestError::Stopped))
+}
+
+/// Counts a proposal that failed when it is dropped, also where its caller went away.
+struct Failed<'a>(Option<&'a AtomicU64>);
+
+impl Drop for Failed<'_> {
+    fn drop(&mut self) {
+        if let Some(failed) = self.0 {
+            failed.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -488,7 +551,8 @@ impl Drop for Raised<'_> {
     }
 }
 
-/// Tells the raft thread when a caller goes away before its answer has come.
+/// Tells the raft thread when a caller goes away before its answer has come, whether its own time
+/// or its client's is over: nothing may wait there for nobody.
 struct Waiting<'a> {
     shared: &'a Shared,
     what: Forget,

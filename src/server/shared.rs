@@ -202,7 +202,7 @@ pub(crate) struct Shared {
     pub consensus: ArcSwap<Option<MemberStatus>>,
     /// Leader changes seen.
     pub leader_changes: AtomicU64,
-    /// Proposals that failed.
+    /// Commands whose clients were not told what became of them, as etcd counts them.
     pub proposals_failed: AtomicU64,
     /// What the server does or waits for, in words.
     pub activity: Mutex<String>,
@@ -515,6 +515,9 @@ pub(crate) fn proposal_error(error: ProposalError) -> RequestError {
         ProposalError::TooLarge { .. } => RequestError::TooLarge,
         ProposalError::Membership(error) => RequestError::Membership(error),
         ProposalError::NotAMember => RequestError::NotAMember,
+        ProposalError::Withdrawn { leaderless: true } => RequestError::NoLeader,
+        // It is as dead as the one above, but etcd has no text that says so.
+        ProposalError::Withdrawn { leaderless: false } => RequestError::Timeout,
     }
 }
 

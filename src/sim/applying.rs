@@ -139,7 +139,11 @@ impl World {
         if to != self.history.revision() {
             return Err(broken("the history", format!("it has no change at {to}")));
         }
-        self.learn_command(entry, applied)?;
+        let payload = LogPayload::of(entry).map_err(|error| broken("an entry", error))?;
+        if let Some(request) = payload.as_ref().and_then(|payload| payload.request) {
+            self.refusals.applied(request)?;
+        }
+        self.learn_command(payload, applied)?;
         self.learn_leases(applied)?;
         if matches!(
             &applied.outcome,
@@ -170,11 +174,10 @@ impl World {
     }
 
     /// What became of a command of the log.
-    fn learn_command(&mut self, entry: &Entry, applied: &Applied) -> Step {
+    fn learn_command(&mut self, payload: Option<LogPayload>, applied: &Applied) -> Step {
         let Outcome::Store(outcome) = &applied.outcome else {
             return Ok(());
         };
-        let payload = LogPayload::of(entry).map_err(|error| broken("an entry", error))?;
         let Some(PayloadBody::Command(command)) = payload.and_then(|payload| payload.body) else {
             return Ok(());
         };

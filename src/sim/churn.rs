@@ -213,6 +213,7 @@ impl World {
             .note(now, format_args!("at host {host}: {body:?}"));
         let command = MembershipCommand::from(body);
         self.ask(host, Input::ChangeMembership { request, command });
+        self.lose_patience(host, request);
         Ok(())
     }
 }

@@ -185,6 +185,20 @@ impl World {
         command.actor = self.actor(host, store::ROOT_USER.to_owned());
         let data = LogPayload::command(Some(request), command);
         self.ask(host, Input::Propose(vec![Proposal { request, data }]));
+        self.lose_patience(host, request);
+    }
+
+    /// After a while nobody waits any more for what was asked of a server, if it still runs.
+    pub(super) fn lose_patience(&mut self, host: HostId, request: RequestId) {
+        let boot = self.hosts[host].boot;
+        let after = self.random.random_range(SECOND..4 * SECOND);
+        let cancel = Input::Cancel {
+            requests: vec![request],
+            reads: Vec::new(),
+            leases: Vec::new(),
+        };
+        self.agenda
+            .after(after, Event::Ask(host, boot, Box::new(cancel)));
     }
 
     /// Something reaches a server from outside, after a moment.

@@ -97,6 +97,8 @@ counters! {
     acknowledged: "writes acknowledged", 500_000;
     /// Writes whose fate the client never learnt.
     unknown: "writes of unknown fate", 10_000;
+    /// Proposals that their client gave up and that had not left their member.
+    withdrawn: "proposals withdrawn before they left", 10_000;
     /// Writes that were refused before they were appended, or by the state.
     refused: "writes refused", 20_000;
     /// Writes that were refused for want of a permission.

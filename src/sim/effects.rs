@@ -3,7 +3,7 @@
 
 use rand::RngExt as _;
 
-use crate::node::{Effect, Input, PeerBody, PeerMessage};
+use crate::node::{Effect, Input, PeerBody, PeerMessage, ProposalError};
 use crate::raft::{Body, MemberId, Role, Term};
 
 use super::clock::MILLISECOND;
@@ -81,8 +81,13 @@ impl World {
                     now,
                     format_args!("host {host} refuses {}: {error}", request.counter),
                 );
+                let withdrawn = matches!(error, ProposalError::Withdrawn { .. });
+                self.counters.withdrawn += u64::from(withdrawn);
+                self.refusals.refused(request)?;
                 self.refuse(request)?;
             }
+            // Its client was told nothing certain.
+            Effect::FateUnknown { .. } => {}
             Effect::TransferEnded { result, .. } => {
                 self.counters.transfers += u64::from(result.is_ok());
             }

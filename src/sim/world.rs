@@ -22,7 +22,8 @@ use super::leases::Holder;
 use super::network::{HostId, Network, Weather};
 use super::options::Options;
 use super::oracles::{
-    Commits, Elections, History, Leases, Linear, Logs, Rights, Roles, States, Violation, Votes,
+    Commits, Elections, History, Leases, Linear, Logs, Refusals, Rights, Roles, States, Violation,
+    Votes,
 };
 use super::streams::Arrival;
 use super::trace::Trace;
@@ -143,6 +144,7 @@ pub(super) struct World {
     pub(super) states: States,
     pub(super) history: History,
     pub(super) linear: Linear,
+    pub(super) refusals: Refusals,
     pub(super) rights: Rights,
     /// Writes that their clients gave up.
     pub(super) given_up: BTreeMap<RequestId, Operation>,
@@ -190,6 +192,7 @@ impl World {
             states: States::default(),
             history: History::default(),
             linear: Linear::default(),
+            refusals: Refusals::default(),
             rights: Rights::default(),
             given_up: BTreeMap::new(),
             skew,

@@ -292,9 +292,7 @@ impl Member {
                 reads,
                 leases,
             } => {
-                for request in requests {
-                    self.proposals.forget(request);
-                }
+                self.withdraw(requests, effects);
                 self.reads.cancel(&reads);
                 self.lease_calls.retain(|id, _| !leases.contains(id));
                 Ok(())

@@ -296,6 +296,17 @@ impl Proposals {
         true
     }
 
+    /// Nobody waits for an own one any more. True if it had not left this member: it is in no
+    /// log then, and never will be. One that was sent or appended before may be carried out yet.
+    pub(super) fn withdraw(&mut self, request: RequestId) -> bool {
+        let waits = |own: &Own| own.state == State::Waiting;
+        let here = self.own.get(&request).is_some_and(waits);
+        if !(here && planted(Mutant::WithdrawnStays)) {
+            self.forget(request);
+        }
+        here || planted(Mutant::UnknownRefused)
+    }
+
     /// Entries were committed: settles what was appended at or before them.
     pub(super) fn committed(&mut self, now: u64, places: impl Iterator<Item = Place>) {
         for place in places {
@@ -456,6 +467,36 @@ mod tests {
             proposals.placed(1, request(1, 1), place(10, 2));
             assert_eq!(proposals.any_waiting(), again);
         }
+    }
+
+    /// A member without a leader keeps what its clients propose. One whose client had given up
+    /// was once kept for good: it was carried out when a leader came back, hours after its client
+    /// had been told that there was none.
+    #[test]
+    fn what_is_withdrawn_before_it_left_is_never_proposed() {
+        let data = || Payload::Data(Bytes::from_static(b"data"));
+        let mut proposals = Proposals::new(1, 1 << 20);
+        assert!(proposals.take_in(0, request(1, 1), data()));
+        assert!(proposals.withdraw(request(1, 1)), "it never left");
+        assert_eq!((proposals.len(), proposals.bytes), (0, 0));
+        assert!(!proposals.any_waiting());
+        assert!(!proposals.withdraw(request(1, 1)), "nothing is known of it");
+
+        let mut proposals = Proposals::new(1, 1 << 20);
+        assert!(proposals.take_in(0, request(1, 2), data()));
+        for waiting in proposals.take_waiting() {
+            proposals.sent(&waiting);
+        }
+        assert!(!proposals.withdraw(request(1, 2)), "a leader may have it");
+
+        let mut proposals = appended();
+        assert!(!proposals.withdraw(request(1, 1)), "it is in a log");
+        assert_eq!((proposals.len(), proposals.bytes), (0, 0));
+
+        let mut proposals = appended();
+        proposals.committed(1, [place(9, 2), place(10, 3)].into_iter());
+        assert!(proposals.withdraw(request(1, 1)), "proved dead before");
+        assert!(!proposals.any_waiting());
     }
 
     #[test]

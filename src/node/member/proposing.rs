@@ -1,12 +1,12 @@
 //! The way of proposals through a member: into the queue, from there into the log of this
 //! leader or on to another one, with an answer to whoever waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::mutants::{Mutant, planted};
 use crate::node::admission::Facts;
 use crate::node::api::{Effect, ProposalError};
-use crate::node::change::{MembershipCommand, MembershipError};
+use crate::node::change::{ChangeBody, MembershipCommand, MembershipError};
 use crate::node::membership::Membership;
 use crate::node::payload::{LogPayload, RequestId};
 use crate::node::peer::{
@@ -47,7 +47,57 @@ impl Member {
         command: MembershipCommand,
         out: &mut Vec<Effect>,
     ) {
+        // Where nobody leads, what etcd's strict check would say of it anyway is said at once, as
+        // etcd says it, instead of after a wait for a leader.
+        let strict = self.config.strict_reconfig && self.role.leader.is_none();
+        let adds_or_removes = matches!(
+            command.body,
+            Some(ChangeBody::Add(_) | ChangeBody::Remove(_))
+        );
+        if strict
+            && adds_or_removes
+            && let Err(error) = self.admit_alone(&command)
+        {
+            let error = ProposalError::Membership(error);
+            out.push(Effect::ProposalFailed { request, error });
+            return;
+        }
         self.take_in(request, Payload::Change(command), out);
+    }
+
+    /// The checks of a change by a member that knows no leader and counts on nobody but itself.
+    fn admit_alone(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
+        let own = BTreeSet::from([self.id()]);
+        let facts = Facts {
+            own: self.id(),
+            membership: &self.membership,
+            max_learners: self.config.max_learners,
+            strict: true,
+            in_contact: &own,
+            steady: &own,
+            behind: &BTreeMap::new(),
+        };
+        match facts.admit(command) {
+            // Whoever asks by an older membership than the leader's is judged by the leader.
+            Err(error @ (MembershipError::NotEnoughStarted | MembershipError::Unhealthy)) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Nobody waits for these any more. What had not left this member is taken out of the queue,
+    /// so that it can be refused for good.
+    pub(super) fn withdraw(&mut self, requests: Vec<RequestId>, out: &mut Vec<Effect>) {
+        let leaderless = self.role.leader.is_none();
+        out.extend(requests.into_iter().map(|request| {
+            if self.proposals.withdraw(request) {
+                let error = ProposalError::Withdrawn { leaderless };
+                Effect::ProposalFailed { request, error }
+            } else {
+                Effect::FateUnknown { request }
+            }
+        }));
     }
 
     fn take_in(&mut self, request: RequestId, payload: Payload, out: &mut Vec<Effect>) {

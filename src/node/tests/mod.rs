@@ -429,7 +429,7 @@ impl Cluster {
             Effect::TransferEnded { id: call, result } => {
                 server.transfers.insert(call, result);
             }
-            Effect::Role(_) | Effect::Notice(_) => {}
+            Effect::Role(_) | Effect::Notice(_) | Effect::FateUnknown { .. } => {}
             Effect::Removed { .. } => {
                 server.removed = true;
                 server.apply_jobs.push_back(ApplyJob::Part);

@@ -186,6 +186,10 @@ fn carry_out(stepper: &Stepper, effect: Effect) -> Option<StopReason> {
                 .proposals
                 .answer(request.counter, Err(proposal_error(error)));
         }
+        Effect::FateUnknown { request } => {
+            let error = RequestError::Timeout;
+            shared.proposals.answer(request.counter, Err(error));
+        }
         Effect::LeaseAnswer { id, answer } => {
             shared.leases.answer(id, answer.map_err(refusal));
         }

@@ -22,7 +22,7 @@ use crate::server::auth::password::Passwords;
 use crate::server::bodies::Bodies;
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::config::{ClientPort, Config, Limits};
-use crate::server::handle::{MemberHandle, Phase, Proposed, RequestError, Role};
+use crate::server::handle::{Health, MemberHandle, Phase, Proposed, RequestError, Role, VERDICT};
 use crate::server::machine;
 use crate::server::metrics::Text;
 use crate::store;
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     pub(super) port: ClientPort,
     pub(super) limits: Limits,
     pub(super) store_limits: store::Limits,
-    /// Longest time for a unary request.
+    /// Longest time for one step of a unary request.
     pub(super) timeout: Duration,
     /// Least time to live of a lease, in seconds.
     pub(super) least_ttl: i64,
@@ -225,8 +225,8 @@ impl Services {
             Err(refused) => Err(refused),
             Ok(()) => {
                 let (limit, late) = match client_timeout(&metadata) {
-                    Some(limit) if limit < shared.timeout => (limit, EtcdError::DeadlineExceeded),
-                    _ => (shared.timeout, EtcdError::Timeout),
+                    Some(limit) if limit < most => (limit, EtcdError::DeadlineExceeded),
+                    _ => (most, EtcdError::Timeout),
                 };
                 let caller = Caller::of(&metadata, &extensions);
                 let call = async {
@@ -236,6 +236,9 @@ impl Services {
                 match tokio::time::timeout(limit, call).await {
                     Ok(result) => result,
                     Err(_) => Err(late.into()),
+                // Each step of a call has its own bound, and knows better what to say when it is
+                // over; this one is for calls of several.
+                let most = shared.timeout + 2 * VERDICT;
                 }
             }
         };
@@ -543,7 +546,8 @@ fn membership(error: &MembershipError) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::{client_timeout, wants_leader};
+    use super::{client_timeout, failed, wants_leader};
+    use crate::server::handle::RequestError;
     use std::time::Duration;
     use tonic::metadata::MetadataMap;
 
@@ -579,3 +583,27 @@ mod tests {
         assert!(!wants_leader(&MetadataMap::new()));
     }
 }
+    /// Which refusals are final stands in the code and in the documents: they must agree.
+    #[test]
+    fn the_table_of_refusals_is_the_code_s() {
+        let table = include_str!("../../../docs/failure-modes.md");
+        for error in [
+            RequestError::NoLeader,
+            RequestError::LeaderChanged,
+            RequestError::NotLeader,
+            RequestError::TooManyRequests,
+            RequestError::Timeout,
+            RequestError::Stopped,
+            RequestError::NotAMember,
+            RequestError::TooLarge,
+            RequestError::BadTransferee,
+        ] {
+            let is_final = error.is_final();
+            let text = format!("| `{}` |", failed(error).message());
+            let row = table.lines().find(|line| line.starts_with(&text));
+            let said = row.and_then(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+            let wanted = if is_final { "refused for good" } else { "open" };
+            assert_eq!(said, Some(wanted), "{text}");
+        }
+    }
+

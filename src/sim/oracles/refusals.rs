@@ -1,0 +1,79 @@
+//! What was refused for good leaves no trace: a proposal that a member said it had not appended,
+//! and would not, is in no entry that anybody applies, before or after it was said. Looks at
+//! identities alone, so that it holds for every kind of proposal.
+
+use std::collections::BTreeSet;
+
+use super::{Verdict, Violation};
+use crate::mutants::{Mutant, planted};
+use crate::node::RequestId;
+
+/// The proposals whose end is known.
+#[derive(Debug, Default)]
+pub(in crate::sim) struct Refusals {
+    refused: BTreeSet<RequestId>,
+    applied: BTreeSet<RequestId>,
+}
+
+impl Refusals {
+    /// A member refused a proposal for good.
+    pub(in crate::sim) fn refused(&mut self, request: RequestId) -> Verdict {
+        if self.applied.contains(&request) {
+            return Err(violation(request, "is refused for good and was applied"));
+        }
+        if !planted(Mutant::BlindRefusals) {
+            self.refused.insert(request);
+        }
+        Ok(())
+    }
+
+    /// The entry of a proposal was applied for the first time.
+    pub(in crate::sim) fn applied(&mut self, request: RequestId) -> Verdict {
+        if self.refused.contains(&request) {
+            return Err(violation(request, "was refused for good and is applied"));
+        }
+        if !planted(Mutant::BlindLateRefusal) {
+            self.applied.insert(request);
+        }
+        Ok(())
+    }
+}
+
+fn violation(request: RequestId, what: &str) -> Violation {
+    let RequestId {
+        member, counter, ..
+    } = request;
+    Violation::new(
+        "refusals",
+        format!("proposal {counter} of {member:x} {what}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(counter: u64) -> RequestId {
+        RequestId {
+            member: 1,
+            boot_nonce: 1,
+            counter,
+        }
+    }
+
+    #[test]
+    fn what_was_refused_and_is_applied_all_the_same_is_seen() {
+        let mut refusals = Refusals::default();
+        assert_eq!(refusals.refused(request(1)), Ok(()));
+        assert_eq!(refusals.applied(request(2)), Ok(()));
+        assert!(refusals.applied(request(1)).is_err());
+    }
+
+    #[test]
+    fn what_was_applied_and_is_refused_later_is_seen() {
+        let mut refusals = Refusals::default();
+        assert_eq!(refusals.applied(request(1)), Ok(()));
+        assert_eq!(refusals.refused(request(2)), Ok(()));
+        assert!(refusals.refused(request(1)).is_err());
+    }
+}
