@@ -180,6 +180,9 @@ faults! {
     /// A change of the configuration does not wait until the one before it is settled.
     UnsettledChange "unsettled-change" in "node/member/proposing.rs",
         Test("node::tests::rules::a_second_change_waits_until_the_first_is_settled");
+    /// An addition is answered only when the new member has made a quorum with the others.
+    AdditionWaits "addition-waits" in "node/machine.rs",
+        Test("node::tests::rules::a_voter_that_joins_one_other_is_answered_before_it_starts");
     /// A removed member lets its disk be deleted while the others may still need its vote.
     PartsAtOnce "parts-at-once" in "node/member/mod.rs",
         Test("node::tests::rules::a_follower_that_removes_itself_helps_for_an_election_timeout");

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use crate::mutants::{Mutant, planted};
-use crate::raft::{Configuration, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term};
+use crate::raft::{
+    Configuration, ConfigurationChange, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term,
+};
 use crate::store::{self, Export, Position, Response, Store, View};
 
 use super::api::{CheckpointInfo, LeaseEvent, Report};
@@ -29,7 +31,7 @@ pub struct Machine {
     index: Index,
     term: Term,
     report: Report,
-    /// Who waits for a change of the configuration that is not settled yet. Not replicated: one
+    /// Who waits for a removal or promotion that is not settled yet. Not replicated: one
     /// that is lost by a restart or a checkpoint is of unknown fate to who waits.
     unsettled: Option<RequestId>,
     /// The answer to whoever asked this member to remove itself; see [`Machine::part`].
@@ -249,9 +251,9 @@ impl Machine {
             Some(PayloadBody::Command(command)) => Outcome::Store(self.command(entry, &command)?),
             Some(PayloadBody::Membership(command)) => {
                 let outcome = self.change_membership(entry, &command);
-                let configures = Membership::configuration_change(&command).is_some();
+                let waits = Membership::configuration_change(&command).is_some_and(must_settle);
                 let outcome = Outcome::Membership(outcome);
-                if configures && matches!(outcome, Outcome::Membership(Ok(_))) {
+                if waits && matches!(outcome, Outcome::Membership(Ok(_))) {
                     self.hold_answer(entry, request.take(), &outcome);
                 }
                 outcome
@@ -334,8 +336,8 @@ impl Machine {
         outcome
     }
 
-    /// A change of the configuration is answered once it is settled. The settling entry does not
-    /// come to a member that was removed: its own removal is answered when it has parted.
+    /// A removal or promotion is answered once it is settled. The settling entry does not come to
+    /// a member that was removed: its own removal is answered when it has parted.
     fn hold_answer(&mut self, entry: &Entry, request: Option<RequestId>, outcome: &Outcome) {
         if !self.membership.is_removed(self.own.member) {
             self.unsettled = request;
@@ -428,6 +430,18 @@ impl Machine {
         let chunks: Vec<Bytes> = checkpoint.chunks.collect();
         chunks.hash(&mut hasher);
         hasher.finish()
+    }
+}
+
+/// Whether a change is answered only when it is settled. An addition is not: it takes nothing away
+/// that somebody could still count on, and where a second voter joins a first one it is settled
+/// only once the new one has started, which nobody does before the answer is there.
+fn must_settle(change: ConfigurationChange) -> bool {
+    match change {
+        ConfigurationChange::AddVoter(_) | ConfigurationChange::AddLearner(_) => {
+            planted(Mutant::AdditionWaits)
+        }
+        ConfigurationChange::Promote(_) | ConfigurationChange::Remove(_) => true,
     }
 }
 

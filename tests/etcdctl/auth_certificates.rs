@@ -81,6 +81,20 @@ fn tell(kind: Kind, peers: &Path, extra: &[&str]) -> Vec<String> {
             notes.push(format!("{who} {arguments:?}: {said}"));
         }
     }
+    // Nothing is asked after that: a quorum takes the new one from here on.
+    for who in ["alice", "client"] {
+        let cert = format!("--cert={}", cluster.file(&format!("{who}.crt")));
+        let key = format!("--key={}", cluster.file(&format!("{who}.key")));
+        let url = "--peer-urls=http://127.0.0.1:1";
+        let add = [cert.as_str(), key.as_str(), "member", "add", "second", url];
+        let answer = cluster.ctl(0, &add, "");
+        let word = answer.stdout.split(' ').next().unwrap_or_default();
+        let error = answer.stderr.lines().last().unwrap_or_default();
+        notes.push(format!(
+            "{who} adds a voter: {} {word} {error}",
+            answer.status
+        ));
+    }
     notes
 }
 

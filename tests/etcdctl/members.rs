@@ -1,7 +1,8 @@
 //! Membership: list, add as learner, promote, remove, update, and what a learner refuses.
 
+use crate::cluster::Answer;
 use crate::process::eventually;
-use crate::story::{Teller, compare};
+use crate::story::{Teller, compare, compare_with};
 
 /// Adds a learner through a member and gives it names.
 fn add(teller: &mut Teller, at: usize, flags: &[&str]) -> usize {
@@ -130,6 +131,133 @@ fn a_cluster_grows_by_learners_and_shrinks_as_in_etcd() {
             note_last(teller, learner, &["get", "--prefix", "", "-w", "json"]);
         },
     );
+}
+
+/// The first line and the error that `member add` gave, with a name for the new ID.
+fn note_added(teller: &mut Teller, new: usize, said: &Answer) {
+    let line = said.stdout.lines().next().unwrap_or_default().to_owned();
+    if let Some(id) = line.split_whitespace().nth(1) {
+        teller.name(id.to_owned(), &format!("ID{new}"));
+    }
+    let member = &teller.cluster.members[new];
+    let (client, peer) = (member.client.clone(), member.peer.clone());
+    teller.name(client, &format!("CLIENT{new}"));
+    teller.name(peer, &format!("PEER{new}"));
+    let error = said.stderr.lines().last().unwrap_or_default().to_owned();
+    teller.note(&format!("add {new}: {} {line} {error}", said.status));
+}
+
+/// Notes what this member knows of the members by itself, in the order of their names.
+fn list_local(teller: &mut Teller, at: usize) {
+    let said = teller
+        .cluster
+        .must(at, &["member", "list", "--consistency=s"]);
+    let mut lines: Vec<&str> = said
+        .lines()
+        .map(|line| line.split_once(", ").map_or(line, |(_, rest)| rest))
+        .collect();
+    lines.sort_unstable();
+    teller.note(&lines.join("\n"));
+}
+
+/// A cluster grows by voters, as every guide for hosts does it: one member, then two, then three,
+/// then one goes.
+fn grow_by_voters(teller: &mut Teller) {
+    teller.cluster.must(0, &["put", "before", "growth"]);
+    for new in [1, 2] {
+        assert_eq!(teller.cluster.prepare(), new);
+        let url = format!("--peer-urls=http://{}", teller.cluster.members[new].peer);
+        let add = ["member", "add", &format!("m{new}"), &url];
+        let mut said = teller.cluster.ctl(0, &add, "");
+        // etcd wants every member to have been connected for a while.
+        let added = eventually(|| {
+            let waiting = said.stderr.contains("unhealthy cluster");
+            if waiting {
+                said = teller.cluster.ctl(0, &add, "");
+            }
+            !waiting
+        });
+        assert!(added, "{said:?}");
+        note_added(teller, new, &said);
+        list_local(teller, 0);
+        if new == 1 {
+            // One of two: nothing that needs a quorum is answered.
+            for question in [&["get", "before"][..], &["member", "list"]] {
+                let mut all = question.to_vec();
+                all.push("--command-timeout=2s");
+                note_last(teller, 0, &all);
+            }
+            let third = ["member", "add", "mx", "--peer-urls=http://127.0.0.1:1"];
+            note_last(teller, 0, &third);
+        }
+        teller.cluster.run(new, "existing");
+        teller.cluster.wait_healthy(new);
+        list(teller, new);
+        let key = format!("through-{new}");
+        note_last(teller, new, &["put", &key, "1"]);
+    }
+    let id = teller.cluster.id(0);
+    teller.name(id.clone(), "ID0");
+    let remove = ["member", "remove", &id];
+    let mut said = teller.cluster.ctl(1, &remove, "");
+    let removed = eventually(|| {
+        let waiting = said.stderr.contains("unhealthy cluster");
+        if waiting {
+            said = teller.cluster.ctl(1, &remove, "");
+        }
+        !waiting
+    });
+    assert!(removed, "{said:?}");
+    teller.note(&format!("{} {}", said.status, said.stdout));
+    list(teller, 2);
+    note_last(teller, 2, &["get", "--prefix", ""]);
+}
+
+// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberList: growth from one member by voters, which are answered before they start.
+#[test]
+fn a_cluster_grows_by_voters_as_in_etcd() {
+    compare("a_cluster_grows_by_voters_as_in_etcd", 1, grow_by_voters);
+}
+
+#[test]
+fn a_cluster_grows_by_voters_without_the_strict_check() {
+    let test = "a_cluster_grows_by_voters_without_the_strict_check";
+    compare_with(test, 1, &["--strict-reconfig-check=false"], |teller| {
+        teller.cluster.must(0, &["put", "before", "growth"]);
+        assert_eq!(teller.cluster.prepare(), 1);
+        let url = format!("--peer-urls=http://{}", teller.cluster.members[1].peer);
+        let said = teller.cluster.ctl(0, &["member", "add", "m1", &url], "");
+        note_added(teller, 1, &said);
+        list_local(teller, 0);
+        teller.cluster.run(1, "existing");
+        teller.cluster.wait_healthy(1);
+        list(teller, 1);
+    });
+}
+
+// Shows Cluster.MemberAdd: a voter joins three, and the others go on before it starts.
+#[test]
+fn a_fourth_voter_is_added_before_it_starts() {
+    compare("a_fourth_voter_is_added_before_it_starts", 3, |teller| {
+        assert_eq!(teller.cluster.prepare(), 3);
+        let url = format!("--peer-urls=http://{}", teller.cluster.members[3].peer);
+        let add = ["member", "add", "m3", &url];
+        let mut said = teller.cluster.ctl(0, &add, "");
+        let added = eventually(|| {
+            let waiting = said.stderr.contains("unhealthy cluster");
+            if waiting {
+                said = teller.cluster.ctl(0, &add, "");
+            }
+            !waiting
+        });
+        assert!(added, "{said:?}");
+        note_added(teller, 3, &said);
+        list(teller, 1);
+        note_last(teller, 2, &["put", "meanwhile", "1"]);
+        teller.cluster.run(3, "existing");
+        teller.cluster.wait_healthy(3);
+        list(teller, 3);
+    });
 }
 
 /// What a learner answers to everything.

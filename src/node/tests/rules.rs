@@ -186,6 +186,54 @@ fn a_second_change_waits_until_the_first_is_settled() {
     assert!(membership.member(4).is_some(), "and comes then");
 }
 
+/// A voter that joined a single one was never answered: the answer waited until both had settled
+/// the addition, and nobody starts the second before the answer has told how.
+#[test]
+fn a_voter_that_joins_one_other_is_answered_before_it_starts() {
+    let mut cluster = Cluster::new(&[1]);
+    cluster.leader();
+    cluster.put(1, "key", "value");
+    let membership = cluster.change(1, add(2, false)).unwrap();
+    assert_eq!(membership.voters().count(), 2);
+    assert!(!membership.is_settled(), "that takes two");
+    cluster.join(2);
+    cluster.ticks(60);
+    cluster.leader();
+    assert!(cluster.server(2).machine.membership().is_settled());
+    cluster.put(2, "key", "through the new one");
+    assert_eq!(
+        cluster.get(1, "key").as_deref(),
+        Some("through the new one")
+    );
+}
+
+/// Where nobody leads, etcd refuses at once what its strict check cannot allow. A removal of one
+/// that is down it takes and waits, and so do we: whoever leads next may carry it out.
+#[test]
+fn a_member_without_a_leader_refuses_what_needs_the_others() {
+    let mut cluster = three();
+    let leader = cluster.leader();
+    let [one, other] = cluster.followers()[..] else {
+        panic!("two followers");
+    };
+    cluster.stop(leader);
+    cluster.stop(other);
+    cluster.ticks(60);
+    for (command, refused) in [
+        (add(4, false), true),
+        (add(4, true), true),
+        (remove(one), true),
+        (remove(other), false),
+    ] {
+        let request = cluster.server(one).request();
+        cluster.give(one, Input::ChangeMembership { request, command });
+        cluster.ticks(1);
+        let failure = cluster.server(one).failures.get(&request.counter);
+        let unhealthy = ProposalError::Membership(MembershipError::Unhealthy);
+        assert_eq!(failure, Some(&unhealthy).filter(|_| refused));
+    }
+}
+
 /// A removal is answered once the others know of it for good, whoever deletes what then.
 #[test]
 fn a_change_is_answered_when_it_is_settled() {

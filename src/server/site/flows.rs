@@ -252,9 +252,32 @@ impl Site {
                     Ok(refused) => tracing::warn!("cannot join yet: {}", refused.error),
                     Err(error) => tracing::warn!("cannot join yet: {error}"),
                 }
+                if self.known_to_all(own.id, &answer).await? {
+                    return self.join_as(own.id, &answer).await;
+                }
             }
             sleep(AGAIN).await;
         }
+    }
+
+    /// Where a second voter joins a first one nobody leads before it votes, so that nobody can bind
+    /// its disk through the log. It may begin all the same once every other member has remembered
+    /// its disk, as at a first start: no other disk is heard as this member from then on, and
+    /// whoever leads next binds it.
+    async fn known_to_all(self: &Arc<Self>, id: u64, answer: &Answer) -> Result<bool, Stop> {
+        let who = Who {
+            cluster_id: answer.cluster_id,
+            member_id: id,
+        };
+        self.forming(&who)?;
+        self.shared.become_phase(Phase::Joining, who);
+        for member in answer.members.iter().filter(|member| member.id != id) {
+            if let Err(error) = self.meet(&peer(member.id, &member.peer_urls)).await {
+                tracing::info!(peer = %format!("{:x}", member.id), "not met yet: {error}");
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The entry with this server's peer URLs.

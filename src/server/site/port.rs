@@ -223,6 +223,10 @@ impl Site {
         if member.started {
             return self.list();
         }
+        if self.handle.status().leader == 0 {
+            // At once: who asks may be the one whose vote a leader wants.
+            return self.refused("no leader");
+        }
         let Ok(_one) = self.asked.try_acquire() else {
             return self.refused(ASK_AGAIN);
         };
