@@ -183,6 +183,9 @@ faults! {
     /// An addition is answered only when the new member has made a quorum with the others.
     AdditionWaits "addition-waits" in "node/machine.rs",
         Test("node::tests::rules::a_voter_that_joins_one_other_is_answered_before_it_starts");
+    /// The first leader of a cluster counts on members that have just connected.
+    SteadyAtOnce "steady-at-once" in "node/member/contact.rs",
+        Test("node::member::contact::tests::a_young_leader_counts_on_connections_that_are_older_than_it");
     /// A removed member lets its disk be deleted while the others may still need its vote.
     PartsAtOnce "parts-at-once" in "node/member/mod.rs",
         Test("node::tests::rules::a_follower_that_removes_itself_helps_for_an_election_timeout");

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::mutants::{Mutant, planted};
 use crate::node::admission::Standing;
 use crate::raft::{Index, MemberId, ProgressStatus, Status};
 
@@ -27,6 +28,9 @@ pub(super) struct Contacts {
     leading_since: u64,
     /// Since when a member has answered without a gap of an election timeout.
     since: BTreeMap<MemberId, u64>,
+    /// When each member was last met by a hello, whoever led then: it is met anew with each
+    /// connection.
+    met: BTreeMap<MemberId, u64>,
     /// (time, commit index) at each tick of the last election timeout and a bit more.
     commits: VecDeque<(u64, Index)>,
     peers: BTreeMap<MemberId, PeerStatus>,
@@ -46,13 +50,22 @@ impl Contacts {
     pub(super) fn lead(&mut self, now: u64) {
         *self = Self {
             leading_since: now,
+            met: std::mem::take(&mut self.met),
             ..Self::default()
         };
     }
 
     /// This member does not lead any more.
     pub(super) fn follow(&mut self) {
-        *self = Self::default();
+        *self = Self {
+            met: std::mem::take(&mut self.met),
+            ..Self::default()
+        };
+    }
+
+    /// A connection to a member was made.
+    pub(super) fn meet(&mut self, id: MemberId, now: u64) {
+        self.met.insert(id, now);
     }
 
     /// Reads the core's state, at a leader.
@@ -127,13 +140,18 @@ impl Contacts {
         self.since.keys().copied().collect()
     }
 
-    /// Members in contact for the health interval, or since this leader began if that is less.
+    /// Members in contact for the health interval. With a leader younger than that, those that
+    /// answered it from its beginning and whose connection is as old. So nobody counts in the
+    /// first seconds of a process, as in etcd, which looks at its connections alone.
     pub(super) fn steady(&self, now: u64, spans: Spans) -> BTreeSet<MemberId> {
         let from_the_start = self.leading_since + spans.election;
-        let long_ago = now.saturating_sub(spans.health);
-        let steady = self.since.iter().filter(|(_, since)| {
-            let young = from_the_start >= long_ago && **since <= from_the_start;
-            young || **since <= long_ago
+        let long_ago = |at: u64| at + spans.health <= now;
+        let steady = self.since.iter().filter(|(id, since)| {
+            let met = || {
+                let met = self.met.get(id).is_some_and(|met| long_ago(*met));
+                met || planted(Mutant::SteadyAtOnce)
+            };
+            long_ago(**since) || (**since <= from_the_start && met())
         });
         steady.map(|(id, _)| *id).collect()
     }
@@ -232,24 +250,59 @@ mod tests {
     #[test]
     fn contact_counts_from_its_last_gap() {
         let mut contacts = Contacts::default();
-        contacts.lead(0);
-        for tick in 1..=100 {
-            // 3 says nothing from tick 40 to tick 60.
-            let ack = if (40..60).contains(&tick) { 39 } else { tick };
+        for id in [2, 3] {
+            contacts.meet(id, 0);
+        }
+        contacts.lead(10_000);
+        for tick in 101..=200 {
+            // 3 says nothing from tick 140 to tick 160.
+            let ack = if (140..160).contains(&tick) {
+                139
+            } else {
+                tick
+            };
             observe(
                 &mut contacts,
                 &status(tick, 5, &[(2, 5, Some(tick)), (3, 5, Some(ack))]),
             );
-            if tick == 30 {
-                let steady = contacts.steady(3000, SPANS);
+            if tick == 130 {
+                let steady = contacts.steady(13_000, SPANS);
                 assert_eq!(steady, [2, 3].into(), "both since this leader began");
             }
-            if tick == 55 {
+            if tick == 155 {
                 assert_eq!(contacts.in_contact(), [2].into());
             }
         }
+        assert_eq!(contacts.steady(20_000, SPANS), [2].into());
+        assert_eq!(contacts.steady(21_000, SPANS), [2, 3].into());
+    }
+
+    /// In the first five seconds of a cluster a removal was taken that etcd refuses: its first
+    /// leader counted on everybody who had answered it at all. A leader of a cluster that runs
+    /// already may do so, except for those that have just connected.
+    #[test]
+    fn a_young_leader_counts_on_connections_that_are_older_than_it() {
+        let mut contacts = Contacts::default();
+        for id in [2, 3] {
+            contacts.meet(id, 100);
+        }
+        contacts.lead(500);
+        for tick in 5..=20 {
+            let both = [(2, 5, Some(tick)), (3, 5, Some(tick))];
+            observe(&mut contacts, &status(tick, 5, &both));
+        }
+        assert_eq!(contacts.steady(2_000, SPANS), [].into());
+        assert_eq!(contacts.steady(5_099, SPANS), [].into());
+        assert_eq!(contacts.steady(5_100, SPANS), [2, 3].into());
+        contacts.follow();
+        contacts.meet(3, 8_000);
+        contacts.lead(9_000);
+        for tick in 90..=100 {
+            let both = [(2, 5, Some(tick)), (3, 5, Some(tick))];
+            observe(&mut contacts, &status(tick, 5, &both));
+        }
         assert_eq!(contacts.steady(10_000, SPANS), [2].into());
-        assert_eq!(contacts.steady(11_000, SPANS), [2, 3].into());
+        assert_eq!(contacts.steady(13_000, SPANS), [2, 3].into());
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl Member {
                 self.disks.remove(&id);
             }
             _ => {
+                self.contacts.meet(id, self.now);
                 self.pins.insert(id, disk_uuid.clone());
                 self.disks.insert(id, disk_uuid);
                 self.forget_strangers(id);

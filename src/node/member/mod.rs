@@ -52,7 +52,8 @@ pub struct MemberConfig {
     /// `--strict-reconfig-check`.
     pub strict_reconfig: bool,
     /// Milliseconds of unbroken contact after which a member counts as connected in etcd's
-    /// checks of changes (etcd: 5000). A younger leader asks for contact since it leads.
+    /// checks of changes (etcd: 5000). A younger leader asks for contact since it leads, over a
+    /// connection that is as old.
     pub health_ms: u64,
     /// When to take checkpoints, and how much log to hold for others.
     pub checkpoints: CheckpointPolicy,

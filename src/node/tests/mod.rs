@@ -254,6 +254,8 @@ impl Cluster {
         let mut config = MemberConfig::new(raft::Config::new(id, 42 + self.boots, boot_nonce));
         config.tick_ms = TICK;
         config.disk_uuid = disk_of(id);
+        // Tests have no five seconds of contact behind them when they begin.
+        config.health_ms = TICK;
         (self.tweak)(id, &mut config);
         let mut machine = Machine::new(id, boot_nonce);
         let mut snapshot = SnapshotMeta::default();

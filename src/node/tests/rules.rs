@@ -327,7 +327,7 @@ fn a_follower_that_removes_itself_helps_for_an_election_timeout() {
 /// It used to take etcd's five seconds of contact with the voter that had just been promoted.
 #[test]
 fn the_next_learner_is_added_as_soon_as_one_is_promoted() {
-    let mut cluster = Cluster::new(&[1]);
+    let mut cluster = Cluster::tweaked(&[1], |_, config| config.health_ms = 5000);
     cluster.leader();
     cluster.ticks(100);
     cluster.change(1, add(2, true)).unwrap();
