@@ -12,6 +12,8 @@ pub(super) async fn announce(services: Services) {
     if !services.served().await {
         return;
     }
+    // Whoever reads the line may ask for the health at once.
+    services.proven().await;
     tracing::info!("ready to serve client requests");
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = notify(&socket)

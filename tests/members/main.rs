@@ -13,6 +13,7 @@ mod release;
 mod secured;
 mod strangers;
 mod tls;
+mod waiting;
 
 use fixture::{Server, by_hand, initial_cluster, leader, until};
 use quorate::wire::etcd::{MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest};

@@ -35,6 +35,10 @@ pub(crate) const VERSION: &str = "3.7.3";
 /// How long clients wait for a member that starts to be known to its cluster (etcd's time).
 const SETTLE: Duration = Duration::from_secs(5);
 
+/// Calls that may wait at once until this server serves clients. Each holds its request; whoever
+/// comes beyond them is told at once that it does not serve yet.
+const ARRIVING: usize = 512;
+
 /// Snapshots that may be under way at once: each holds a file on the member's disk.
 const SNAPSHOTS: usize = 4;
 
@@ -84,6 +88,8 @@ pub(super) struct Shared {
     /// It knows, or has had [`SETTLE`] to learn it.
     settled: AtomicBool,
     started: Instant,
+    /// Calls that may wait until clients are served.
+    arriving: Semaphore,
     /// Raised when streams are to end: the client finds another member.
     pub(super) stopping: watch::Receiver<bool>,
 }
@@ -126,6 +132,7 @@ impl Services {
                 advertised: config.advertise_client_urls.clone(),
                 settled: AtomicBool::new(false),
                 started: Instant::now(),
+                arriving: Semaphore::new(ARRIVING),
                 stopping,
             }),
         }
@@ -221,9 +228,17 @@ impl Services {
         shared.metrics.started(method);
         let began = Instant::now();
         let (metadata, extensions, message) = request.into_parts();
-        let result = match self.admit(learner, &metadata).await {
+        let admitted = match method {
+            // A probe is told how things stand, also before clients are served.
+            Method::HealthCheck => self.admit_now(learner, &metadata),
+            _ => self.admit(learner, &metadata).await,
+        };
+        let result = match admitted {
             Err(refused) => Err(refused),
             Ok(()) => {
+                // Each step of a call has its own bound, and knows better what to say when it is
+                // over; this one is for calls of several.
+                let most = shared.timeout + 2 * VERDICT;
                 let (limit, late) = match client_timeout(&metadata) {
                     Some(limit) if limit < most => (limit, EtcdError::DeadlineExceeded),
                     _ => (most, EtcdError::Timeout),
@@ -236,9 +251,6 @@ impl Services {
                 match tokio::time::timeout(limit, call).await {
                     Ok(result) => result,
                     Err(_) => Err(late.into()),
-                // Each step of a call has its own bound, and knows better what to say when it is
-                // over; this one is for calls of several.
-                let most = shared.timeout + 2 * VERDICT;
                 }
             }
         };
@@ -289,13 +301,22 @@ impl Services {
         }
     }
 
-    /// Refuses what this member may not answer now.
+    /// Waits until clients are served, as etcd lets a connection wait, and refuses what this
+    /// member may not answer then.
     pub(super) async fn admit(
         &self,
         learner: Learner,
         metadata: &MetadataMap,
     ) -> Result<(), Status> {
-        self.settle().await;
+        if !self.serves() {
+            let limit = client_timeout(metadata).unwrap_or(self.shared.timeout);
+            self.arrive(limit).await;
+        }
+        self.admit_now(learner, metadata)
+    }
+
+    /// Refuses what this member may not answer now.
+    pub(super) fn admit_now(&self, learner: Learner, metadata: &MetadataMap) -> Result<(), Status> {
         let status = self.shared.member.status();
         // A member that has just started holds nothing until its checkpoint is read: an empty
         // store must not pass for the cluster's. One that was removed keeps an old one.
@@ -334,33 +355,54 @@ impl Services {
         settled
     }
 
-    /// Waits until that is so; not where this server is no member anyway.
-    async fn settle(&self) {
-        if self.is_settled() {
-            return;
-        }
-        let mut published = self.shared.member.subscribe();
-        while self.shared.member.status().phase == Phase::Member && !self.is_settled() {
-            // Time settles it as well as news does.
-            let _ = tokio::time::timeout(SETTLE / 20, published.changed()).await;
-        }
+    /// Whether this server is a member that serves clients.
+    fn serves(&self) -> bool {
+        self.shared.member.status().phase == Phase::Member
+            && self.shared.member.published().membership.cluster_id != 0
+            && self.is_settled()
     }
 
-    /// Waits until this server is a member and clients are served; false where it ends first.
+    /// Waits until that is so, for no longer than a request may: not where this server was removed
+    /// for good, and not where too many wait already.
+    async fn arrive(&self, limit: Duration) {
+        let Ok(_place) = self.shared.arriving.try_acquire() else {
+            return;
+        };
+        // Whoever gives up finds out from the refusal that follows.
+        let _ = tokio::time::timeout(limit, self.served()).await;
+    }
+
+    /// Waits until this server is a member and clients are served; false where that never comes:
+    /// it ends first, or was removed.
     pub(crate) async fn served(&self) -> bool {
         let mut published = self.shared.member.subscribe();
-        let serves = || {
-            self.shared.member.status().phase == Phase::Member
-                && self.shared.member.published().membership.cluster_id != 0
-                && self.is_settled()
-        };
-        while !serves() {
+        while !self.serves() {
+            let status = self.shared.member.status();
+            let gone = status.phase == Phase::Removed
+                || published.borrow().membership.is_removed(status.member_id);
+            if gone {
+                return false;
+            }
             // Time settles it as well as news does.
             if let Ok(Err(_gone)) = tokio::time::timeout(SETTLE / 50, published.changed()).await {
                 return false;
             }
         }
         true
+    }
+
+    /// Waits until this member's health says that it serves: until its first read was answered, if
+    /// it is a voter. Not for longer than etcd waits before it serves without a quorum.
+    pub(crate) async fn proven(&self) {
+        let member = &self.shared.member;
+        let proof = async {
+            while member.status().role != Role::Learner && member.ready() != Health::Ok {
+                if member.linearizable().await.is_err() {
+                    tokio::time::sleep(SETTLE / 50).await;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(SETTLE, proof).await;
     }
 
     /// The header of an answer from this revision.
@@ -576,13 +618,6 @@ mod tests {
         assert_eq!(client_timeout(&MetadataMap::new()), None);
     }
 
-    #[test]
-    fn a_leader_is_wanted_by_exactly_one_word() {
-        assert!(wants_leader(&metadata("hasleader", "true")));
-        assert!(!wants_leader(&metadata("hasleader", "yes")));
-        assert!(!wants_leader(&MetadataMap::new()));
-    }
-}
     /// Which refusals are final stands in the code and in the documents: they must agree.
     #[test]
     fn the_table_of_refusals_is_the_code_s() {
@@ -607,3 +642,10 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_leader_is_wanted_by_exactly_one_word() {
+        assert!(wants_leader(&metadata("hasleader", "true")));
+        assert!(!wants_leader(&metadata("hasleader", "yes")));
+        assert!(!wants_leader(&MetadataMap::new()));
+    }
+}

@@ -45,8 +45,7 @@ impl Health for Services {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let call = self.stream(Method::HealthWatch);
-        self.admit(Learner::Refused, request.metadata())
-            .await
+        self.admit_now(Learner::Refused, request.metadata())
             .map_err(|error| call.refuse(error))?;
         let service = request.into_inner().service;
         let state = (self.clone(), service, None, call);
