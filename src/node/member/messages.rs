@@ -46,7 +46,7 @@ impl Member {
     }
 
     /// The membership that was applied last does not hold it: it joined since, or never did.
-    fn is_stranger(&self, id: MemberId) -> bool {
+    pub(super) fn is_stranger(&self, id: MemberId) -> bool {
         let known = &self.membership.members;
         !known.is_empty() && !known.contains_key(&id) && !planted(Mutant::StrangersPropose)
     }

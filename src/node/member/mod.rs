@@ -33,9 +33,14 @@ pub use retention::CheckpointPolicy;
 use retention::Retention;
 use transfer::Transfers;
 
-/// Elections that lie between this member's term and one that it is told of, at most. No correct
-/// member is that far ahead, and a frame that says so would leave no terms for elections to come.
+/// Elections that lie between this member's term and one that a stranger tells of, at most. No
+/// correct member is that far ahead, and a frame that says so would leave no terms for elections to
+/// come.
 const TERM_LEAP: Term = 1 << 32;
+/// Up to here a member is believed, however far behind this one is: strangers can move one member's
+/// term in many leaps, and members that then took each other's terms for impossible would never
+/// meet again.
+const TERM_OF_MEMBERS: Term = 1 << 62;
 
 /// The settings of a member. They may differ between members of one cluster: none of them
 /// reaches what is applied.
@@ -411,7 +416,12 @@ impl Member {
     }
 
     fn step(&mut self, message: Message, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
-        if message.term > self.raft.term().saturating_add(TERM_LEAP) {
+        let own = self.raft.term();
+        let base = match self.is_stranger(message.from) {
+            true => own,
+            false => own.max(TERM_OF_MEMBERS),
+        };
+        if message.term > base.saturating_add(TERM_LEAP) {
             effects.push(Effect::Notice(format!(
                 "member {:x} speaks of term {}, which no election has led to: this member is in {}",
                 message.from,

@@ -114,6 +114,32 @@ fn a_term_that_no_election_leads_to_is_not_believed() {
     cluster.put(1, "key", "value");
 }
 
+/// The bound on terms once counted from the receiver's own term for everybody: a stranger took one
+/// member a leap beyond the others, twice, and each side dropped what the other said, for ever.
+#[test]
+fn a_member_whose_term_a_stranger_moved_comes_back() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.leader();
+    cluster.ticks(3);
+    cluster.cut(1, 2);
+    cluster.cut(1, 3);
+    cluster.ticks(60);
+    let before = cluster.server(1).member.status().raft.term;
+    cluster.give(1, meets(STRANGER));
+    for leaps in 1..=3 {
+        cluster.give(1, vote(STRANGER, 1, before + (leaps << 32), false));
+    }
+    cluster.settle();
+    let moved = cluster.server(1).member.status().raft.term;
+    assert!(moved > before + (2 << 32), "the leaps were taken: {moved}");
+    cluster.heal();
+    cluster.ticks(60);
+    cluster.leader();
+    cluster.put(1, "key", "value");
+    cluster.ticks(2);
+    cluster.assert_equal();
+}
+
 /// The first disk of every ID that was ever heard was remembered for ever.
 #[test]
 fn strangers_are_remembered_up_to_a_bound() {
