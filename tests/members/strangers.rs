@@ -9,7 +9,9 @@ use quorate::disk::{DataDirectory, Disk, FileDisk};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::fixture::{PATIENCE, Server, by_hand, until};
+use quorate::wire::etcd::MemberAddRequest;
+
+use super::fixture::{PATIENCE, Server, by_hand, initial_cluster, until};
 use super::operated::standbys;
 
 /// The words of a link, as `server::link::hello` has them.
@@ -122,17 +124,29 @@ async fn a_server_keeps_nothing_of_strangers_and_dials_none() {
     }
     servers[0].serves("key").await;
     let cluster = cluster_of(&servers[0]).await;
-    let trap = TcpListener::bind("127.0.0.1:0").unwrap();
-    trap.set_nonblocking(true).unwrap();
-    let url = format!("http://{}", trap.local_addr().unwrap());
     let before = identity_bytes(&servers[0]);
-    for id in 1..200 {
-        let (reply, _) = says(&servers[0], &stranger(cluster, id, &url)).await;
-        assert_eq!(reply.refusal, NOT_YET, "{}", reply.reason);
-    }
+    // On a busy machine a heartbeat may be an election timeout late, and then strangers are heard, as
+    // they are below: such a round says nothing, and another one is made.
+    let url = until(
+        "a round with its leader in contact",
+        &servers[0],
+        async || {
+            let trap = TcpListener::bind("127.0.0.1:0").unwrap();
+            trap.set_nonblocking(true).unwrap();
+            let url = format!("http://{}", trap.local_addr().unwrap());
+            for id in 1..200 {
+                let (reply, _) = says(&servers[0], &stranger(cluster, id, &url)).await;
+                if reply.refusal != NOT_YET {
+                    assert_eq!(reply.refusal, 0, "{}", reply.reason);
+                    return None;
+                }
+            }
+            assert!(trap.accept().is_err(), "it was dialled");
+            Some(url)
+        },
+    )
+    .await;
     assert_eq!(identity_bytes(&servers[0]), before);
-    assert!(trap.accept().is_err(), "it was dialled");
-    assert!(!servers[0].log().contains("\nWARN and more"));
 
     // Alone, it has to listen: those of today may have joined while it was away. It still keeps
     // nothing, and remembers few.
@@ -242,4 +256,50 @@ async fn connections_of_strangers_make_room() {
         ended.is_ok(),
         "no call with a proof came, and it stays open"
     );
+}
+
+/// A joiner that was killed before the cluster's state had reached it knew the members' disks, and not where
+/// they are. It dialled nobody, so its leader never heard an answer and never sent that state.
+#[tokio::test]
+async fn a_joiner_that_is_killed_before_it_has_the_state_joins_after_all() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    for server in &mut servers {
+        server
+            .arguments
+            .push("--strict-reconfig-check=false".to_owned());
+        server.start();
+    }
+    servers[0].serves("key").await;
+    servers[1].serves("key").await;
+    let mut joiner = Server::new(home.path(), "c");
+    until("it is added", &servers[0], async || {
+        let add = MemberAddRequest {
+            peer_ur_ls: vec![joiner.peer_url()],
+            is_learner: true,
+        };
+        servers[0].cluster().member_add(add).await.ok()
+    })
+    .await;
+    let known = format!("{},c={}", initial_cluster(&servers), joiner.peer_url());
+    joiner.arguments.extend([
+        format!("--initial-cluster={known}"),
+        "--initial-cluster-state=existing".to_owned(),
+    ]);
+    joiner.start();
+    // The leader dials anew after a second at most: until then it has sent nothing.
+    let begun = std::time::Instant::now();
+    while !joiner.log().contains("\"msg\":\"running\"") {
+        assert!(begun.elapsed() < PATIENCE, "{}", joiner.log());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    joiner.kill();
+    let disk: std::sync::Arc<dyn Disk> = std::sync::Arc::new(FileDisk::new(&joiner.data).unwrap());
+    let directory = DataDirectory::open(disk).unwrap();
+    let phase = directory.identity().unwrap().phase();
+    drop(directory);
+    // Where the machine held this process up for that second the rest shows less, and holds as well.
+    println!("killed in phase {phase:?}");
+    joiner.start();
+    joiner.holds("key", "1").await;
 }

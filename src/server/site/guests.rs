@@ -34,8 +34,14 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    /// Lets whoever says this hello in; `Ok(true)` where links are to be made anew for it.
-    pub(super) fn admit(&mut self, hello: &Hello, seen: Seen) -> Result<bool, (Refusal, String)> {
+    /// Lets whoever says this hello in; `Ok(true)` where links are to be made anew for it. `leader`,
+    /// who leads now (0: nobody), makes room for nobody.
+    pub(super) fn admit(
+        &mut self,
+        hello: &Hello,
+        seen: Seen,
+        leader: u64,
+    ) -> Result<bool, (Refusal, String)> {
         let id = hello.member_id;
         if let Some(guest) = self.known.get(&id)
             && guest.disk_uuid != hello.disk_uuid
@@ -55,7 +61,7 @@ impl Guests {
             order: self.order,
         };
         if !self.known.contains_key(&id) && self.known.len() >= GUESTS {
-            self.make_room();
+            self.make_room(leader);
         }
         let before = self.known.insert(id, guest);
         let urls = |guest: &Guest| guest.urls.clone();
@@ -64,12 +70,13 @@ impl Guests {
 
     /// Forgets one: without a certificate rather than with, and then the oldest of the address
     /// that most of them came from, so that a stranger takes its own places alone.
-    fn make_room(&mut self) {
+    fn make_room(&mut self, leader: u64) {
         let of = |address: IpAddr| {
             let same = |guest: &&Guest| guest.seen.address == address;
             self.known.values().filter(same).count()
         };
-        let leaves = self.known.iter().min_by_key(|(_, guest)| {
+        let others = self.known.iter().filter(|(id, _)| **id != leader);
+        let leaves = others.min_by_key(|(_, guest)| {
             let same = std::cmp::Reverse(of(guest.seen.address));
             (guest.seen.certified, same, guest.order)
         });
@@ -157,22 +164,28 @@ mod tests {
     fn without_a_certificate_a_guest_is_dialled_where_it_came_from() {
         let mut guests = Guests::default();
         let metadata = hello(1, "http://169.254.169.254:80");
-        assert_eq!(guests.admit(&metadata, seen("10.0.0.9", false)), Ok(true));
+        assert_eq!(
+            guests.admit(&metadata, seen("10.0.0.9", false), 0),
+            Ok(true)
+        );
         assert_eq!(dialled(&guests, 1), ["10.0.0.9:80"]);
         let name = hello(2, "http://secrets.internal:2380");
-        assert_eq!(guests.admit(&name, seen("10.0.0.9", false)), Ok(true));
+        assert_eq!(guests.admit(&name, seen("10.0.0.9", false), 0), Ok(true));
         assert_eq!(dialled(&guests, 2), ["10.0.0.9:2380"]);
         let local = hello(3, "http://127.0.0.1:2379");
-        assert_eq!(guests.admit(&local, seen("10.0.0.9", false)), Ok(true));
+        assert_eq!(guests.admit(&local, seen("10.0.0.9", false), 0), Ok(true));
         assert_eq!(dialled(&guests, 3), ["10.0.0.9:2379"]);
         let member = hello(4, "https://demo-4.demo.svc:2380");
-        assert_eq!(guests.admit(&member, seen("10.0.0.9", true)), Ok(true));
+        assert_eq!(guests.admit(&member, seen("10.0.0.9", true), 0), Ok(true));
         assert_eq!(dialled(&guests, 4), ["demo-4.demo.svc:2380"]);
         let neighbour = hello(5, "http://127.3.2.1:2380");
-        assert_eq!(guests.admit(&neighbour, seen("127.0.0.1", false)), Ok(true));
+        assert_eq!(
+            guests.admit(&neighbour, seen("127.0.0.1", false), 0),
+            Ok(true)
+        );
         assert_eq!(dialled(&guests, 5), ["127.3.2.1:2380"]);
         assert_eq!(
-            guests.admit(&neighbour, seen("127.0.0.1", false)),
+            guests.admit(&neighbour, seen("127.0.0.1", false), 0),
             Ok(false),
             "nothing new"
         );
@@ -183,19 +196,30 @@ mod tests {
         let mut guests = Guests::default();
         let quiet = hello(1, "http://10.0.0.1:2380");
         let certified = hello(2, "http://10.0.0.2:2380");
-        guests.admit(&quiet, seen("10.0.0.1", false)).expect("in");
         guests
-            .admit(&certified, seen("10.9.9.9", true))
+            .admit(&quiet, seen("10.0.0.1", false), 0)
+            .expect("in");
+        guests
+            .admit(&certified, seen("10.9.9.9", true), 0)
             .expect("in");
         for id in 100..10_000 {
             let stranger = hello(id, "http://10.9.9.9:1");
             guests
-                .admit(&stranger, seen("10.9.9.9", false))
+                .admit(&stranger, seen("10.9.9.9", false), 0)
                 .expect("in");
         }
         assert_eq!(guests.known.len(), GUESTS);
         assert!(guests.known.contains_key(&1) && guests.known.contains_key(&2));
         assert!(guests.known.contains_key(&9_999), "the newest is heard");
+
+        // Nor that of whoever leads, at the same address.
+        for id in 20_000..20_100 {
+            let stranger = hello(id, "http://10.9.9.9:1");
+            guests
+                .admit(&stranger, seen("10.9.9.9", false), 9_999)
+                .expect("in");
+        }
+        assert!(guests.known.contains_key(&9_999), "it leads");
     }
 
     #[test]
@@ -203,13 +227,13 @@ mod tests {
         let mut guests = Guests::default();
         let url = "http://10.0.0.1:2380";
         guests
-            .admit(&hello(1, url), seen("10.0.0.1", false))
+            .admit(&hello(1, url), seen("10.0.0.1", false), 0)
             .expect("in");
         let other = Hello {
             disk_uuid: "another".to_owned(),
             ..hello(1, url)
         };
-        let refused = guests.admit(&other, seen("10.0.0.2", false));
+        let refused = guests.admit(&other, seen("10.0.0.2", false), 0);
         assert_eq!(refused.map_err(|(why, _)| why), Err(Refusal::Disk));
     }
 }

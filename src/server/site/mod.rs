@@ -241,12 +241,37 @@ impl Site {
         if running.is_none_or(|consensus| consensus.led) {
             return guests::nobody_waits_for(hello);
         }
-        let new = lock(&self.guests).admit(hello, seen)?;
+        self.link_back(hello, seen)?;
         self.shared.report(Input::PeerDisk {
             id: hello.member_id,
             disk_uuid: hello.disk_uuid.clone(),
         });
-        if new {
+        Ok(())
+    }
+
+    /// A joiner that was restarted before it had the cluster's state knows the disks of the members
+    /// and not where they are: without a link to its leader no answer reaches it, and it would never
+    /// be sent that state.
+    fn answer_where_it_listens(&self, hello: &Hello, seen: Seen) {
+        let id = hello.member_id;
+        if self.phase() != Phase::Joining {
+            return;
+        }
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let linked = links.get(&id).is_some_and(|(peer, _)| !peer.guest);
+        drop(links);
+        if linked {
+            return;
+        }
+        if let Err((_, reason)) = self.link_back(hello, seen) {
+            tracing::debug!(peer = %format!("{id:x}"), "no link back: {reason}");
+        }
+    }
+
+    /// Has whoever said this hello dialled, as a guest.
+    fn link_back(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
+        let leader = self.shared.status().leader;
+        if lock(&self.guests).admit(hello, seen, leader)? {
             // The supervisor is gone when the server ends already.
             let _ = self.happenings.send(Happening::Met);
         }

@@ -116,7 +116,10 @@ impl Site {
         let known = self.expects(hello.member_id) && self.has_its_disk(hello);
         match hello.purpose() {
             Purpose::Questions => {}
-            _ if self.expects(hello.member_id) => self.met(hello.member_id, &hello.disk_uuid),
+            _ if self.expects(hello.member_id) => {
+                self.met(hello.member_id, &hello.disk_uuid);
+                self.answer_where_it_listens(hello, seen);
+            }
             _ => self.take_in(hello, seen)?,
         }
         Ok(known)
