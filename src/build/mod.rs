@@ -13,6 +13,7 @@ mod issued;
 mod member;
 mod pod;
 mod rbac;
+mod revision;
 mod secret;
 mod server;
 mod service;
@@ -43,6 +44,7 @@ pub use issued::{
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use pod::{SetOptions, stateful_set};
 pub use rbac::{cluster_role_yaml, every_rule, namespaced_rules_yaml, rules};
+pub use revision::{revision, spec_hash, spec_of};
 pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
 pub use server::{container_arguments, server_facts, server_flags};
 pub use service::{client_service, peers_service, slot_member, slot_service};

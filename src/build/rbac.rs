@@ -15,6 +15,12 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("quorate.dev", &["etcdclusters"], WATCH),
         rule("quorate.dev", &["etcdclusters/status"], &["get", "patch"]),
         rule("apps", &["statefulsets"], MANAGE),
+        // The specification that was last admitted.
+        rule(
+            "apps",
+            &["controllerrevisions"],
+            &["get", "list", "create", "patch", "delete"],
+        ),
         rule("", &["services", "persistentvolumeclaims"], MANAGE),
         rule("", &["secrets"], MANAGE),
         rule(

@@ -461,3 +461,25 @@ fn a_users_spread_stands_in_for_the_same_of_ours() {
     let other = "spec: {podTemplate: {spec: {topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}}}";
     assert_eq!(of(other).len(), 3, "another mode is another constraint");
 }
+
+#[test]
+fn a_revision_holds_the_specification_and_is_named_by_it() {
+    let cluster = cluster("spec: {}");
+    let kept = super::revision(&cluster);
+    assert_eq!(super::spec_of(&kept).as_ref(), Some(&cluster.spec));
+    let name = kept.metadata.name.clone().unwrap_or_default();
+    assert_eq!(
+        name,
+        format!("{}-spec-{}", cluster.name, super::spec_hash(&cluster))
+    );
+    let mut paused = cluster.clone();
+    paused.spec.paused = true;
+    assert_eq!(
+        super::revision(&paused),
+        kept,
+        "nothing is made from a pause"
+    );
+    let mut other = cluster;
+    other.spec.replicas += 1;
+    assert_ne!(super::spec_hash(&other), super::spec_hash(&paused));
+}

@@ -36,8 +36,8 @@ pub use spec::{
     Storage, StorageType, UpdateStrategy, UpdateType, VolumeMobility,
 };
 pub use status::{
-    CertificateStatus, Endpoints, EtcdClusterStatus, JoinFailures, Leftover, MemberHealth,
-    MemberRole, MemberStatus, SecretReference, StepState, StepStatus,
+    CertificateStatus, Endpoints, EtcdClusterStatus, FailingAct, JoinFailures, Leftover,
+    MemberHealth, MemberRole, MemberStatus, NoteStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{
     CertificateSource, ClientAuth, GivenSecret, IssuerRef, Plaintext, PortTls, Tls, TlsPort,

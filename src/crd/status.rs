@@ -67,6 +67,13 @@ pub struct EtcdClusterStatus {
     /// New members that did not make it, and since when; absent when the last one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_failures: Option<JoinFailures>,
+    /// What is worth knowing and stops nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub notes: Vec<NoteStatus>,
+    /// A write that failed, while it does; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<FailingAct>,
     /// The certificates in use, and until when they hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
@@ -240,6 +247,29 @@ pub struct Leftover {
     pub name: String,
     /// Why it is left and what to do about it.
     pub reason: String,
+}
+
+/// Something worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NoteStatus {
+    /// A word for machines.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+}
+
+/// A write that failed and is tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailingAct {
+    /// What is to be done, in words.
+    pub action: String,
+    /// Why it failed last, in words.
+    pub message: String,
+    /// Since when it fails.
+    #[schemars(extend("format" = "date-time"))]
+    pub start_time: String,
 }
 
 /// New members that did not make it.

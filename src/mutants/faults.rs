@@ -480,6 +480,27 @@ faults! {
     /// A voter on a node that does not report is dead.
     NotReadyIsDeath "notready-is-death" in "plan/evidence.rs",
         Operator("node-reboots", &["I4"]);
+    /// A pod that was asked to end and does not is waited for without end.
+    HangsForGood "hangs-for-good" in "plan/evidence.rs",
+        Test("plan::tests::golden::faults::a_pod_that_does_not_end");
+    /// A voter whose node goes away is removed before another one comes, whatever was asked for.
+    RemoveFirstUnasked "removes-first-unasked" in "plan/nodes.rs",
+        Operator("cordon-alone", &["I4"]);
+    /// The volume of a removed voter goes before its successor votes.
+    VolumeBeforeSuccessor "volume-before-successor" in "plan/situation.rs",
+        Operator("disk-empty", &["I12"]);
+    /// Without its identity's Secret a cluster that serves counts as lost.
+    IdentityForgotten "identity-forgotten" in "plan/rules/identity.rs",
+        Operator("identity-deleted", &["I10"]);
+    /// A retired voter goes before its pod was seen unready.
+    UnreadyUnseen "unready-unseen" in "plan/rules/farewell.rs",
+        Test("plan::tests::golden::nodes::who_is_still_called_ready_is_waited_for");
+    /// No specification is kept, so a refused one stops everything.
+    AdmittedForgotten "admitted-forgotten" in "plan/rules/admitted.rs",
+        Operator("refused-and-healed", &[STORY]);
+    /// A voter for whose pod no node has room is replaced by one for which none has either.
+    RoomForgotten "room-forgotten" in "plan/evidence.rs",
+        Test("plan::tests::golden::faults::a_voter_for_whom_no_node_has_room");
     /// A voter that does not answer the operator is dead.
     SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
         Operator("one-unseen", &["I4"]);
@@ -528,6 +549,9 @@ faults! {
     /// A Service that Kubernetes refuses holds everything up.
     RefusedHolds "refused-holds-all" in "operator/pass.rs",
         Operator("service-refused", &[STORY]);
+    /// A write that fails holds everything up.
+    FailureHolds "failure-holds-all" in "operator/pass.rs",
+        Operator("webhook-dead", &[STORY]);
     /// The status tells of a quorum that nobody saw.
     StatusFromMemory "status-from-memory" in "plan/report/conditions.rs",
         Operator("quorum-lost", &["I8"]);

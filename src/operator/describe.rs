@@ -1,6 +1,6 @@
 //! From what members say on the wire, and how they end, to the facts that a plan takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::TlsPort;
 use crate::plan::{Description, Exit, MemberView, Phase, PortSecurity};
@@ -25,6 +25,7 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
         phase: phase(said.phase()),
         nonce: some(&said.nonce),
         cluster_uid: some(&said.cluster_uid),
+        incarnation: said.incarnation,
         cluster_id: said.cluster_id,
         member_id: said.member_id,
         leads,
@@ -43,7 +44,22 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
             .iter()
             .map(|gone| (gone.id, gone.name.clone()))
             .collect(),
+        never_voted: never_voted(said),
     }
+}
+
+/// Of the removed members those that are known to have been learners to their end: the record of
+/// changes goes back to their coming, and says nothing of a promotion. Where it does not go back
+/// so far, a member counts as one that voted.
+fn never_voted(said: &proto::DescribeResponse) -> BTreeSet<u64> {
+    let is = |kind: &str, id: u64| {
+        let mut changes = said.changes.iter();
+        changes.any(|change| change.id == id && change.kind == kind)
+    };
+    let removed = said.tombstones.iter().map(|gone| gone.id);
+    removed
+        .filter(|id| is("AddLearner", *id) && !is("Promote", *id))
+        .collect()
 }
 
 fn security(said: &proto::DescribeResponse) -> BTreeMap<TlsPort, PortSecurity> {
@@ -121,6 +137,35 @@ mod tests {
         );
         assert_eq!(exit(1, Some("{\"class\":\"log_lost\"}")), Exit::LostLog);
         assert_eq!(exit(137, Some("no JSON")), Exit::Other(137));
+    }
+
+    #[test]
+    fn who_never_voted_is_known_only_from_a_record_that_goes_back_to_their_coming() {
+        let change = |kind: &str, id| proto::Change {
+            kind: kind.into(),
+            id,
+            ..Default::default()
+        };
+        let said = proto::DescribeResponse {
+            tombstones: [2, 3, 4]
+                .map(|id| proto::Tombstone {
+                    id,
+                    name: format!("demo-{id}"),
+                })
+                .into(),
+            changes: vec![
+                // 2 came before the record begins, 5 is still there.
+                change("AddLearner", 3),
+                change("Promote", 3),
+                change("Remove", 3),
+                change("AddLearner", 4),
+                change("Join", 4),
+                change("Remove", 4),
+                change("AddLearner", 5),
+            ],
+            ..Default::default()
+        };
+        assert_eq!(description(&said, true, 0).never_voted, [4].into());
     }
 
     #[test]

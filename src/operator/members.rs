@@ -147,6 +147,7 @@ impl Members {
             | Action::RotateAuthority { .. }
             | Action::TrustAuthorities { .. }
             | Action::DropCertificate { .. }
+            | Action::AdmitSpec { .. }
             | Action::CreateLatch { .. }
             | Action::CreateClaim { .. }
             | Action::GrowClaim { .. }

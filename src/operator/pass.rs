@@ -7,8 +7,9 @@
 //! "Already done?" and "is it safe?" are thus asked by the same rules, in the same order, on what
 //! was read right before the act.
 //!
-//! An object whose rendering the platform refuses, for a value that only a user can correct, or a
-//! certificate, holds nothing up: the pass goes on with the step after it, and reports the refusal.
+//! A write of an object that nobody's health waits for, which the platform refuses or fails to do
+//! (a value that only a user can correct, an admission webhook that does not answer), holds nothing
+//! up: the pass goes on with the step after it, and reports what failed.
 
 use super::platform::{Act, Failure, Look, Platform, Report, Seen};
 use super::queue::Ended;
@@ -20,6 +21,8 @@ use crate::plan::{Action, Observed, Plan};
 const SOON_MS: u64 = 50;
 /// After a step that was overtaken by events.
 const OVERTAKEN_MS: u64 = 500;
+/// So many writes may fail before a pass gives up: each may last as long as a webhook's timeout.
+const FAILURES: usize = 8;
 /// While something of ours is still on its way out.
 const TERMINATING_MS: u64 = 2_000;
 
@@ -82,8 +85,8 @@ enum State {
 pub struct Pass {
     rules: Rules,
     state: State,
-    /// Renderings that were refused in this pass.
-    refused: Vec<(Action, Failure)>,
+    /// Writes that were refused or failed in this pass, and held nothing up.
+    failed: Vec<(Action, Failure)>,
 }
 
 impl Pass {
@@ -93,7 +96,7 @@ impl Pass {
             Self {
                 rules,
                 state: State::Looking,
-                refused: Vec::new(),
+                failed: Vec::new(),
             },
             Need::Observe(Look::Cached),
         )
@@ -116,14 +119,11 @@ impl Pass {
                 let acted = plan.first().map(|step| step.action.clone());
                 self.report(&seen, *plan, acted, None, Ended::After(SOON_MS))
             }
-            (State::Acting(seen, plan), Answer::Acted(Err(failure @ Failure::Refused(_))))
-                if plan
-                    .first()
-                    .is_some_and(|step| holds_nothing_up(&step.action))
-                    && !planted(Mutant::RefusedHolds) =>
+            (State::Acting(seen, plan), Answer::Acted(Err(failure)))
+                if self.goes_on(&plan, &failure) =>
             {
-                let refused = plan.first().map(|step| (step.action.clone(), failure));
-                self.refused.extend(refused);
+                let failed = plan.first().map(|step| (step.action.clone(), failure));
+                self.failed.extend(failed);
                 self.seen(seen)
             }
             (State::Acting(seen, plan), Answer::Acted(Err(failure))) => {
@@ -145,18 +145,38 @@ impl Pass {
         }
     }
 
-    /// What is to be done on this view, but for what was refused.
+    /// Whether the pass goes on with another step after this failure.
+    fn goes_on(&self, plan: &Plan, failure: &Failure) -> bool {
+        let passes = match failure {
+            Failure::Refused(_) => !planted(Mutant::RefusedHolds),
+            Failure::Retry(_) | Failure::Terminating { .. } => !planted(Mutant::FailureHolds),
+            // Somebody else's object stops everything, and an old view is looked at anew.
+            Failure::NameConflict { .. } | Failure::Changed(_) => false,
+        };
+        let mut first = plan.first().into_iter();
+        passes && self.failed.len() < FAILURES && first.any(|step| holds_nothing_up(&step.action))
+    }
+
+    /// What is to be done on this view, but for what failed.
     fn plan(&self, seen: &Seen) -> Plan {
         let mut plan = (self.rules.plan)(&seen.observed);
-        let refused = |action: &Action| self.refused.iter().any(|(known, _)| known == action);
-        plan.steps.retain(|step| !refused(&step.action));
+        let failed = |action: &Action| self.failed.iter().any(|(known, _)| known == action);
+        // While an eviction may take a pod that should stay, nobody else's goes.
+        let held = |action: &Action| matches!(action, Action::HoldPod { .. });
+        let open = self.failed.iter().any(|(action, _)| held(action));
+        plan.steps
+            .retain(|step| !(failed(&step.action) || open && takes_a_pod(&step.action)));
         plan
     }
 
     /// When the next pass comes after one that had nothing to do.
     fn rests(&self, plan: &Plan) -> Ended {
-        if self.refused.is_empty() {
+        let going =
+            |(_, failure): &(Action, Failure)| matches!(failure, Failure::Terminating { .. });
+        if self.failed.is_empty() {
             Ended::After(plan.requeue_ms)
+        } else if self.failed.iter().all(going) {
+            Ended::After(TERMINATING_MS)
         } else {
             Ended::Failed
         }
@@ -229,10 +249,15 @@ impl Pass {
         failure: Option<Failure>,
         ended: Ended,
     ) -> Need {
-        let refused = self.refused.first().map(|(_, failure)| failure.clone());
-        let failure = failure.or(refused);
+        // What failed first is told: it is what was to be done first.
+        let own = failure.map(|failure| {
+            let action = plan.first().map(|step| step.action.to_string());
+            (action.unwrap_or_default(), failure)
+        });
+        let first = self.failed.first();
+        let first = first.map(|(action, failure)| (action.to_string(), failure.clone()));
         self.state = State::Reporting(ended);
-        Need::Report(Box::new(report::compose(seen, plan, acted, failure)))
+        Need::Report(Box::new(report::compose(seen, plan, acted, first.or(own))))
     }
 }
 
@@ -242,9 +267,35 @@ fn renders_only(action: &Action) -> bool {
     matches!(action, Action::ApplyObject(_))
 }
 
-/// What the platform may refuse without holding up the steps after it.
+/// What may fail without holding up the steps after it: what those need of it, their own rules,
+/// guards and lints ask for. A change of the members, a pod that is to go, the volume of a newcomer and the
+/// order in which members fall asleep are not among this.
 fn holds_nothing_up(action: &Action) -> bool {
-    renders_only(action) || action.is_of_certificates()
+    action.is_of_certificates()
+        || matches!(
+            action,
+            Action::ApplyObject(_)
+                | Action::AdmitSpec { .. }
+                | Action::CreateLatch { .. }
+                | Action::ApplySet { asleep: false, .. }
+                | Action::SetBudget { .. }
+                | Action::MapSlot { .. }
+                | Action::DropSlot { .. }
+                | Action::HoldPod { .. }
+                | Action::MarkClaim { .. }
+                | Action::OwnClaim { .. }
+                | Action::GrowClaim { .. }
+                | Action::DeleteClaim { .. }
+                | Action::DeleteSet { .. }
+        )
+}
+
+/// Whether a pod ends by it, or may.
+fn takes_a_pod(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::DeletePod { .. } | Action::EvictPod { .. } | Action::ReleasePod { .. }
+    )
 }
 
 /// Runs a pass to its end.

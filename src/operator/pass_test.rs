@@ -11,6 +11,7 @@ fn latch_first(observed: &Observed) -> Plan {
         action: Action::CreateLatch {
             seed: "demo-1".into(),
             nonce: observed.entropy.clone(),
+            incarnation: 1,
         },
         reason: "nothing is there".into(),
     };
@@ -165,6 +166,62 @@ fn a_rendering_needs_no_second_look() {
 /// only one that was tried: no member was healed, added or restarted until somebody corrected it.
 #[test]
 fn a_refused_rendering_holds_nothing_up() {
+    holds_nothing_up(&Failure::Refused("no label".into()));
+}
+
+/// The same with an admission webhook that does not answer: one HTTP 500 was enough.
+#[test]
+fn a_rendering_that_fails_holds_nothing_up() {
+    holds_nothing_up(&Failure::Retry("cannot apply demo-client: 500".into()));
+}
+
+/// While a pod that should stay may be evicted, no other one is taken; whoever is dead still leaves.
+#[test]
+fn a_gate_that_cannot_be_closed_keeps_the_other_pods() {
+    fn hold_then_more(_: &Observed) -> Plan {
+        let (member, uid) = ("demo-2".to_owned(), "p2".to_owned());
+        let fence = crate::plan::Fence {
+            configuration_index: 1,
+            epoch: 1,
+        };
+        let actions = [
+            Action::HoldPod {
+                member: "demo-1".into(),
+                uid: "p1".into(),
+            },
+            Action::DeletePod {
+                member: member.clone(),
+                uid,
+            },
+            Action::Remove {
+                member,
+                id: 2,
+                fence,
+            },
+        ];
+        let step = |action| Step {
+            rule: 14,
+            action,
+            reason: String::new(),
+        };
+        plan_of(actions.map(step).into())
+    }
+    let rules = Rules {
+        plan: hold_then_more,
+        lint: clean,
+    };
+    let (mut pass, _) = Pass::begin(rules);
+    pass.answer(seen());
+    assert!(matches!(pass.answer(seen()), Need::Act(_)));
+    let failed = Answer::Acted(Err(Failure::Retry("500".into())));
+    assert!(matches!(pass.answer(failed), Need::Observe(Look::Live)));
+    let Need::Act(act) = pass.answer(seen()) else {
+        panic!("it goes on")
+    };
+    assert_eq!(act.action.word(), "Remove");
+}
+
+fn holds_nothing_up(failure: &Failure) {
     fn service_then_latch(observed: &Observed) -> Plan {
         let mut plan = service_first(observed);
         plan.steps.extend(latch_first(observed).steps);
@@ -174,7 +231,7 @@ fn a_refused_rendering_holds_nothing_up() {
         plan: service_then_latch,
         lint: clean,
     };
-    let refused = || Answer::Acted(Err(Failure::Refused("no label".into())));
+    let refused = || Answer::Acted(Err(failure.clone()));
     let (mut pass, _) = Pass::begin(rules);
     assert!(matches!(pass.answer(seen()), Need::Act(act) if act.action == service()));
     assert!(matches!(pass.answer(refused()), Need::Observe(Look::Live)));
@@ -184,14 +241,14 @@ fn a_refused_rendering_holds_nothing_up() {
     assert_eq!(act.action.word(), "CreateLatch");
     let said = report(pass.answer(Answer::Acted(Ok(()))));
     assert_eq!(said.acted, Some(act.action));
-    assert_eq!(said.failure, Some(Failure::Refused("no label".into())));
+    assert_eq!(said.failure, Some(failure.clone()));
     let next = pass.answer(Answer::Reported(Ok(())));
     assert_eq!(end(&next), Ended::After(SOON_MS));
     // With nothing else to do it waits longer each time, as after any failure.
     let (mut pass, _) = Pass::begin(rules);
     pass.answer(latched());
     let said = report(pass.answer(refused()));
-    assert_eq!(said.failure, Some(Failure::Refused("no label".into())));
+    assert_eq!(said.failure, Some(failure.clone()));
     assert_eq!(end(&pass.answer(Answer::Reported(Ok(())))), Ended::Failed);
 }
 

@@ -9,7 +9,7 @@ use crate::plan::{Action, Observed, Plan};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// An object of that name belongs to somebody else.
-    #[error("{kind} {name} belongs to {owner}: rename the cluster, or remove that object")]
+    #[error("{kind} {name} belongs to {owner}: give this cluster another name, or that object")]
     NameConflict {
         /// Its kind.
         kind: String,

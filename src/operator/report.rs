@@ -6,26 +6,40 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::platform::{Event, Failure, Report, Seen, Severity};
-use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus};
+use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, FailingAct, NoteStatus};
 use crate::plan::{Action, ConditionInput, Plan};
 
 /// A learner's lag alone is written at most this often.
 const LAG_MS: u64 = 5_000;
 /// The API server refuses longer notes.
 const NOTE_MAX: usize = 1_000;
+/// A write that fails for so long is no passing fault.
+const FAILS_MS: u64 = 60_000;
+/// Reason of a write that fails again and again.
+const ACT_FAILS: &str = "ActFails";
 /// Reason of what the platform refuses.
 const REFUSED: &str = "Refused";
 /// Reason of an object that belongs to somebody else.
 const NAME_CONFLICT: &str = "NameConflict";
 
+/// Reason of notes on what is on its way out.
+const LEAVING: &str = "Leaving";
 /// Reason of a member that has to leave its node and has nowhere to go.
 const NO_SPARE_NODE: &str = "NoSpareNode";
 /// Reason of a node that goes away and still takes new pods.
 const NOT_CORDONED: &str = "NotCordoned";
 
 /// Composes the report of a pass.
-pub fn compose(seen: &Seen, plan: Plan, acted: Option<Action>, failure: Option<Failure>) -> Report {
-    let status = status(seen, &plan, failure.as_ref());
+///
+/// `failed`: the act that failed, in words, and why.
+pub fn compose(
+    seen: &Seen,
+    plan: Plan,
+    acted: Option<Action>,
+    failed: Option<(String, Failure)>,
+) -> Report {
+    let status = status(seen, &plan, acted.as_ref(), failed.as_ref());
+    let failure = failed.map(|(_, failure)| failure);
     let events = events(seen, &plan, acted.as_ref(), failure.as_ref(), &status);
     let status = is_news(&seen.status, &status, seen.status_age_ms).then_some(status);
     Report {
@@ -38,20 +52,74 @@ pub fn compose(seen: &Seen, plan: Plan, acted: Option<Action>, failure: Option<F
 }
 
 /// The status that this view and outcome ask for.
-fn status(seen: &Seen, plan: &Plan, failure: Option<&Failure>) -> EtcdClusterStatus {
+fn status(
+    seen: &Seen,
+    plan: &Plan,
+    acted: Option<&Action>,
+    failed: Option<&(String, Failure)>,
+) -> EtcdClusterStatus {
     let mut status = plan.status.clone();
+    let failure = failed.map(|(_, failure)| failure);
     status.observed_generation = Some(seen.generation);
+    status.failing = failing(seen, plan, acted, failed);
     let mut inputs = plan.conditions.clone();
     if let Some((reason, text)) = failure.and_then(stalls) {
         overlay(&mut inputs, reason, &text);
         status.summary = Some(text);
-    } else if let (Some(Failure::Retry(text)), Some(step)) = (failure, &mut status.step) {
+    } else if let Some(text) = status.failing.as_ref().and_then(|one| lasts(seen, one)) {
+        // Beside what is stalled for a better known reason, this is in the status alone.
+        let stalled = |input: &ConditionInput| {
+            input.type_ == ConditionType::Stalled && input.status == ConditionStatus::True
+        };
+        if !inputs.iter().any(stalled) {
+            overlay(&mut inputs, ACT_FAILS, &text);
+        }
+    }
+    if let (Some(Failure::Retry(text)), Some(step), None) = (failure, &mut status.step, acted) {
         step.waiting_for = Some(cut(text));
     }
     let now = time(seen.observed.now_ms);
     let condition = |input: &ConditionInput| condition(input, &seen.status, seen.generation, &now);
     status.conditions = inputs.iter().map(condition).collect();
     status
+}
+
+/// The write that fails: this one, or one that failed before and was not tried again, because
+/// another step came first. One that is done, or not wanted any more, is forgotten.
+fn failing(
+    seen: &Seen,
+    plan: &Plan,
+    acted: Option<&Action>,
+    failed: Option<&(String, Failure)>,
+) -> Option<FailingAct> {
+    let before = seen.status.failing.as_ref();
+    if let Some((action, Failure::Retry(text))) = failed {
+        let known = before.filter(|before| before.action == *action);
+        let now = time(seen.observed.now_ms).0.to_string();
+        return Some(FailingAct {
+            action: action.clone(),
+            message: cut(text),
+            start_time: known.map_or(now, |known| known.start_time.clone()),
+        });
+    }
+    let before = before?;
+    let mut steps = plan.steps.iter().map(|step| step.action.to_string());
+    let done = acted.is_some_and(|acted| acted.to_string() == before.action);
+    (failed.is_none() && !done && steps.any(|step| step == before.action)).then(|| before.clone())
+}
+
+/// What is said of a write that has failed for longer than a passing fault lasts.
+fn lasts(seen: &Seen, failing: &FailingAct) -> Option<String> {
+    let since: Timestamp = failing.start_time.parse().ok()?;
+    let since = u64::try_from(since.as_millisecond()).ok()?;
+    let FailingAct {
+        action, message, ..
+    } = failing;
+    // Without the seconds: the status would say something new in each pass.
+    let text = format!(
+        "{action} fails again and again: {message}. It is tried on, and what does not need it is done meanwhile"
+    );
+    (seen.observed.now_ms.saturating_sub(since) >= FAILS_MS).then(|| cut(&text))
 }
 
 /// What only a person can resolve.
@@ -155,6 +223,17 @@ fn events(
             events.push(event(Severity::Warning, reason, word, text));
         }
     }
+    // A note is told when it is new; that something is on its way out is told by the steps.
+    let known = |note: &NoteStatus| seen.status.notes.contains(note);
+    let new = status.notes.iter().filter(|note| !known(note));
+    for note in new.filter(|note| note.reason != LEAVING) {
+        events.push(event(
+            Severity::Normal,
+            &note.reason,
+            word,
+            cut(&note.message),
+        ));
+    }
     if let Some(event) = held_drain(seen, plan) {
         events.push(event);
     }
@@ -224,6 +303,7 @@ fn told_as(action: &Action) -> Option<&'static str> {
             None => Some("CertificateIssued"),
         },
         Action::ApplyObject(_)
+        | Action::AdmitSpec { .. }
         | Action::TrustAuthorities { .. }
         | Action::DropCertificate { .. }
         | Action::CreateLatch { .. }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::crd::{StepState, StepStatus};
 use crate::operator::testing::{plan_of, seen_at};
-use crate::plan::{Fence, Progress, Step};
+use crate::plan::{Fence, ObjectKey, ObjectKind, Progress, Step};
 
 fn input(type_: ConditionType, status: ConditionStatus, message: &str) -> ConditionInput {
     ConditionInput {
@@ -98,9 +98,8 @@ fn a_refusal_stalls_and_is_told_once() {
         input(ConditionType::Stalled, ConditionStatus::False, "no"),
     ];
     let refused = || {
-        Some(Failure::Refused(
-            "cannot apply demo-1: quota exceeded".into(),
-        ))
+        let why = "cannot apply demo-1: quota exceeded".into();
+        Some(("apply demo-1".into(), Failure::Refused(why)))
     };
     let mut seen = seen_at(1);
     let report = compose(&seen, plan.clone(), None, refused());
@@ -143,11 +142,79 @@ fn a_passing_failure_is_what_the_step_waits_for() {
         deadline: None,
     });
     let failure = Failure::Retry("promote demo-2: no answer".into());
-    let status = compose(&seen_at(1), plan, None, Some(failure))
+    let failed = Some(("promote demo-2".to_owned(), failure));
+    let status = compose(&seen_at(1), plan, None, failed)
         .status
         .expect("news");
     let waiting = status.step.and_then(|step| step.waiting_for);
     assert_eq!(waiting.as_deref(), Some("promote demo-2: no answer"));
+}
+
+/// An admission webhook that was dead for hours showed nowhere: each pass failed, and the status
+/// said what it had said before.
+#[test]
+fn a_write_that_fails_again_and_again_is_told_until_it_is_done() {
+    let plan = || {
+        let mut plan = plan_of(vec![step(promote())]);
+        plan.conditions = vec![input(ConditionType::Stalled, ConditionStatus::False, "no")];
+        plan
+    };
+    let failed = || {
+        let why = Failure::Retry("cannot promote: 500".into());
+        Some((promote().to_string(), why))
+    };
+    let stalled = |status: &EtcdClusterStatus| status.conditions[0].reason.clone();
+    let no = "Because";
+    let mut seen = seen_at(10_000);
+    let first = compose(&seen, plan(), None, failed()).status.expect("news");
+    assert_eq!(stalled(&first), no, "it may pass");
+    seen.status = first;
+    seen.observed.now_ms += FAILS_MS - 1;
+    assert_eq!(compose(&seen, plan(), None, failed()).status, None);
+    seen.observed.now_ms += 1;
+    let report = compose(&seen, plan(), None, failed());
+    assert_eq!(report.events.len(), 1);
+    assert_eq!(stalled(&report.status.expect("news")), ACT_FAILS);
+    // Another step came first, and this one is still wanted.
+    let mut other = plan();
+    other.steps.insert(
+        0,
+        step(Action::ApplyObject(ObjectKey {
+            kind: ObjectKind::Service,
+            name: "demo-client".into(),
+        })),
+    );
+    let acted = other.steps[0].action.clone();
+    let kept = compose(&seen, other, Some(acted), None)
+        .status
+        .expect("news");
+    assert!(kept.failing.is_some());
+    let done = compose(&seen, plan(), Some(promote()), None)
+        .status
+        .expect("news");
+    assert_eq!(
+        (done.failing.is_none(), stalled(&done).as_str()),
+        (true, no)
+    );
+}
+
+/// What a plan noted was dropped: that a claim in use was deleted, or that a learner is somebody
+/// else's, stood in no status and in no event.
+#[test]
+fn a_note_is_in_the_status_and_told_once() {
+    let mut plan = plan_of(vec![]);
+    plan.status.notes = vec![crate::crd::NoteStatus {
+        reason: "ClaimDeleted".into(),
+        message: "somebody deleted claim data-demo-2".into(),
+    }];
+    let mut seen = seen_at(1);
+    let report = compose(&seen, plan.clone(), None, None);
+    let told: Vec<_> = report.events.iter().map(|e| e.reason.as_str()).collect();
+    assert_eq!(told, ["ClaimDeleted"]);
+    seen.status = report.status.expect("news");
+    assert_eq!(seen.status.notes, plan.status.notes);
+    let again = compose(&seen, plan, None, None);
+    assert_eq!((again.status, again.events), (None, vec![]));
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         entropy: "e".into(),
         epoch: 1,
         deleting: false,
+        refused: None,
+        spec: None,
         cluster: Ok(cluster),
         client_endpoint: String::new(),
         status_cluster_id: None,

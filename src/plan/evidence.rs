@@ -4,7 +4,7 @@
 use crate::mutants::{Mutant, planted};
 
 use super::observed::Phase;
-use super::observed::{Exit, MemberView, PodFacts, PodPhase};
+use super::observed::{ClaimFacts, Exit, MemberView, PodFacts, PodPhase};
 use super::situation::{CONTACT_MS, Situation, in_ms};
 
 /// However impatient the spec is, a pod that was just made has this long to start and to be linked:
@@ -74,7 +74,9 @@ pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &Member
     without_contact(s, name, member)
 }
 
-/// Whether the disk that the member is bound to cannot come back. Believed at once.
+/// Whether the disk that the member is bound to cannot come back. Believed at once. A volume that no
+/// node can use is not among this: a node that is replaced, the only one of its zone perhaps, comes
+/// back, and a good volume with it.
 fn disk_is_gone(
     s: &Situation<'_>,
     name: &str,
@@ -137,13 +139,21 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
             _ => wait(why, "its node to come back", ends),
         };
     }
-    let why = match pod {
+    let mut why = match pod {
         None => "no contact, and it has no pod".to_owned(),
         Some(pod) => format!("no contact; {}", pod_in_words(pod)),
     };
+    // Neither of these is on trial for what it was made from: the one could start nowhere, the
+    // other's end was asked for and does not come. Only time tells, and it ends.
+    let no_node = s.claim(name).and_then(|claim| claim.no_node.as_deref());
+    if let Some(no_node) = no_node {
+        why = format!("{why}; {no_node}");
+    }
+    let hangs = pod.is_some_and(|pod| pod.terminating) && !planted(Mutant::HangsForGood);
+    let blameless = hangs || no_node.is_some();
     // What it is made from is on trial with it: no voter serves from the same.
     let deadline = s.cluster.spec.update_strategy.progress_deadline_seconds;
-    if lost_ms >= in_ms(deadline) && on_trial(s, name) {
+    if lost_ms >= in_ms(deadline) && !blameless && on_trial(s, name) {
         return Verdict::Stuck(format!(
             "it did not come back with the current spec in {deadline} s ({why}); nobody else is restarted: correct the spec, or set it back"
         ));
@@ -163,6 +173,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     };
     if let Some(pod) = ran
         && restarts < most
+        && !blameless
     {
         let due = (pod.created_ms + start(pod)).max((now + grace).saturating_sub(lost_ms));
         return if pod.terminating || due > now {
@@ -173,7 +184,18 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     }
     let tried = ran.map(|pod| pod.created_ms + start(pod));
     match ends {
+        Some(end) if end > now && hangs => wait(why, "its pod to be gone", ends),
+        Some(end) if end > now && no_node.is_some() => {
+            wait(why, "a node that can use its volume", ends)
+        }
         Some(end) if end > now => wait(why, "it to recover", ends),
+        // Its successor would find no room either, and it has its data.
+        Some(_) if no_room(s, name) => wait(
+            why,
+            "room on a node: add a node, or ask for less in spec.resources",
+            None,
+        ),
+        Some(_) if blameless => Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000)),
         // However long it was away: the pod that a corrected spec gave it has had no time yet.
         Some(_) if tried.is_some_and(|end| end > now) => wait(why, "its new pod to start", tried),
         Some(_) if twin_serves(s, name) => {
@@ -184,6 +206,19 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         )),
         None => wait(why, "somebody: healing.unhealthySeconds is 0", None),
     }
+}
+
+/// Whether the scheduler finds no node for a pod whose volume could go to any.
+fn no_room(s: &Situation<'_>, name: &str) -> bool {
+    let pod = s.o.pods.get(name).filter(|pod| pod.node.is_none());
+    let waiting = pod.and_then(|pod| pod.waiting.as_deref());
+    let anywhere = |claim: &ClaimFacts| {
+        claim.node_bound == Some(false) && claim.nodes.is_none() && claim.no_node.is_none()
+    };
+    waiting.is_some_and(|why| why.starts_with("Unschedulable"))
+        && s.claim(name)
+            .is_some_and(|claim| !claim.terminating && anywhere(claim))
+        && !planted(Mutant::RoomForgotten)
 }
 
 /// Since when a wait for this member is on record; a lost record starts it anew.

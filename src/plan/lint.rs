@@ -60,13 +60,7 @@ impl Facts<'_> {
         self.hibernation(action)?;
         self.given(action)?;
         match action {
-            Action::CreateLatch { .. } => {
-                refuse(self.o.latch.is_some(), "I7: there is an identity already")?;
-                refuse(
-                    self.o.status_cluster_id.is_some(),
-                    "I7: the cluster was formed before",
-                )
-            }
+            Action::CreateLatch { incarnation, .. } => self.create_latch(*incarnation),
             Action::Bootstrap {
                 member, disk_uuid, ..
             } => self.bootstrap(member, disk_uuid),
@@ -131,13 +125,7 @@ impl Facts<'_> {
                     "I4: it is a member",
                 )
             }
-            Action::DeleteClaim { claim, .. } => {
-                refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
-                let mut names = self
-                    .members()
-                    .map(|m| claim_name(&m.name, &self.cluster.uid));
-                refuse(names.any(|name| name == *claim), "I1: a member lives on it")
-            }
+            Action::DeleteClaim { claim, .. } => self.delete_claim(claim),
             Action::CreateClaim { member, .. } => {
                 refuse(
                     self.members().any(|m| m.name == *member),
@@ -174,6 +162,10 @@ impl Facts<'_> {
                     "a member shows it",
                 )
             }
+            Action::AdmitSpec { .. } => refuse(
+                self.o.refused.is_some(),
+                "the specification is not the resource's",
+            ),
             Action::ApplyObject(_)
             | Action::MakeAuthority { .. }
             | Action::IssueCertificate { .. }
@@ -228,6 +220,54 @@ impl Facts<'_> {
         refuse(
             starts && self.o.tls.given.values().any(unfit),
             "a certificate that the operator does not make is not fit for use",
+        )
+    }
+
+    /// A first identity where nothing is, or that of a cluster which a quorum vouches for.
+    fn create_latch(&self, incarnation: u64) -> Result<(), String> {
+        refuse(self.o.latch.is_some(), "I7: there is an identity already")?;
+        if let Some((_, said)) = self.leader {
+            return refuse(
+                said.incarnation.max(1) != incarnation,
+                "I7: it is another life of the cluster",
+            );
+        }
+        let uid = Some(self.cluster.uid.clone());
+        let mut ours = self.o.claims.values().filter(|c| c.cluster_uid == uid);
+        let formed = self.o.status_cluster_id.is_some();
+        refuse(
+            formed || ours.any(|claim| claim.state != ClaimState::New),
+            "I7: the cluster was formed before",
+        )?;
+        let mut said = self.o.descriptions.values();
+        refuse(
+            said.any(|d| d.cluster_uid == uid && !d.disk_empty),
+            "I7: somebody has data of this cluster",
+        )
+    }
+
+    /// No volume of somebody who voted goes before somebody else votes in his place. The
+    /// exceptions are those of the specification: a smaller size needs no successor, what
+    /// `whenRemoved` keeps is not deleted at all, and the end of the resource is no plan's business.
+    fn delete_claim(&self, claim: &str) -> Result<(), String> {
+        refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
+        let mut names = self
+            .members()
+            .map(|m| claim_name(&m.name, &self.cluster.uid));
+        refuse(names.any(|name| name == *claim), "I1: a member lives on it")?;
+        let facts = self.o.claims.get(claim);
+        let joined = facts.is_some_and(|facts| facts.state != ClaimState::New);
+        let member = facts.and_then(|facts| facts.member.as_deref());
+        let mut removed = self.leader.into_iter().flat_map(|(_, d)| {
+            let of_it = d.tombstones.iter();
+            let of_it = of_it.filter(|(_, name)| Some(name.as_str()) == member);
+            of_it.map(|(id, _)| d.never_voted.contains(id))
+        });
+        let voted = removed.next().map_or(joined, |never| !never);
+        let voters = self.members().filter(|m| !m.learner).count();
+        refuse(
+            voted && voters < self.cluster.target(),
+            "I12: its member voted, and its successor does not yet",
         )
     }
 

@@ -47,6 +47,13 @@ pub fn plan(o: &Observed) -> Plan {
     let mut draft = Draft::default();
     rules::run(&s, &mut draft);
     let refused = lint::steps_of(o, cluster, &draft.steps);
+    if let Some(change) = &o.refused {
+        let text = format!(
+            "{}. Until then the cluster is kept as it was last admitted",
+            change.text
+        );
+        draft.stall(change.reason, text);
+    }
     if !refused.is_empty() {
         draft.steps.clear();
         draft.stall(
@@ -58,4 +65,17 @@ pub fn plan(o: &Observed) -> Plan {
         );
     }
     report::plan(&s, draft)
+}
+
+/// Why the specification as it is cannot be carried out, if it cannot: a shell then plans from the
+/// one that was last admitted, where it has one.
+pub fn refusal(o: &Observed) -> Option<Refusal> {
+    match &o.cluster {
+        Err(invalid) => Some(Refusal {
+            reason: "InvalidSpec",
+            text: format!("the resource is invalid: {}", invalid.problems),
+        }),
+        Ok(_) if o.deleting => None,
+        Ok(cluster) => rules::refusal(&Situation::new(o, cluster)),
+    }
 }

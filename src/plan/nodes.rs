@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::crd::{NodeReplacement, Spread, VolumeMobility};
 
+use crate::mutants::{Mutant, planted};
+
 use super::situation::Situation;
 
 /// How a voter leaves its node.
@@ -44,7 +46,7 @@ impl<'a> Situation<'a> {
             return Some(Way::Stay("NotCordoned", text));
         }
         let wanted = self.cluster.spec.disruption.node_replacement;
-        if wanted == NodeReplacement::RemoveFirst {
+        if wanted == NodeReplacement::RemoveFirst || planted(Mutant::RemoveFirstUnasked) {
             return Some(Way::RemoveFirst);
         }
         let moves = wanted == NodeReplacement::Move

@@ -19,6 +19,12 @@ pub struct Observed {
     pub epoch: u64,
     /// The resource has a deletion timestamp.
     pub deleting: bool,
+    /// The specification that this is planned from is the last one that was admitted; why not the
+    /// one that the resource has now.
+    pub refused: Option<Refusal>,
+    /// Which specification this is planned from and which one is kept; `None` where the platform
+    /// keeps none.
+    pub spec: Option<SpecFacts>,
     /// The resource, or the problems that make it invalid.
     pub cluster: Result<ValidatedCluster, InvalidCluster>,
     /// URL of the client Service, for `status.endpoints`.
@@ -62,6 +68,24 @@ pub struct Observed {
     pub denied: BTreeSet<String>,
     /// What each member says of itself, by member name; absent when it did not answer.
     pub descriptions: BTreeMap<String, Description>,
+}
+
+/// Why a specification is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// A machine-readable word.
+    pub reason: &'static str,
+    /// In words, with what to do about it.
+    pub text: String,
+}
+
+/// Hashes of specifications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecFacts {
+    /// Of the one that this is planned from.
+    pub hash: String,
+    /// Of the one that is kept as the last that was admitted, if one is.
+    pub kept: Option<String>,
 }
 
 /// A resource that cannot be planned for.
@@ -317,8 +341,11 @@ pub struct ClaimFacts {
     pub terminating: bool,
     /// It is bound to a volume.
     pub bound: bool,
-    /// Its volume is lost: the claim says so, or no Node that exists can satisfy its affinity.
+    /// Its volume does not exist any more: the claim says so.
     pub volume_gone: Option<String>,
+    /// No Node that exists can use its volume, in words. The node may come back, and its data with
+    /// it: that is a matter of time and no evidence of a lost disk.
+    pub no_node: Option<String>,
     /// Its volume can be used on one node only; `None` while no volume of it is seen.
     pub node_bound: Option<bool>,
     /// The nodes that can use its volume; `None` for any, and while no volume of it is seen.
@@ -375,6 +402,8 @@ pub struct Description {
     pub nonce: Option<String>,
     /// UID of the resource that its disk belongs to.
     pub cluster_uid: Option<String>,
+    /// Life of the cluster that it belongs to; 0 while it belongs to none.
+    pub incarnation: u64,
     /// Cluster ID; 0 while it has none.
     pub cluster_id: u64,
     /// Member ID; 0 while it has none.
@@ -405,6 +434,9 @@ pub struct Description {
     pub members: Vec<MemberView>,
     /// Members that were removed: ID and name.
     pub tombstones: Vec<(u64, String)>,
+    /// IDs of removed members that came as learners and were never promoted, as far back as its
+    /// record of changes goes: no quorum ever counted on their volumes.
+    pub never_voted: BTreeSet<u64>,
 }
 
 /// What a server is.

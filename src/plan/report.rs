@@ -8,7 +8,8 @@ mod members;
 use jiff::Timestamp;
 
 use crate::crd::{
-    Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, StepState, StepStatus,
+    Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus, StepState,
+    StepStatus,
 };
 use crate::mutants::{Mutant, planted};
 
@@ -19,6 +20,8 @@ use super::step::{Action, Plan, Progress, Step};
 
 /// Look again this soon while something is under way.
 const REQUEUE_WAITING_MS: u64 = 1_000;
+/// So many notes fit into the status.
+const NOTES: usize = 16;
 /// Look again this soon at rest.
 const REQUEUE_RESTING_MS: u64 = 10_000;
 
@@ -161,6 +164,7 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         }
         "ApplySet" if rule == 4 => "a quorum of the members leads on".to_owned(),
         "Hibernate" => "the cluster hibernates until replicas is raised".to_owned(),
+        "CreateLatch" if s.bootstrapped() => return None,
         "CreateLatch" => format!("{member} gets a volume and a pod and forms the cluster"),
         "Bootstrap" if target > 1 => format!("grow to {target} members"),
         "CreateClaim" if s.view.is_none() => format!("{member} forms the cluster"),
@@ -183,6 +187,8 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Remove" if rule == 0 => format!("{member} is removed"),
         "Restart" => format!("{member} is restarted"),
         "Remove" if rule == 10 => "a new member takes its place".to_owned(),
+        // One that time does not end is for somebody else to end.
+        "Heal" if draft.waits.first().is_some_and(|w| w.deadline_ms.is_none()) => return None,
         "Heal" => format!("{member} is replaced if it does not come back"),
         _ => return None,
     })
@@ -277,6 +283,8 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         members,
         leftovers: leftovers(s),
         join_failures: join_failures(s, draft),
+        failing: None,
+        notes: notes(draft),
         conditions: Vec::new(),
     }
 }
@@ -320,9 +328,9 @@ fn leftovers(s: &Situation<'_>) -> Vec<Leftover> {
     let claims = s.o.claims.iter().filter_map(|(name, claim)| {
         let ours = claim.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
         let reason = if !ours {
-            "it belongs to another life of this name and is never adopted; delete it when its data is not needed"
+            "it belongs to another life of this name and is never adopted; only you know whether its data are needed"
         } else if claim.state == ClaimState::Retired {
-            "its member was removed and storage.retention.whenRemoved keeps it; delete it when its data is not needed"
+            "its member was removed and storage.retention.whenRemoved keeps it; only you know whether its data are needed"
         } else {
             return None;
         };
@@ -330,6 +338,21 @@ fn leftovers(s: &Situation<'_>) -> Vec<Leftover> {
         Some(Leftover { kind, name: name.clone(), reason: reason.to_owned() })
     });
     claims.take(64).collect()
+}
+
+/// What was noted, each once.
+fn notes(draft: &Draft) -> Vec<NoteStatus> {
+    let mut notes: Vec<NoteStatus> = Vec::new();
+    for note in &draft.notes {
+        let note = NoteStatus {
+            reason: note.reason.to_owned(),
+            message: note.text.clone(),
+        };
+        if !notes.contains(&note) && notes.len() < NOTES {
+            notes.push(note);
+        }
+    }
+    notes
 }
 
 fn join_failures(s: &Situation<'_>, draft: &Draft) -> Option<JoinFailures> {

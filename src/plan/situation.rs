@@ -210,6 +210,28 @@ impl<'a> Situation<'a> {
             .is_some_and(|(_, d)| d.tombstones.iter().any(|(_, name)| name == member))
     }
 
+    /// Whether the volume of somebody who was a member may be a copy of the data that is needed:
+    /// fewer vote than are wanted, so his successor does not yet. One that never voted is none.
+    pub(super) fn is_kept_for_now(&self, member: &str) -> bool {
+        if planted(Mutant::VolumeBeforeSuccessor) {
+            return false;
+        }
+        let joined = self
+            .claim(member)
+            .is_some_and(|c| c.state != ClaimState::New);
+        let voted = |d: &Description| {
+            let mut removed = d.tombstones.iter().filter(|(_, name)| name == member);
+            removed.any(|(id, _)| !d.never_voted.contains(id))
+        };
+        let known = self.tombstoned(member);
+        let voted = if known {
+            self.view.is_some_and(|(_, d)| voted(d))
+        } else {
+            joined
+        };
+        voted && self.voters.len() < self.cluster.target()
+    }
+
     /// The voters to grow to: one more than wanted while a voter is there that is replaced, so that
     /// its successor serves before it leaves.
     pub(super) fn goal(&self) -> usize {

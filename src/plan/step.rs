@@ -7,6 +7,11 @@ use super::observed::{ClaimState, ObjectKey};
 /// One mutating act. It names everything that it needs: execution has no choice left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Keep the specification that this was planned from as the one that was last admitted.
+    AdmitSpec {
+        /// Its hash.
+        hash: String,
+    },
     /// Apply an object beside the members, as rendered from the spec.
     ApplyObject(ObjectKey),
     /// Let the disruption budget keep so many members available, from the gate or from another
@@ -72,6 +77,8 @@ pub enum Action {
         seed: String,
         /// Nonce of the bootstrap call.
         nonce: String,
+        /// Life of the cluster: the first one, or of one that lives what its members say.
+        incarnation: u64,
     },
     /// Create the volume claim of a new member; fail if it exists.
     CreateClaim {
@@ -384,6 +391,7 @@ impl Action {
     /// The word for it in the status, events and metrics.
     pub fn word(&self) -> &'static str {
         match self {
+            Action::AdmitSpec { .. } => "AdmitSpec",
             Action::ApplyObject(_) => "ApplyObject",
             Action::SetBudget { .. } => "SetBudget",
             Action::MakeAuthority { .. } => "MakeAuthority",
@@ -435,7 +443,8 @@ impl Action {
             | Action::DeletePod { member, .. }
             | Action::DeleteSet { member, .. } => Some(member),
             Action::IssueCertificate { member, .. } => member.as_deref(),
-            Action::ApplyObject(_)
+            Action::AdmitSpec { .. }
+            | Action::ApplyObject(_)
             | Action::SetBudget { .. }
             | Action::MakeAuthority { .. }
             | Action::RotateAuthority { .. }

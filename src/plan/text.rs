@@ -17,6 +17,7 @@ impl fmt::Display for Action {
                     "let the disruption budget keep {least} {members} available"
                 )
             }
+            Action::AdmitSpec { hash } => write!(f, "admit the specification {hash}"),
             Action::MakeAuthority { secret, .. } => write!(f, "make the authority {secret}"),
             Action::RotateAuthority { secret, stage, .. } => match stage {
                 Rotation::Prepare { .. } => write!(f, "make another authority for {secret}"),
@@ -28,7 +29,7 @@ impl fmt::Display for Action {
                 secret, trusted, ..
             } => write!(f, "let {secret} trust {} authorities", trusted.len()),
             Action::DropCertificate { secret, .. } => write!(f, "delete the certificate {secret}"),
-            Action::CreateLatch { seed, nonce } => {
+            Action::CreateLatch { seed, nonce, .. } => {
                 write!(f, "create the identity latch (seed {seed}, nonce {nonce})")
             }
             Action::CreateClaim { member, claim } => write!(f, "create claim {claim} for {member}"),

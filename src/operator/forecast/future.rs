@@ -297,6 +297,11 @@ impl Future {
     /// What a step does.
     pub(super) fn act(&mut self, action: &Action) {
         match action {
+            Action::AdmitSpec { hash } => {
+                let spec = self.o.spec.as_mut();
+                spec.into_iter()
+                    .for_each(|spec| spec.kept = Some(hash.clone()));
+            }
             Action::ApplyObject(key) => {
                 let inputs = self.o.wanted_objects.get(key).cloned();
                 let facts = ObjectFacts {
@@ -318,12 +323,16 @@ impl Future {
                 let id = self.fresh("certificate");
                 super::certificates::act(&mut self.o, action, &id);
             }
-            Action::CreateLatch { seed, nonce } => {
+            Action::CreateLatch {
+                seed,
+                nonce,
+                incarnation,
+            } => {
                 self.o.latch = self.cluster().map(|cluster| Latch {
                     owner: Owner::Ours,
                     terminating: false,
                     cluster_uid: cluster.uid.clone(),
-                    incarnation: 1,
+                    incarnation: *incarnation,
                     seed: seed.clone(),
                     nonce: nonce.clone(),
                 });
@@ -423,6 +432,7 @@ impl Future {
                     terminating: false,
                     bound: false,
                     volume_gone: None,
+                    no_node: None,
                     node_bound: None,
                     nodes: None,
                     requested_bytes: cluster.map_or(0, |cluster| cluster.storage_bytes),

@@ -28,6 +28,7 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
     let namespace = one.key.0.as_str();
     let ours = Owned::Controller(&cluster.uid);
     match action {
+        Action::AdmitSpec { .. } => super::revisions::admit(client, namespace, cluster).await,
         Action::ApplyObject(key) => apply_object(one, cluster, key).await,
         Action::MakeAuthority { .. }
         | Action::IssueCertificate { .. }
@@ -36,8 +37,12 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
         | Action::DropCertificate { .. } => {
             Box::pin(super::certificates::carry_out(one, cluster, action)).await
         }
-        Action::CreateLatch { seed, nonce } => {
-            let latch = build::identity_secret(cluster, 1, seed, nonce);
+        Action::CreateLatch {
+            seed,
+            nonce,
+            incarnation,
+        } => {
+            let latch = build::identity_secret(cluster, *incarnation, seed, nonce);
             create(client, namespace, &latch, ours).await.map(|_| ())
         }
         Action::CreateClaim { member, .. } => {

@@ -166,8 +166,8 @@ fn last_exit(container: &ContainerStatus) -> Option<Exit> {
     Some(describe::exit(ended.exit_code, ended.message.as_deref()))
 }
 
-/// A member's claim. Its volume is lost if the claim says so, or if no Node that exists can
-/// satisfy the volume's affinity.
+/// A member's claim. Its volume is lost if the claim says so; that no Node that exists can satisfy
+/// its affinity is told as well, and is no loss: a node that is replaced comes back.
 pub(super) fn claim(
     claim: &PersistentVolumeClaim,
     cluster_uid: &str,
@@ -179,11 +179,8 @@ pub(super) fn claim(
         .status
         .as_ref()
         .and_then(|status| status.phase.as_deref());
-    let volume_gone = match (phase, volume) {
-        (Some("Lost"), _) => Some("the claim is Lost: its volume does not exist any more".into()),
-        (_, Some(volume)) => unreachable(volume, nodes),
-        _ => None,
-    };
+    let lost = phase == Some("Lost");
+    let volume_gone = lost.then(|| "the claim is Lost: its volume does not exist any more".into());
     let requested = claim
         .spec
         .as_ref()
@@ -203,6 +200,7 @@ pub(super) fn claim(
         terminating: meta.deletion_timestamp.is_some(),
         bound: phase == Some("Bound"),
         volume_gone,
+        no_node: volume.and_then(|volume| unreachable(volume, nodes)),
         node_bound: volume.map(node_bound),
         nodes: volume.and_then(|volume| usable(volume, nodes)),
         requested_bytes: requested
@@ -272,7 +270,7 @@ fn usable(volume: &PersistentVolume, nodes: &[Arc<Node>]) -> Option<BTreeSet<Str
     )
 }
 
-/// Why no Node can ever run a pod with this volume, if none can.
+/// Why no Node that exists can run a pod with this volume, if none can.
 fn unreachable(volume: &PersistentVolume, nodes: &[Arc<Node>]) -> Option<String> {
     let affinity = volume
         .spec

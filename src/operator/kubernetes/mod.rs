@@ -16,6 +16,7 @@ pub mod objects;
 pub mod passes;
 pub(crate) mod platform;
 pub mod probes;
+mod revisions;
 mod run;
 pub(crate) mod triggers;
 

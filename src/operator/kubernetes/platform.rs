@@ -25,6 +25,7 @@ use super::issued;
 use super::lease::Leadership;
 use super::objects::{apply_status, failure};
 use super::passes::Key;
+use super::revisions;
 use crate::build::{self, Settings};
 use crate::crd::{
     DisruptionPolicy, EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID,
@@ -91,6 +92,8 @@ struct Memory {
     given: given::Known,
     /// What was read of the certificates that cert-manager was asked for.
     issued: issued::Known,
+    /// The specification that was last admitted.
+    revisions: revisions::Known,
 }
 
 /// The status that this operator wrote last.
@@ -197,7 +200,7 @@ impl OneCluster {
         let Some(resource) = resource else {
             return Ok(None);
         };
-        self.look_at(resource, look, entropy).await.map(Some)
+        self.look_at(&resource, look, entropy).await.map(Some)
     }
 
     /// What would be done if the resource were this one. `None`: another one of this name is looked
@@ -216,20 +219,47 @@ impl OneCluster {
             return Ok(None);
         }
         let wanted = Arc::new(DeserializeGuard(Ok(wanted)));
-        let seen = Box::pin(self.look_at(wanted, Look::Cached, "")).await?;
+        let seen = Box::pin(self.look_at(&wanted, Look::Cached, "")).await?;
         Ok(Some(forecast(&seen)))
     }
 
+    /// What is so, by the specification of the resource; where that cannot be carried out, by the
+    /// one that was last admitted.
     async fn look_at(
         &mut self,
-        resource: Arc<Resourceful>,
+        resource: &Arc<Resourceful>,
+        look: Look,
+        entropy: &str,
+    ) -> Result<Seen, Failure> {
+        let uid = resource.uid().unwrap_or_default();
+        let api = self.api();
+        let id = (self.key.1.as_str(), uid.as_str());
+        self.memory.revisions.read(&api, id).await?;
+        self.remember();
+        let wanted = validated(resource, &self.key.1);
+        let seen = Box::pin(self.look_by(wanted, resource, look, entropy)).await?;
+        let refusal = crate::plan::refusal(&seen.observed);
+        let known = &self.memory.revisions;
+        let kept = resource.0.as_ref().ok().and_then(|one| known.admitted(one));
+        let same = |kept: &ValidatedCluster| seen.observed.cluster.as_ref() == Ok(kept);
+        let (Some(refusal), Some(kept)) = (refusal, kept.filter(|kept| !same(kept))) else {
+            return Ok(seen);
+        };
+        let mut seen = Box::pin(self.look_by(Ok(kept), resource, look, entropy)).await?;
+        seen.observed.refused = Some(refusal);
+        Ok(seen)
+    }
+
+    async fn look_by(
+        &mut self,
+        cluster: Result<ValidatedCluster, InvalidCluster>,
+        resource: &Arc<Resourceful>,
         look: Look,
         entropy: &str,
     ) -> Result<Seen, Failure> {
         let name = self.key.1.clone();
         let uid = resource.uid().unwrap_or_default();
-        let (status, status_age_ms) = self.status(look, &resource);
-        let cluster = validated(&resource, &name);
+        let (status, status_age_ms) = self.status(look, resource);
         let found = self.find(look, &uid, status.cluster_id.is_some());
         let mut found = found.await?;
         if look == Look::Live && counts_evictions(cluster.as_ref().ok()) {
@@ -241,7 +271,7 @@ impl OneCluster {
         let valid = cluster.as_ref().ok();
         self.read_given(valid, &pods).await?;
         self.read_issued(valid).await?;
-        let tls = self.tls(valid, &found, &resource);
+        let tls = self.tls(valid, &found, resource);
         let secure = self.secure(valid, &pods, &addresses);
         let described = self.describe(&name, &uid, &addresses, secure).await;
         let descriptions = same_pods(&pods, &described);
@@ -298,12 +328,14 @@ impl OneCluster {
             nodes: nodes(&found, valid),
             denied: beside::denied(caches),
             descriptions,
+            refused: None,
+            spec: valid.and_then(|cluster| self.memory.revisions.facts(cluster)),
             cluster: cluster.clone(),
         };
         let generation = resource.meta().generation.unwrap_or(0);
         let cluster = cluster.ok();
         self.seen = Some(View {
-            resource,
+            resource: resource.clone(),
             cluster,
             addresses,
         });
@@ -593,6 +625,11 @@ impl Platform for OneCluster {
             Some(done) => done,
             None => Box::pin(super::act::carry_out(self, &act.action)).await,
         };
+        if matches!(act.action, crate::plan::Action::AdmitSpec { .. }) {
+            // What is kept now is read again.
+            self.memory.revisions = revisions::Known::default();
+            self.remember();
+        }
         let outcome = match &done {
             Ok(()) => "done",
             Err(Failure::Changed(_) | Failure::Terminating { .. }) => "overtaken",

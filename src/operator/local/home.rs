@@ -47,7 +47,7 @@ pub enum Error {
         wanted: String,
     },
     /// A record is not what was written.
-    #[error("{} is damaged: restore it, or remove the directory to begin anew", path.display())]
+    #[error("{} is damaged: restore the directory from a copy of it, or choose another --dir; the members' data in it are left alone", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -157,6 +157,9 @@ pub struct State {
     pub generation: i64,
     /// The file's specification as of that generation.
     pub spec: serde_json::Value,
+    /// The specification that was last admitted.
+    #[serde(default)]
+    pub admitted: serde_json::Value,
     /// The status as last written.
     pub status: serde_json::Value,
     /// The latch, once created.
@@ -408,6 +411,7 @@ impl State {
             epoch: 0,
             generation: 0,
             spec: serde_json::Value::Null,
+            admitted: serde_json::Value::Null,
             status: serde_json::Value::Null,
             latch: None,
             sets: BTreeMap::new(),

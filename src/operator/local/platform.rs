@@ -10,13 +10,15 @@ use tokio::sync::Notify;
 use super::console::Console;
 use super::home::{self, ClaimState, Home, LatchRecord, Ports, SetRecord};
 use super::pods::{PodView, Pods};
-use crate::crd::{EtcdCluster, EtcdClusterStatus};
+use crate::build::spec_hash;
+use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, validate};
 use crate::operator::clock::Clock;
 use crate::operator::members::{Described, Members, network};
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
 use crate::plan::{
     self, Action, ClaimFacts, InvalidCluster, Latch, Observed, Owner, PodFacts, PodPhase, SetFacts,
+    SpecFacts,
 };
 use crate::server::operator_auth::Key;
 
@@ -35,6 +37,9 @@ pub struct Local {
     /// Where lines go.
     pub console: Console,
     cluster: EtcdCluster,
+    /// The resource as the last look took it: by the specification of the file, or where that is
+    /// refused by the one that was last admitted.
+    effective: EtcdCluster,
     members: Members,
     status: EtcdClusterStatus,
     status_written: Option<Instant>,
@@ -59,6 +64,7 @@ impl Local {
             home,
             pods: Pods::new(program, Some("--pod-uid=".into()), changed),
             console: Console::new(),
+            effective: cluster.clone(),
             cluster,
             members: Members::new(Key::new(&key), network(), Clock::machine()),
             status,
@@ -155,7 +161,35 @@ impl Local {
         self.home.collect(|claim| pods.uses(claim))
     }
 
+    /// What is so, by the specification of the file; where that cannot be carried out, by the one
+    /// that was last admitted.
     async fn look(&mut self, entropy: &str) -> Result<Seen, Failure> {
+        self.effective = self.cluster.clone();
+        let admitted = crate::operator::admission::admit(&self.cluster);
+        let seen = Box::pin(self.look_by(admitted, entropy)).await?;
+        let Some(refusal) = plan::refusal(&seen.observed) else {
+            return Ok(seen);
+        };
+        let mut kept = self.cluster.clone();
+        let Ok(spec) = serde_json::from_value(self.home.state().admitted.clone()) else {
+            return Ok(seen);
+        };
+        kept.spec = spec;
+        kept.spec.paused = self.cluster.spec.paused;
+        let Ok(valid) = validate(&kept) else {
+            return Ok(seen);
+        };
+        self.effective = kept;
+        let mut seen = Box::pin(self.look_by(Ok(valid), entropy)).await?;
+        seen.observed.refused = Some(refusal);
+        Ok(seen)
+    }
+
+    async fn look_by(
+        &mut self,
+        cluster: Result<ValidatedCluster, Invalid>,
+        entropy: &str,
+    ) -> Result<Seen, Failure> {
         self.housekeep().map_err(broken)?;
         let pods = self.pods.view();
         let running = pods
@@ -174,11 +208,14 @@ impl Local {
             entropy: entropy.to_owned(),
             epoch: state.epoch,
             deleting: false,
-            cluster: crate::operator::admission::admit(&self.cluster).map_err(|invalid| {
-                InvalidCluster {
-                    name: state.cluster.clone(),
-                    problems: invalid.to_string(),
-                }
+            refused: None,
+            spec: cluster.as_ref().ok().map(|cluster| SpecFacts {
+                hash: spec_hash(cluster),
+                kept: kept_hash(cluster, &state.admitted),
+            }),
+            cluster: cluster.map_err(|invalid| InvalidCluster {
+                name: state.cluster.clone(),
+                problems: invalid.to_string(),
             }),
             client_endpoint: self.endpoints().join(","),
             status_cluster_id: self.status.cluster_id.clone(),
@@ -190,7 +227,7 @@ impl Local {
             wanted_slot_inputs: String::new(),
             tls: crate::plan::TlsFacts::default(),
             slots: BTreeMap::new(),
-            wanted_inputs: inputs(&self.cluster),
+            wanted_inputs: inputs(&self.effective),
             sets: state
                 .sets
                 .iter()
@@ -254,6 +291,7 @@ impl Local {
             terminating: claim.terminating,
             bound: true,
             volume_gone: None,
+            no_node: None,
             node_bound: None,
             nodes: None,
             requested_bytes: claim.bytes,
@@ -294,9 +332,21 @@ impl Local {
 
     fn local_act(&mut self, action: &Action) -> Result<(), Failure> {
         match action {
-            Action::CreateLatch { seed, nonce } => {
+            Action::AdmitSpec { .. } => {
+                let mut spec = self.effective.spec.clone();
+                spec.paused = false;
+                let spec = serde_json::to_value(&spec).unwrap_or_default();
+                self.home
+                    .update(|state| state.admitted = spec)
+                    .map_err(broken)?;
+            }
+            Action::CreateLatch {
+                seed,
+                nonce,
+                incarnation,
+            } => {
                 let latch = LatchRecord {
-                    incarnation: 1,
+                    incarnation: *incarnation,
                     seed: seed.clone(),
                     nonce: nonce.clone(),
                 };
@@ -336,7 +386,7 @@ impl Local {
                 let set = SetRecord {
                     uid: uuid::Uuid::new_v4().to_string(),
                     claim: claim.clone(),
-                    input_hash: inputs(&self.cluster),
+                    input_hash: inputs(&self.effective),
                     created_ms: now_ms(),
                     asleep: *asleep,
                     arguments: self.arguments(member, claim).map_err(broken)?,
@@ -526,6 +576,15 @@ fn inputs(cluster: &EtcdCluster) -> String {
         flags if flags.is_empty() => version,
         flags => format!("{version} {}", flags.join(" ")),
     }
+}
+
+/// Hash of the specification that is kept, if one can be read.
+fn kept_hash(cluster: &ValidatedCluster, kept: &serde_json::Value) -> Option<String> {
+    let spec = serde_json::from_value(kept.clone()).ok()?;
+    Some(spec_hash(&ValidatedCluster {
+        spec,
+        ..cluster.clone()
+    }))
 }
 
 fn set_facts(set: &SetRecord) -> SetFacts {

@@ -11,13 +11,19 @@ impl World {
         let changed = || Failure::Changed("a precondition does not hold".into());
         self.never(&act.action);
         match &act.action {
+            // This world keeps no specification.
+            Action::AdmitSpec { .. } => return Err(changed()),
             Action::ApplyObject(_) => self.service = Some("service".into()),
-            Action::CreateLatch { seed, nonce } => {
+            Action::CreateLatch {
+                seed,
+                nonce,
+                incarnation,
+            } => {
                 let latch = Latch {
                     owner: Owner::Ours,
                     terminating: false,
                     cluster_uid: self.cluster.uid.clone(),
-                    incarnation: 1,
+                    incarnation: *incarnation,
                     seed: seed.clone(),
                     nonce: nonce.clone(),
                 };

@@ -357,6 +357,7 @@ impl World {
             terminating: claim.terminating,
             bound: true,
             volume_gone: None,
+            no_node: None,
             node_bound: Some(false),
             nodes: None,
             requested_bytes: claim.bytes,

@@ -47,6 +47,9 @@ pub(crate) struct Ledger {
     pub(crate) forbidden: Vec<String>,
     /// One in so many requests fails by itself; 0: none.
     pub(crate) flaky: u32,
+    /// Writes with these words in them fail, as where an admission webhook does not answer; empty:
+    /// none.
+    pub(crate) webhook: &'static str,
     pub(crate) now_ms: u64,
     random: Xoshiro256PlusPlus,
 }
@@ -57,6 +60,8 @@ enum Fate {
     Through,
     Dies(Crash),
     Fails,
+    /// It fails, and was not carried out.
+    Unanswered,
 }
 
 impl Ledger {
@@ -72,6 +77,7 @@ impl Ledger {
             contested: 0,
             forbidden: Vec::new(),
             flaky: 0,
+            webhook: "",
             now_ms: 0,
             random,
         }
@@ -95,6 +101,10 @@ impl Ledger {
         {
             self.disturbed = true;
             return Fate::Dies(crash);
+        }
+        let asked = request.to == To::ApiServer && request.writes == Writes::Something;
+        if asked && !self.webhook.is_empty() && request.words.contains(self.webhook) {
+            return Fate::Unanswered;
         }
         if self.flaky > 0 && self.random.random_range(0..self.flaky) == 0 {
             return Fate::Fails;
@@ -217,6 +227,7 @@ impl Gate {
                     return failed();
                 }
             }
+            Fate::Unanswered => return failed(),
             Fate::Dies(_) | Fate::Through => {}
         }
         let before = (request.writes == Writes::Something).then(|| self.eyes.look());
@@ -229,7 +240,7 @@ impl Gate {
         }
         match fate {
             Fate::Dies(Crash::After) => self.die().await,
-            Fate::Dies(_) | Fate::Fails => return failed(),
+            Fate::Dies(_) | Fate::Fails | Fate::Unanswered => return failed(),
             Fate::Through => {}
         }
         answer

@@ -30,6 +30,8 @@ pub(crate) struct ClusterTruth {
     pub(crate) generation: i64,
     pub(crate) target: usize,
     pub(crate) replace: BTreeSet<String>,
+    /// Whose node goes away is removed before another one comes: `nodeReplacement: RemoveFirst`.
+    pub(crate) remove_first: bool,
     pub(crate) unhealthy_ms: u64,
     pub(crate) status: Arc<Value>,
     /// Cluster IDs that were founded for it.
@@ -43,6 +45,8 @@ pub(crate) struct ClusterTruth {
     pub(crate) budgets: Budgets,
     /// Names of members that were removed.
     pub(crate) removed: BTreeSet<String>,
+    /// Members, former ones included, whose claim is there and not on its way out.
+    pub(crate) volumes: BTreeSet<String>,
 }
 
 /// One member of the committed configuration.
@@ -59,6 +63,8 @@ pub(crate) struct Member {
     pub(crate) taken: Option<u64>,
     /// Its claim is there and not on its way out.
     pub(crate) claimed: bool,
+    /// The node of its pod is cordoned, on its way out or gone.
+    pub(crate) node_goes: bool,
 }
 
 impl Truth {
@@ -91,6 +97,7 @@ impl Truth {
                     held: servers.held(group.id, id),
                     taken,
                     claimed: pods.claims.contains(&claim_name(name, &uid)),
+                    node_goes: pods.node_goes.contains(&(uid.clone(), name.to_owned())),
                 }
             };
             cluster.founded = servers.founded.get(&uid).map_or(0, Vec::len);
@@ -143,6 +150,8 @@ fn of_resource(resource: &Value) -> ClusterTruth {
             .iter()
             .filter_map(|name| Some(name.as_str()?.to_owned()))
             .collect(),
+        remove_first: object::text(resource, &["spec", "disruption", "nodeReplacement"])
+            == "RemoveFirst",
         unhealthy_ms: u64::try_from(seconds).unwrap_or(0) * 1000,
         status: Arc::new(resource.get("status").cloned().unwrap_or_default()),
         ..ClusterTruth::default()
@@ -166,15 +175,42 @@ impl Read {
         let resources = api.all(Kind::EtcdCluster);
         let read = resources.map(|one| (object::uid(one).to_owned(), of_resource(one)));
         self.clusters = read.collect();
+        for (uid, member) in volumes(api) {
+            if let Some(cluster) = self.clusters.get_mut(&uid) {
+                cluster.volumes.insert(member);
+            }
+        }
         self.pods = Pods::of(api);
         budgets::read(api, &mut self.clusters);
     }
+}
+
+/// The claims that are there and not on their way out: UID of the resource and member.
+fn volumes(api: &ApiServer) -> BTreeSet<(String, String)> {
+    let claims = api.all(Kind::PersistentVolumeClaim);
+    let there = claims.filter(|claim| !object::is_deleting(claim));
+    let of = |claim: &Arc<Value>| {
+        let uid = object::label(claim, LABEL_CLUSTER_UID)?.to_owned();
+        Some((uid, object::label(claim, LABEL_MEMBER)?.to_owned()))
+    };
+    there.filter_map(of).collect()
+}
+
+/// Whether a node goes away, as far as the stories let one go.
+fn goes(api: &ApiServer, node: &str) -> bool {
+    let found = api.get(Kind::Node, "", node);
+    found.is_none_or(|node| {
+        let cordoned = object::at(&node, &["spec", "unschedulable"]);
+        object::is_deleting(&node) || cordoned == Some(&Value::Bool(true))
+    })
 }
 
 #[derive(Debug, Default)]
 struct Pods {
     /// Members whose pod is on its way out, by UID of the resource and name.
     leaving: BTreeSet<(String, String)>,
+    /// Members whose pod's node goes away, in the same way.
+    node_goes: BTreeSet<(String, String)>,
     /// Claims that are there and not on their way out.
     claims: BTreeSet<String>,
 }
@@ -187,9 +223,17 @@ impl Pods {
             let goes = object::is_deleting(pod) && object::name(pod) == pod_name(member);
             goes.then(|| (uid.to_owned(), member.to_owned()))
         });
+        let node_goes = api.all(Kind::Pod).filter_map(|pod| {
+            let uid = object::label(pod, LABEL_CLUSTER_UID)?;
+            let member = object::label(pod, LABEL_MEMBER)?;
+            let node = object::text(pod, &["spec", "nodeName"]);
+            let goes = !node.is_empty() && goes(api, node);
+            goes.then(|| (uid.to_owned(), member.to_owned()))
+        });
         let claims = api.all(Kind::PersistentVolumeClaim);
         Self {
             leaving: leaving.collect(),
+            node_goes: node_goes.collect(),
             claims: claims
                 .filter(|claim| !object::is_deleting(claim))
                 .map(|claim| object::name(claim).to_owned())

@@ -12,6 +12,7 @@ pub(super) fn member(id: u64) -> (u64, Member) {
         held: Some(100),
         taken: None,
         claimed: true,
+        node_goes: false,
     };
     (id, member)
 }
@@ -29,6 +30,7 @@ pub(super) fn cluster(voters: u64) -> ClusterTruth {
         quorate: true,
         acknowledged: 100,
         voters: (1..=voters).map(member).collect(),
+        volumes: (1..=voters).map(|id| format!("demo-{id}")).collect(),
         ..ClusterTruth::default()
     }
 }

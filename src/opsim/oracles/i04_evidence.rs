@@ -1,6 +1,6 @@
 //! I4: a voter is removed only if it is dead by evidence (its disk is gone or was exchanged, its
 //! claim is gone, it was out of reach for as long as the specification says), or surplus, or asked
-//! for.
+//! for: by its name, or because its node goes away and `nodeReplacement` is RemoveFirst.
 
 use super::{BELIEVED_MS, History, Step};
 
@@ -23,7 +23,8 @@ pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
         // The leader's count may have begun a moment earlier.
         let long_away = before.unhealthy_ms > 0 && away + 5_000 >= before.unhealthy_ms;
         let lost = long_away && !member.reached;
-        if !(surplus || asked || disk_gone || lost) {
+        let leaves = history.may_leave(step.uid, *id, step.now_ms);
+        if !(surplus || asked || disk_gone || lost || leaves) {
             return Some(format!(
                 "{} was removed, which was out of reach for {} s and is not surplus: {} voters, {:?} wanted",
                 member.name,
@@ -40,6 +41,7 @@ pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
 mod tests {
     use super::super::fixture::{cluster, history, step};
     use super::*;
+    use crate::opsim::harness::truth::ClusterTruth;
 
     #[test]
     fn a_voter_that_lives_or_may_come_back_is_not_removed() {
@@ -55,6 +57,25 @@ mod tests {
         let mut lost = before.clone();
         lost.voters.entry(2).and_modify(|m| m.held = None);
         assert_eq!(deed(&step(&lost, &after, 10_000), &past), None);
+    }
+
+    /// This path of a drain was not known here, so nothing ever judged it: a run with RemoveFirst
+    /// could only fail, and none was made.
+    #[test]
+    fn who_leaves_a_node_is_removed_first_only_where_that_was_asked_for() {
+        let mut drained = cluster(3);
+        drained.voters.entry(2).and_modify(|m| m.node_goes = true);
+        let mut after = drained.clone();
+        after.voters.remove(&2);
+        let broken =
+            |before: &ClusterTruth, now| deed(&step(before, &after, now), &history(before));
+        assert!(broken(&drained, 10).is_some(), "it was to be added first");
+        drained.remove_first = true;
+        assert_eq!(broken(&drained, 10), None);
+        let late = BELIEVED_MS + 1;
+        assert!(broken(&drained, late).is_some(), "the drain was long ago");
+        drained.voters.entry(2).and_modify(|m| m.node_goes = false);
+        assert!(broken(&drained, 10).is_some(), "its node stays");
     }
 
     #[test]

@@ -13,11 +13,12 @@ mod i08_status;
 mod i09_absence;
 mod i10_liveness;
 mod i11_budget;
+mod i12_volumes;
 
 #[cfg(test)]
 mod fixture;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use super::harness::truth::{ClusterTruth, Truth};
@@ -56,6 +57,10 @@ pub(crate) struct History {
     reached_ms: BTreeMap<(String, u64), u64>,
     /// Since when it has been out of reach.
     unreached_ms: BTreeMap<(String, u64), u64>,
+    /// When a voter's node last was on its way out, with leave to remove such a voter first.
+    may_leave_ms: BTreeMap<(String, u64), u64>,
+    /// Names of all that ever voted, by UID of the resource.
+    voted: BTreeMap<String, BTreeSet<String>>,
     /// When the cluster was last quorate.
     quorate_ms: BTreeMap<String, u64>,
     /// Since when it has not been quorate while an operator acted.
@@ -81,6 +86,17 @@ impl History {
             .is_some_and(|age| age <= BELIEVED_MS)
     }
 
+    /// Whether the specification lets this voter be removed for its node, or did so lately.
+    pub(crate) fn may_leave(&self, uid: &str, id: u64, now_ms: u64) -> bool {
+        let at = self.may_leave_ms.get(&(uid.to_owned(), id));
+        at.is_some_and(|at| now_ms.saturating_sub(*at) <= BELIEVED_MS)
+    }
+
+    /// Whether a member of this name ever voted.
+    pub(crate) fn voted(&self, uid: &str, member: &str) -> bool {
+        self.voted.get(uid).is_some_and(|all| all.contains(member))
+    }
+
     /// The sizes that were asked for within the last milliseconds.
     pub(crate) fn targets(&self, uid: &str, now_ms: u64, within_ms: u64) -> Vec<usize> {
         let all = self.generations.get(uid).into_iter().flatten();
@@ -104,6 +120,15 @@ impl History {
                     self.unreached_ms.remove(&key);
                 } else {
                     self.unreached_ms.entry(key).or_insert(now_ms);
+                }
+            }
+            for (id, member) in &cluster.voters {
+                if cluster.remove_first && member.node_goes {
+                    self.may_leave_ms.insert((uid.clone(), *id), now_ms);
+                }
+                let voted = self.voted.entry(uid.clone()).or_default();
+                if !voted.contains(&member.name) {
+                    voted.insert(member.name.clone());
                 }
             }
             if cluster.quorate {
@@ -187,7 +212,7 @@ impl Oracles {
                 now_ms: truth.now_ms,
             };
             let history = &self.history;
-            self.checks += 6;
+            self.checks += 7;
             found = found
                 // First: a second cluster is also another set of voters.
                 .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)))
@@ -195,7 +220,8 @@ impl Oracles {
                 .or_else(|| i03_quorum::deed(&step, history).map(|what| ("I3", what)))
                 .or_else(|| i04_evidence::deed(&step, history).map(|what| ("I4", what)))
                 .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)))
-                .or_else(|| i11_budget::deed(&step).map(|what| ("I11", what)));
+                .or_else(|| i11_budget::deed(&step).map(|what| ("I11", what)))
+                .or_else(|| i12_volumes::deed(&step, history).map(|what| ("I12", what)));
             self.history
                 .configuration
                 .insert(uid.clone(), after.configuration_index);

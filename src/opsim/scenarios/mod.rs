@@ -3,6 +3,7 @@
 
 mod budget;
 mod hard;
+mod kept;
 mod life;
 mod more;
 mod nodes;
@@ -19,6 +20,7 @@ pub fn all() -> Vec<Scenario> {
         &life::SCENARIOS[..],
         &hard::SCENARIOS[..],
         &more::SCENARIOS[..],
+        &kept::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &budget::SCENARIOS[..],
         &servers::SCENARIOS[..],

@@ -62,7 +62,14 @@ impl Servers {
                     name: stone.name.clone(),
                 })
                 .collect(),
-            changes: Vec::new(),
+            changes: (disk.membership.changes.iter())
+                .map(|change| proto::Change {
+                    index: change.index,
+                    kind: change.kind().name().to_owned(),
+                    id: change.id,
+                    name: change.name.clone(),
+                })
+                .collect(),
             ready,
             unready_reason: if ready { "" } else { "not ready" }.to_owned(),
             alarms: self.alarms.clone(),

@@ -292,7 +292,7 @@ fn alarms(s: &Situation<'_>) -> Vec<String> {
         };
         let remedy = match kind {
             "NOSPACE" => {
-                "the quota is used up and writes are refused: delete keys and compact, or raise server.quota, then run `etcdctl alarm disarm`"
+                "the quota is used up and writes are refused: raise server.quota, or compact and then delete only what nobody needs; then run `etcdctl alarm disarm`"
             }
             "CORRUPT" => {
                 "its data differs from the other members' and writes are refused: replace it, then run `etcdctl alarm disarm`"

@@ -1,8 +1,8 @@
-//! Rule 5: identity first, then one seed. A cluster is formed once in the life of a resource;
+//! Rule 5: one seed, once the identity is there. A cluster is formed once in the life of a resource;
 //! where its data may have existed, nothing is ever formed again. And rule 7's first half: what
 //! is said when no leader with a quorum answers.
 
-use crate::crd::{RetentionPolicy, member_name};
+use crate::crd::RetentionPolicy;
 use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
 use crate::plan::evidence::pod_in_words;
@@ -10,50 +10,12 @@ use crate::plan::observed::{ClaimState, Latch, Phase};
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::{Action, Class};
 
-/// The identity latch. Returns whether the plan ends here.
-pub(super) fn latch(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    if let Some(latch) = &s.o.latch {
-        if latch.cluster_uid == s.cluster.uid {
-            return false;
-        }
-        draft.stall(
-            "NameConflict",
-            "the identity latch was made for another UID: delete the Secret if that cluster is gone",
-        );
-        return true;
-    }
-    if s.bootstrapped() {
-        return data_lost(
-            s,
-            draft,
-            "the identity latch is gone, but the cluster was formed before",
-        );
-    }
-    if let Some((claim, _)) = s.our_claims().next() {
-        return data_lost(
-            s,
-            draft,
-            &format!("there is no identity latch, but claim {claim} exists"),
-        );
-    }
-    let seed = match s.o.sets.keys().next() {
-        None => member_name(&s.cluster.name, 1),
-        Some(_) => s.next_name(),
-    };
-    let action = Action::CreateLatch {
-        seed,
-        nonce: s.o.entropy.clone(),
-    };
-    draft.step(5, action, "nothing of the cluster exists yet");
-    true
-}
-
 /// The first member. Returns whether the plan ends here.
 pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    let Some(latch) = &s.o.latch else { return true };
     if s.bootstrapped() {
         return mark_joined(s, draft);
     }
+    let Some(latch) = &s.o.latch else { return true };
     let seed = latch.seed.as_str();
     let claim_name = s.claim_name(seed);
     if let Some((other, _)) = s.our_claims().find(|(name, _)| *name != claim_name)
@@ -212,12 +174,11 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     draft.hold(Class::Disruption, why);
     draft.hold(Class::Objects, why);
     free_stuck_pods(s, draft);
-    draft.wait(
-        "Wait",
-        "",
-        "NoQuorum",
-        "a leader that holds a quorum to answer",
-    );
+    let away: Vec<String> = (known_voters(s).iter())
+        .filter_map(|name| Some(format!("; {name}: {}", s.claim(name)?.no_node.as_ref()?)))
+        .collect();
+    let what = format!("a leader that holds a quorum to answer{}", away.concat());
+    draft.wait("Wait", "", "NoQuorum", what);
     true
 }
 
@@ -245,7 +206,7 @@ pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
 
 /// Rule 7: a pod that does not even start, and was made from an older spec, gets the current one:
 /// otherwise a bad spec that cost the quorum could never be corrected. It serves nobody.
-fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
+pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
     for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
         let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {
             continue;
@@ -317,15 +278,16 @@ fn disk_lost(s: &Situation<'_>, name: &str) -> bool {
 }
 
 /// Condition DataLost: nothing is formed or added by itself. Returns true: the plan ends here.
-fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool {
+pub(super) fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool {
+    // What is left of the data may be all that there is: no word here may cost it.
     let kept = match s.cluster.spec.storage.retention.when_deleted {
         RetentionPolicy::Retain => "",
         RetentionPolicy::Delete => {
-            " (set storage.retention.whenDeleted: Retain first to keep the volumes)"
+            "; the volumes that are left go with this resource, so keep it, or set storage.retention.whenDeleted: Retain"
         }
     };
     let text = format!(
-        "{why}. Nothing is formed anew by itself: bring the volumes back, or delete this resource{kept} and create it again"
+        "{why}. Nothing is formed anew and nothing is deleted by itself{kept}: bring the volumes back, or restore a snapshot into a cluster of another name"
     );
     draft.hold(Class::Membership, "data may be lost");
     draft.hold(Class::Disruption, "data may be lost");

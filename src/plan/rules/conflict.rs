@@ -47,7 +47,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         };
         draft.stall(
             "NameConflict",
-            format!("{kind} {name} belongs to {whose}: remove it, or name this cluster otherwise"),
+            format!(
+                "{kind} {name} belongs to {whose}: give this cluster another name, or that object"
+            ),
         );
     }
     if let Some((_, why)) = &draft.stalled {
@@ -57,7 +59,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         draft.hold(Class::Objects, why);
         return true;
     }
-    if s.o.latch.as_ref().is_some_and(|latch| latch.terminating) {
+    // Of a cluster that lives it is made again: nobody waits for the end of a Secret to be healed.
+    let going = s.o.latch.as_ref().is_some_and(|latch| latch.terminating);
+    if going && !s.bootstrapped() {
         draft.wait(
             "Wait",
             "",

@@ -13,9 +13,12 @@ use super::slots;
 
 /// A hand-over that takes longer than this is not waited for: the removal elects anew.
 const HAND_OVER_MS: u64 = 30_000;
-/// After this long no Service sends clients to a member that became unready, and it has asked
-/// those that were connected to go elsewhere, which it does after five seconds.
+/// Before this a member that retires has not asked those that are connected to go elsewhere, which
+/// it does after five seconds.
 const ENDPOINTS_MS: u64 = 7_000;
+/// So long it is waited for that Kubernetes sees that a member became unready: who does not
+/// look for so long may look never.
+const UNREADY_MS: u64 = 30_000;
 
 /// Who leaves, and what for.
 pub(super) struct Leaver<'a> {
@@ -76,7 +79,11 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
     }
     // Until its Services have forgotten it, the retired member serves whoever still comes. Where
     // there are no Services, nobody comes by one.
-    let lingers = retiring.is_some_and(|age| age < ENDPOINTS_MS);
+    let pod = s.o.pods.get(member);
+    let seen_ready = pod.is_some_and(|pod| pod.ready_since_ms.is_some());
+    let seen_ready = seen_ready && !planted(Mutant::UnreadyUnseen);
+    let least = if seen_ready { UNREADY_MS } else { ENDPOINTS_MS };
+    let lingers = retiring.is_some_and(|age| age < least);
     if !s.o.wanted_objects.is_empty() && lingers {
         let action = match (for_good, rule) {
             (true, _) => "Remove",

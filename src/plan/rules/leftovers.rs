@@ -1,5 +1,7 @@
 //! Rule 17: objects of members that are out of the cluster, and claims of another life. Idempotent
-//! deletes that hold nothing; what is kept is reported, never adopted.
+//! deletes that hold nothing; what is kept is reported, never adopted. The volume of one that voted
+//! is deleted when its successor votes, and not before: whatever the evidence against it was, until
+//! then it may be the copy that somebody needs.
 
 use crate::crd::RetentionPolicy;
 use crate::plan::draft::Draft;
@@ -54,6 +56,10 @@ fn settle_claim(s: &Situation<'_>, draft: &mut Draft, name: &str) {
             };
             draft.step(17, action, "storage.retention.whenRemoved keeps it");
         }
+        ClaimState::New | ClaimState::Joined if s.is_kept_for_now(name) => draft.note(
+            "VolumeKept",
+            format!("claim {claim_name} of {name} is kept until its successor votes"),
+        ),
         ClaimState::New | ClaimState::Joined => {
             let action = Action::DeleteClaim {
                 claim: claim_name,

@@ -1,6 +1,7 @@
 //! One file a situation. Each rule reads the situation and adds steps, holds, notes and waits;
 //! the numbers are those of the contract's order.
 
+mod admitted;
 mod bootstrap;
 mod budget;
 pub(super) mod certificates;
@@ -11,6 +12,7 @@ pub(super) mod given;
 mod going;
 mod grow;
 mod hibernate;
+mod identity;
 mod learner;
 mod leftovers;
 mod missing_set;
@@ -24,6 +26,7 @@ mod standby;
 mod timings;
 mod version;
 
+pub(super) use admitted::refusal;
 pub(super) use learner::lag;
 
 use crate::mutants::{Mutant, planted};
@@ -79,9 +82,11 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     // 5 begins before 3: nothing of a cluster exists before its identity.
-    if bootstrap::latch(s, draft) {
+    if identity::latch(s, draft) {
         return;
     }
+    // 2 again: what is made from now on is made from this.
+    admitted::rule(s, draft);
     // 14, the part that needs no quorum: no eviction takes whom the others need by now.
     going::gates(s, draft);
     // 3: objects that need no quorum.

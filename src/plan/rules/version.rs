@@ -40,6 +40,12 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
     true
 }
 
+/// Why the version that the spec names cannot follow, if it names one and it cannot.
+pub(super) fn why_by_name(s: &Situation<'_>) -> Option<String> {
+    let named = s.cluster.spec.image.is_none();
+    named.then(|| by_name(s, &running(s))).flatten()
+}
+
 /// Without an image of its own the spec says which version comes.
 fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
     let text = s.cluster.spec.version.as_str();

@@ -138,6 +138,7 @@ fn an_identity_is_made_once_and_a_cluster_is_formed_once() {
     let latch = Action::CreateLatch {
         seed: "demo-1".into(),
         nonce: "n".into(),
+        incarnation: 1,
     };
     let bootstrap = |member: &str, disk: &str| Action::Bootstrap {
         member: member.into(),
@@ -156,7 +157,19 @@ fn an_identity_is_made_once_and_a_cluster_is_formed_once() {
         "I6: the cluster was formed before",
     );
     world.latch = None;
+    assert_eq!(
+        refused(&world, std::slice::from_ref(&latch)),
+        "",
+        "a quorum says who it is"
+    );
+    let mut second = latch.clone();
+    if let Action::CreateLatch { incarnation, .. } = &mut second {
+        *incarnation = 2;
+    }
+    assert_refused(&world, second, "I7: it is another life of the cluster");
+    world.unseen.insert("demo-1".into());
     assert_refused(&world, latch, "I7: the cluster was formed before");
+    world.unseen.clear();
 
     let mut world = World::new(1);
     while world.disks.is_empty() {

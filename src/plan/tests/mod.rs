@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic)]
 
+mod advice;
 mod alarms;
 mod golden;
 mod lints;

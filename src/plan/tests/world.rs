@@ -51,6 +51,8 @@ pub(super) struct World {
     pub(super) inputs: String,
     pub(super) members: Vec<MemberView>,
     pub(super) tombstones: Vec<(u64, String)>,
+    /// Removed members that were learners to their end.
+    never_voted: BTreeSet<u64>,
     pub(super) configuration_index: u64,
     pub(super) leader: Option<String>,
     pub(super) term: u64,
@@ -58,6 +60,8 @@ pub(super) struct World {
     pub(super) alarms: Vec<String>,
     /// Members that the operator cannot dial.
     pub(super) unseen: BTreeSet<String>,
+    /// Members whose kubelet does not look whether they are ready any more.
+    pub(super) unprobed: BTreeSet<String>,
     /// Sides of a partition between members; who is not named is on side 0.
     pub(super) side: BTreeMap<String, u8>,
     /// Entries that a learner receives in a second.
@@ -129,12 +133,14 @@ impl World {
             inputs: "spec-1".into(),
             members: Vec::new(),
             tombstones: Vec::new(),
+            never_voted: BTreeSet::new(),
             configuration_index: 0,
             leader: None,
             term: 0,
             commit: 0,
             alarms: Vec::new(),
             unseen: BTreeSet::new(),
+            unprobed: BTreeSet::new(),
             side: BTreeMap::new(),
             catch_up: 1_000_000,
             last_contact: BTreeMap::new(),
@@ -188,6 +194,8 @@ impl World {
             entropy: "n0".into(),
             epoch: 1,
             deleting: self.deleting,
+            refused: None,
+            spec: None,
             cluster: Ok(self.cluster.clone()),
             client_endpoint: "http://demo-client.default.svc:2379".into(),
             status_cluster_id: self.status.cluster_id.clone(),
@@ -291,6 +299,7 @@ impl World {
             phase,
             nonce: disk.nonce.clone(),
             cluster_uid: Some(CLUSTER_UID.into()),
+            incarnation: u64::from(disk.member.is_some()),
             cluster_id: if disk.member.is_some() { 0xc0ffee } else { 0 },
             member_id: disk.member.unwrap_or(0),
             leads,
@@ -309,6 +318,7 @@ impl World {
             } else {
                 Vec::new()
             },
+            never_voted: self.never_voted.clone(),
         })
     }
 
@@ -346,6 +356,9 @@ impl World {
     fn probe(&mut self) {
         let names: Vec<String> = self.pods.keys().cloned().collect();
         for name in names {
+            if self.unprobed.contains(&name) {
+                continue;
+            }
             let ready = self.describe(&name).is_some_and(|d| d.ready);
             let now = self.now;
             if let Some(pod) = self.pods.get_mut(&name) {

@@ -189,9 +189,6 @@ fn data_lost() {
     world.lose_disk("demo-2");
     wait(&mut world, 3);
     script.look("Two disks of three come back empty", &world);
-    let mut world = rested(1);
-    world.latch = None;
-    script.look("The identity latch is gone", &world);
     let mut world = World::new(1);
     while world.disks.is_empty() {
         world.pass();
@@ -199,6 +196,142 @@ fn data_lost() {
     world.lose_claim("demo-1");
     world.tick();
     script.look("The seed's claim goes before the cluster is formed", &world);
+    script.compare();
+}
+
+/// Deleting the Secret of a cluster that served gave DataLost, and the advice to delete the resource:
+/// which would have lost the data that nothing had touched until then.
+#[test]
+fn the_identity_of_a_cluster_that_lives_is_made_again() {
+    let mut script = Script::new(
+        "identity",
+        "Somebody deletes the Secret with the cluster's identity: the members know who they are, and nothing waits for it.",
+    );
+    let mut world = rested(3);
+    world.latch = None;
+    script.look("A quorum answers", &world);
+    script.settle("Until rest", &mut world);
+    assert_eq!(
+        world.latch.as_ref().map(|l| l.seed.as_str()),
+        Some("demo-1")
+    );
+    world.latch = None;
+    world
+        .unseen
+        .extend(world.pods.keys().cloned().collect::<Vec<_>>());
+    world.sets.remove("demo-2");
+    world.status = EtcdClusterStatus::default();
+    script.look("Nobody answers, and a set is gone as well", &world);
+    world.unseen.clear();
+    script.settle("They answer", &mut world);
+    world.latch.as_mut().expect("made again").cluster_uid = "another".into();
+    world.lose_disk("demo-3");
+    wait(&mut world, 2);
+    script.look("A backup of another life's, beside a lost disk", &world);
+    let mut world = World::new(3);
+    while !world
+        .claims
+        .contains_key(&claim_name("demo-1", CLUSTER_UID))
+    {
+        world.pass();
+    }
+    world.latch = None;
+    script.look("Deleted before the seed had a pod", &world);
+    script.settle("Its server says that the disk is empty", &mut world);
+    assert_eq!(world.voters(), 3);
+    let mut world = World::new(3);
+    while world.members.is_empty() {
+        world.pass();
+    }
+    world.latch = None;
+    world.status = EtcdClusterStatus::default();
+    world.unseen.insert("demo-1".into());
+    script.look(
+        "Deleted as the cluster was formed, and nobody wrote that down",
+        &world,
+    );
+    world.unseen.clear();
+    script.settle("The seed says so", &mut world);
+    script.compare();
+}
+
+/// "No node satisfies the affinity of its volume" was believed at once: whoever replaced the only
+/// node of a zone lost a good volume, and the member with it.
+#[test]
+fn a_volume_whose_node_is_away_is_waited_for() {
+    let mut script = Script::new(
+        "only-node",
+        "The only node that can use a voter's volume is gone: it may come back with the data on it, so it is waited for as for any voter that is away. Its volume is kept until somebody else votes.",
+    );
+    let away = |world: &mut World, away: bool| {
+        let claim = claim_name("demo-2", CLUSTER_UID);
+        let claim = world.claims.get_mut(&claim).expect("the claim");
+        claim.no_node =
+            away.then(|| "no Node that exists satisfies the affinity of volume pv2".into());
+    };
+    let mut world = rested(3);
+    world.node_bound = true;
+    let claim = claim_name("demo-2", CLUSTER_UID);
+    let node = world.node_of("demo-2");
+    world.disks.get_mut(&claim).expect("a disk").node = Some(node.clone());
+    let facts = world.nodes.remove(&node).expect("the node");
+    world.pods.remove("demo-2");
+    away(&mut world, true);
+    wait(&mut world, 60);
+    script.look("A minute later", &world);
+    world.nodes.insert(node.clone(), facts);
+    away(&mut world, false);
+    script.settle("Another machine of its name", &mut world);
+    assert!(world.tombstones.is_empty(), "somebody was removed");
+    world.nodes.remove(&node);
+    world.pods.remove("demo-2");
+    away(&mut world, true);
+    wait(&mut world, 601);
+    script.settle("It does not come back", &mut world);
+    script.compare();
+}
+
+/// A pod that was asked to end and does not, on a node that is ready, was waited for without end:
+/// the voter counted as one whose pod recovers.
+#[test]
+fn a_pod_that_does_not_end() {
+    let mut script = Script::new(
+        "pod-hangs",
+        "A voter's pod is asked to end and does not, on a node that is ready: after unhealthySeconds the voter is removed and replaced.",
+    );
+    let mut world = rested(3);
+    world.side.insert("demo-3".into(), 1);
+    world.unseen.insert("demo-3".into());
+    world.pods.get_mut("demo-3").expect("a pod").terminating = true;
+    wait(&mut world, 60);
+    script.look("A minute later", &world);
+    wait(&mut world, 541);
+    script.settle("After unhealthySeconds", &mut world);
+    assert!(world.members.iter().all(|m| m.name != "demo-3"));
+    script.compare();
+}
+
+/// A full node was not seen: the voter was given up after unhealthySeconds with its data, for a newcomer for
+/// which there was no room either.
+#[test]
+fn a_voter_for_whom_no_node_has_room() {
+    let mut script = Script::new(
+        "no-room",
+        "A voter's pod is made anew and no node has room for it; its volume could go anywhere. It is waited for, and the status says what helps: a newcomer would find no room either.",
+    );
+    let mut world = rested(3);
+    let nodes: Vec<String> = world.nodes.keys().cloned().collect();
+    for node in &nodes {
+        world.nodes.get_mut(node).expect("a node").closed = true;
+    }
+    world.pods.remove("demo-3");
+    wait(&mut world, 660);
+    script.look("For longer than unhealthySeconds", &world);
+    for node in &nodes {
+        world.nodes.get_mut(node).expect("a node").closed = false;
+    }
+    script.settle("There is room", &mut world);
+    assert!(world.tombstones.is_empty(), "somebody was removed");
     script.compare();
 }
 

@@ -44,6 +44,32 @@ fn bound(replicas: i32, nodes: &str) -> World {
     world
 }
 
+/// A retired member was let go after seven seconds, whether or not its kubelet had looked by then: with a
+/// slow one its Services still sent clients to a pod that was gone.
+#[test]
+fn who_is_still_called_ready_is_waited_for() {
+    let waited = |looks: bool| {
+        let mut world = rested(3);
+        world.inputs = "spec-2".into();
+        if !looks {
+            world.unprobed.insert("demo-3".into());
+        }
+        let retires = |world: &World| {
+            let said = world.observe().descriptions;
+            said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
+        };
+        until(&mut world, "demo-3 retires", retires);
+        let (begun, uid) = (world.now, world.pods["demo-3"].uid.clone());
+        until(&mut world, "its pod goes", |world| {
+            world.pods.get("demo-3").is_none_or(|pod| pod.uid != uid)
+        });
+        (world.now - begun) / 1000
+    };
+    let (soon, late) = (waited(true), waited(false));
+    assert!((6..=9).contains(&soon), "{soon} s");
+    assert!((29..=32).contains(&late), "{late} s: and not for ever");
+}
+
 #[test]
 fn a_movable_volume_goes_along() {
     let mut script = Script::new(

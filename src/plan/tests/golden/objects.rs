@@ -69,6 +69,7 @@ fn conflicts_and_earlier_lives() {
         terminating: false,
         bound: true,
         volume_gone: None,
+        no_node: None,
         nodes: None,
         node_bound: None,
         requested_bytes: 1 << 30,

@@ -58,6 +58,7 @@ impl World {
 
     fn act(&mut self, action: &Action) {
         match action {
+            Action::AdmitSpec { .. } => panic!("this world keeps no specification"),
             Action::ApplyObject(key) => {
                 let inputs = self.wanted_objects().remove(key);
                 let facts = ObjectFacts {
@@ -81,13 +82,17 @@ impl World {
                 assert_eq!(&self.pods[member].uid, uid);
                 assert!(self.evict(member), "the budget refuses {member}");
             }
-            Action::CreateLatch { seed, nonce } => {
+            Action::CreateLatch {
+                seed,
+                nonce,
+                incarnation,
+            } => {
                 assert!(self.latch.is_none(), "{} exists", latch_name("demo"));
                 self.latch = Some(Latch {
                     owner: Owner::Ours,
                     terminating: false,
                     cluster_uid: CLUSTER_UID.into(),
-                    incarnation: 1,
+                    incarnation: *incarnation,
                     seed: seed.clone(),
                     nonce: nonce.clone(),
                 });
@@ -101,6 +106,7 @@ impl World {
                     terminating: false,
                     bound: false,
                     volume_gone: None,
+                    no_node: None,
                     node_bound: None,
                     nodes: None,
                     requested_bytes: bytes_of(&self.cluster.spec.storage.size).expect("a size"),
@@ -180,12 +186,21 @@ impl World {
                 self.sets.remove(member);
             }
             Action::DeleteClaim { claim, uid } => {
+                let (voters, wanted) = (self.voters(), self.cluster.target());
+                let stones = self.tombstones.clone();
+                let never_voted = self.never_voted.clone();
                 let claim = self.claim_by(claim, uid);
                 claim.terminating = true;
                 let member = claim.member.clone().unwrap_or_default();
                 assert!(
                     !self.members.iter().any(|m| m.name == member),
                     "I1: {member} lives on it"
+                );
+                let voted =
+                    |(id, name): &(u64, String)| *name == member && !never_voted.contains(id);
+                assert!(
+                    voters >= wanted || !stones.iter().any(voted),
+                    "I12: {member} voted, and {voters} of {wanted} vote"
                 );
             }
             Action::MapSlot { slot, member, .. } => {
@@ -295,6 +310,9 @@ impl World {
             }
             Action::Remove { member, id, fence } => {
                 self.fence(*fence);
+                if self.members.iter().any(|m| m.id == *id && m.learner) {
+                    self.never_voted.insert(*id);
+                }
                 self.members.retain(|m| m.id != *id);
                 self.tombstones.push((*id, member.clone()));
                 for disk in self.disks.values_mut().filter(|d| d.member == Some(*id)) {

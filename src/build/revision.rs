@@ -1,0 +1,41 @@
+//! The specification that was last admitted, as a ControllerRevision of the resource: what the
+//! cluster is kept by while a newer one is refused. Its name is a hash of what it holds, so it is
+//! never changed, only followed by another one.
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use serde_json::json;
+
+use crate::crd::{EtcdClusterSpec, ValidatedCluster};
+
+use super::common::{hash, metadata};
+
+/// Hash of a specification. Whether it is paused does not count: nothing is made from that.
+pub fn spec_hash(cluster: &ValidatedCluster) -> String {
+    let spec = EtcdClusterSpec {
+        paused: false,
+        ..cluster.spec.clone()
+    };
+    hash(&json!(spec))
+}
+
+/// The revision that holds this specification.
+pub fn revision(cluster: &ValidatedCluster) -> ControllerRevision {
+    let spec = EtcdClusterSpec {
+        paused: false,
+        ..cluster.spec.clone()
+    };
+    let name = format!("{}-spec-{}", cluster.name, spec_hash(cluster));
+    ControllerRevision {
+        metadata: metadata(cluster, name, ""),
+        data: Some(RawExtension(json!({ "spec": spec }))),
+        revision: cluster.generation,
+    }
+}
+
+/// The specification that a revision holds; `None` where it is none of ours, or cannot be read by
+/// this version.
+pub fn spec_of(revision: &ControllerRevision) -> Option<EtcdClusterSpec> {
+    let spec = revision.data.as_ref()?.0.get("spec")?;
+    serde_json::from_value(spec.clone()).ok()
+}

@@ -1,0 +1,113 @@
+//! The specification that was last admitted, kept as a ControllerRevision: read once, for nobody
+//! else writes it, and written when another one is admitted. Decides nothing about it.
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use super::facts;
+use super::objects::{Owned, create, delete, failure};
+use crate::build;
+use crate::crd::{
+    EtcdCluster, EtcdClusterSpec, LABEL_CLUSTER_UID, MANAGER, ValidatedCluster, validate,
+};
+use crate::operator::platform::Failure;
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    read: bool,
+    /// The operator may not read them: an installation of before they were kept.
+    denied: bool,
+    newest: Option<EtcdClusterSpec>,
+}
+
+impl Known {
+    /// Reads the revisions of a resource where that was not done yet.
+    pub(super) async fn read(
+        &mut self,
+        api: &Api<ControllerRevision>,
+        (name, uid): (&str, &str),
+    ) -> Result<(), Failure> {
+        if self.read {
+            return Ok(());
+        }
+        let mut found = match api.list(&of(uid)).await {
+            Ok(list) => list.items,
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                tracing::warn!(cluster = %name, "cannot keep admitted specifications: update the operator's role");
+                (self.read, self.denied) = (true, true);
+                return Ok(());
+            }
+            Err(error) => return Err(failure("list", "controllerrevisions", &error)),
+        };
+        found.retain(|one| facts::owner(&one.metadata, name, uid) == crate::plan::Owner::Ours);
+        found.sort_by_key(|one| one.revision);
+        self.newest = found.iter().rev().find_map(build::spec_of);
+        self.read = true;
+        Ok(())
+    }
+
+    /// What a plan is told of it; `None` where none is kept.
+    pub(super) fn facts(&self, cluster: &ValidatedCluster) -> Option<crate::plan::SpecFacts> {
+        let kept = self.newest.as_ref().map(|spec| {
+            build::spec_hash(&ValidatedCluster {
+                spec: spec.clone(),
+                ..cluster.clone()
+            })
+        });
+        (self.read && !self.denied).then(|| crate::plan::SpecFacts {
+            hash: build::spec_hash(cluster),
+            kept,
+        })
+    }
+
+    /// The resource with the specification that was last admitted. Whoever pauses the one that is
+    /// refused, pauses this one. It is not judged again by the servers' parser: that it was, and
+    /// members run with it, whatever this version of the operator thinks of it.
+    pub(super) fn admitted(&self, resource: &EtcdCluster) -> Option<ValidatedCluster> {
+        let mut kept = resource.clone();
+        kept.spec = self.newest.clone()?;
+        kept.spec.paused = resource.spec.paused;
+        validate(&kept).ok()
+    }
+}
+
+/// Keeps a specification, and no earlier one.
+pub(super) async fn admit(
+    client: &Client,
+    namespace: &str,
+    cluster: &ValidatedCluster,
+) -> Result<(), Failure> {
+    let api: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+    let wanted = build::revision(cluster);
+    let ours = Owned::Controller(&cluster.uid);
+    let kept = create(client, namespace, &wanted, ours).await?;
+    if kept.revision < wanted.revision {
+        // It was admitted before, and others since: it is the newest again.
+        let change = json!({"metadata": {"uid": kept.uid()}, "revision": wanted.revision});
+        let parameters = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..Default::default()
+        };
+        let (name, change) = (kept.name_any(), Patch::Merge(&change));
+        let changed = api.patch(&name, &parameters, &change).await;
+        changed.map_err(|error| failure("change", &name, &error))?;
+    }
+    let found = api.list(&of(&cluster.uid)).await;
+    let found = found.map_err(|error| failure("list", "controllerrevisions", &error))?;
+    for one in found.items {
+        let ours = facts::owner(&one.metadata, &cluster.name, &cluster.uid);
+        let earlier = one.revision < wanted.revision && one.name_any() != wanted.name_any();
+        if earlier && ours == crate::plan::Owner::Ours {
+            let uid = one.uid().unwrap_or_default();
+            delete::<ControllerRevision>(client, namespace, &one.name_any(), &uid).await?;
+        }
+    }
+    Ok(())
+}
+
+fn of(uid: &str) -> ListParams {
+    ListParams::default().labels(&format!("{LABEL_CLUSTER_UID}={uid}"))
+}

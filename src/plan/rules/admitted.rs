@@ -1,0 +1,42 @@
+//! Which specification a cluster is kept by. One that cannot be carried out is refused before a pod is
+//! touched, and the cluster goes on by the one that was last admitted: it is healed, its
+//! certificates are renewed, its status is told. Only the change is refused.
+
+use crate::mutants::{Mutant, planted};
+use crate::plan::draft::Draft;
+use crate::plan::observed::Refusal;
+use crate::plan::situation::Situation;
+use crate::plan::step::Action;
+
+use super::{given, timings, version};
+use crate::plan::certificates::NOT_ISSUED;
+
+/// Why the specification cannot be carried out, as far as that is known before anything is made
+/// from it. What an image holds is known only afterwards: that is refused by its own rule.
+pub(in crate::plan) fn refusal(s: &Situation<'_>) -> Option<Refusal> {
+    let of = |reason: &'static str| move |text: String| Refusal { reason, text };
+    if let Some(why) = version::why_by_name(s) {
+        return Some(of("VersionRefused")(why));
+    }
+    if let Some(why) = timings::why(s) {
+        return Some(of("TimingsRefused")(why));
+    }
+    let unfit = given::unfit(s).filter(|unfit| unfit.reason != NOT_ISSUED && !s.hibernates())?;
+    Some(of(unfit.reason)(unfit.text))
+}
+
+/// Remembers a specification that nothing speaks against, before anything is made from it.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    let Some(spec) = s.o.spec.as_ref().filter(|_| s.o.refused.is_none()) else {
+        return;
+    };
+    if planted(Mutant::AdmittedForgotten) {
+        return;
+    }
+    if spec.kept.as_ref() != Some(&spec.hash) {
+        let action = Action::AdmitSpec {
+            hash: spec.hash.clone(),
+        };
+        draft.step(2, action, "nothing speaks against it");
+    }
+}

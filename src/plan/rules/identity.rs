@@ -1,0 +1,172 @@
+//! Rule 5 begins here: the identity of a cluster, in an immutable Secret that is made before
+//! anything else. It guards the forming of a cluster and nothing else: where members live, they know
+//! who they are, and a Secret that somebody deleted is made again from their own word. So neither
+//! is a cluster formed twice, nor does the loss of a Secret stop one that serves.
+
+use crate::crd::{latch_name, member_name, member_number};
+use crate::mutants::{Mutant, planted};
+use crate::plan::draft::Draft;
+use crate::plan::observed::{Description, Phase};
+use crate::plan::situation::Situation;
+use crate::plan::step::{Action, Class};
+
+use super::{bootstrap, certificates, objects};
+
+/// The identity latch. Returns whether the plan ends here.
+pub(super) fn latch(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let secret = latch_name(&s.cluster.name);
+    if let Some(latch) = &s.o.latch {
+        if latch.cluster_uid == s.cluster.uid {
+            return false;
+        }
+        if s.bootstrapped() {
+            // Nothing is formed any more, so nothing asks what it says.
+            let text = format!(
+                "Secret {secret} holds the identity of another resource; the members of this one live and are not touched by it"
+            );
+            draft.note("ForeignIdentity", text);
+            return false;
+        }
+        let text = format!(
+            "Secret {secret} holds the identity of another resource, and nothing is formed beside it: give this cluster another name"
+        );
+        draft.stall("NameConflict", text);
+        return true;
+    }
+    if s.bootstrapped() {
+        if planted(Mutant::IdentityForgotten) {
+            return bootstrap::data_lost(s, draft, "the identity is gone");
+        }
+        made_again(s, draft, &secret);
+        return false;
+    }
+    if s.our_claims().next().is_some() {
+        unlatched(s, draft, &secret);
+        return true;
+    }
+    let seed = match s.o.sets.keys().next() {
+        None => member_name(&s.cluster.name, 1),
+        Some(_) => s.next_name(),
+    };
+    let action = Action::CreateLatch {
+        seed,
+        nonce: s.o.entropy.clone(),
+        incarnation: 1,
+    };
+    draft.step(5, action, "nothing of the cluster exists yet");
+    true
+}
+
+/// The Secret is gone and the cluster was formed: a leader with a quorum says who it is. Nothing
+/// waits for that.
+fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
+    let Some((_, leader)) = s.view else {
+        let text = format!(
+            "Secret {secret} is gone; it is made again from what the members say once a leader with a quorum answers"
+        );
+        draft.note("IdentityGone", text);
+        return;
+    };
+    let told = seed_by_nonce(s);
+    let seed = told.as_ref().map(|(seed, _)| seed.clone());
+    let action = Action::CreateLatch {
+        seed: seed.unwrap_or_else(|| eldest(s, leader)),
+        nonce: told.map_or_else(|| s.o.entropy.clone(), |(_, nonce)| nonce),
+        incarnation: leader.incarnation.max(1),
+    };
+    draft.step(
+        5,
+        action,
+        format!("Secret {secret} is gone, and a quorum of the members says who they are"),
+    );
+}
+
+/// The member that was told to form the cluster, and by which nonce, if it is still there and says so.
+fn seed_by_nonce(s: &Situation<'_>) -> Option<(String, String)> {
+    let mut names = s.o.descriptions.keys();
+    names.find_map(|name| {
+        let said = s.description(name)?;
+        let ours = said.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+        let nonce = said
+            .nonce
+            .clone()
+            .filter(|_| ours && said.cluster_id != 0)?;
+        Some((name.clone(), nonce))
+    })
+}
+
+/// The member of the lowest number that ever was, as far as the leader knows.
+fn eldest(s: &Situation<'_>, leader: &Description) -> String {
+    let cluster = s.cluster.name.as_str();
+    let members = leader.members.iter().map(|member| member.name.as_str());
+    let names = members.chain(leader.tombstones.iter().map(|(_, name)| name.as_str()));
+    let number = names.filter_map(|name| member_number(cluster, name)).min();
+    member_name(cluster, number.unwrap_or(1))
+}
+
+/// Neither an identity nor a proof that the cluster was formed, but a volume that was made for it:
+/// the Secret was deleted while the cluster was being made, or the status with it. Only a server on
+/// that volume can tell: it gets one, which forms nothing by itself.
+fn unlatched(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
+    objects::rule(s, draft);
+    certificates::rule(s, draft);
+    let held = format!("Secret {secret} is gone");
+    for class in [Class::Membership, Class::Disruption, Class::Objects] {
+        draft.hold(class, held.clone());
+    }
+    if s.hibernates() {
+        draft.note(
+            "IdentityGone",
+            format!("{held}: it is made again when members run"),
+        );
+        return;
+    }
+    bootstrap::free_stuck_pods(s, draft);
+    let mut empty: Vec<(&str, &Description)> = Vec::new();
+    for (claim, facts) in s.our_claims() {
+        let Some(member) = facts.member.as_deref().filter(|_| !facts.terminating) else {
+            draft.wait(
+                "Wait",
+                "",
+                "Terminating",
+                format!("claim {claim} to be gone"),
+            );
+            return;
+        };
+        if !s.o.sets.contains_key(member) {
+            let why = format!("{held}, and its server says what is on claim {claim}");
+            draft.step(5, s.apply_set(member), why);
+            return;
+        }
+        match s.description(member) {
+            Some(said) if said.phase == Phase::Standby && said.disk_empty => {
+                empty.push((member, said));
+            }
+            Some(_) => {
+                let why =
+                    format!("{held}, and the disk of {member} is in use by nobody knows whom");
+                bootstrap::data_lost(s, draft, &why);
+                return;
+            }
+            None => {
+                let what = format!(
+                    "the server of {member} to answer: {held}, and only it can say whether the cluster was formed"
+                );
+                draft.wait("Wait", member, "IdentityGone", what);
+                return;
+            }
+        }
+    }
+    let [(seed, said)] = empty[..] else {
+        let why =
+            format!("{held}, and there is more than one volume although no cluster was formed");
+        bootstrap::data_lost(s, draft, &why);
+        return;
+    };
+    let action = Action::CreateLatch {
+        seed: seed.to_owned(),
+        nonce: said.nonce.clone().unwrap_or_else(|| s.o.entropy.clone()),
+        incarnation: 1,
+    };
+    draft.step(5, action, format!("{held}, and the only volume is empty"));
+}
