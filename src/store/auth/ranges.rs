@@ -69,11 +69,11 @@ impl Spans {
         Spans(merged)
     }
 
-    /// Whether every key of a request's span lies in one of these. A span that ends before it
-    /// begins holds no key; it is allowed where its bounds are.
+    /// Whether every key of a request's span lies in one of these. A span that does not end behind
+    /// its beginning holds no key; as in etcd, it is allowed where its beginning is.
     pub(super) fn cover(&self, key: &[u8], range_end: &[u8]) -> bool {
         let behind = self.0.partition_point(|(from, _)| from[..] <= *key);
-        let Some((from, last)) = behind.checked_sub(1).and_then(|at| self.0.get(at)) else {
+        let Some((_, last)) = behind.checked_sub(1).and_then(|at| self.0.get(at)) else {
             return false;
         };
         let inside = match last {
@@ -88,7 +88,7 @@ impl Spans {
                     End::Open => true,
                     End::Before(last) => end <= &last[..],
                 };
-                inside && ends_inside && &from[..] < end
+                inside && ends_inside
             }
         }
     }
@@ -155,8 +155,10 @@ mod tests {
             (&[("\0", "\0")], ("\0", "\0"), true),
             (&[("\0", "\0")], ("anything", ""), true),
             (&[("a", "z")], ("d", "c"), true),
-            (&[("a", "z")], ("d", "a"), false),
-            (&[("a", "b"), ("c", "z")], ("d", "b"), false),
+            (&[("a", "z")], ("d", "a"), true),
+            (&[("b", "")], ("b", "b"), true),
+            (&[("a", "b"), ("c", "z")], ("d", "b"), true),
+            (&[("a", "c")], ("d", "b"), false),
         ];
         for (granted, (key, end), allowed) in cases {
             let covered = spans(granted).cover(key.as_bytes(), end.as_bytes());
