@@ -1,6 +1,8 @@
 //! A member's StatefulSet: one pod, restricted, on a claim that is referred to by name. The set
 //! restarts nothing by itself (`OnDelete`): the operator alone lets a member's pod go.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
@@ -13,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::crd::{
-    LABEL_CLUSTER_UID, LABEL_MEMBER, Resources, Spread, ValidatedCluster, claim_name,
+    LABEL_CLUSTER_UID, LABEL_MEMBER, Spread, ValidatedCluster, bytes_of, claim_name,
     operator_secret_name, peers_service_name,
 };
 
@@ -34,6 +36,10 @@ const KEY_FOLDER: &str = "/etc/quorate/operator";
 const USER: i64 = 65532;
 /// The label by which nodes are told apart.
 const HOST: &str = "kubernetes.io/hostname";
+/// Requested of a processor where the user says nothing.
+const CPU: &str = "100m";
+/// Requested of memory where the user says nothing, not even a quota.
+const MEMORY: &str = "256Mi";
 /// Seconds to hand over before the kill.
 const GRACE_SECONDS: i64 = 60;
 
@@ -187,7 +193,7 @@ fn container(
             port("peer", PEER_PORT),
             port("metrics", METRICS_PORT),
         ]),
-        resources: requirements(&cluster.spec.resources),
+        resources: Some(requirements(cluster)),
         volume_mounts: Some(mounts),
         // A long log is replayed before the first answer: twenty minutes.
         startup_probe: Some(probe("/livez", 1, 1200)),
@@ -250,22 +256,39 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
     volumes
 }
 
-fn requirements(resources: &Resources) -> Option<ResourceRequirements> {
-    let map = |from: &std::collections::BTreeMap<String, crate::crd::Quantity>| {
-        let map = from
-            .iter()
-            .map(|(key, value)| (key.clone(), Quantity(value.0.clone())));
-        (!from.is_empty()).then(|| map.collect())
+/// What the user gives, and requests where there is neither a request nor a limit of the kind: a pod
+/// that asks for nothing is the first to be starved, and to be evicted. A limit is a request too, by
+/// Kubernetes' own rule; none is ever added.
+fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
+    let resources = &cluster.spec.resources;
+    let map = |from: &BTreeMap<String, crate::crd::Quantity>| -> BTreeMap<String, Quantity> {
+        let pairs = from.iter();
+        pairs
+            .map(|(key, value)| (key.clone(), Quantity(value.0.clone())))
+            .collect()
     };
-    let (requests, limits) = (map(&resources.requests), map(&resources.limits));
-    if requests.is_none() && limits.is_none() {
-        return None;
+    let (mut requests, limits) = (map(&resources.requests), map(&resources.limits));
+    for (kind, least) in [("cpu", CPU.to_owned()), ("memory", memory(cluster))] {
+        if !limits.contains_key(kind) {
+            requests.entry(kind.to_owned()).or_insert(Quantity(least));
+        }
     }
-    Some(ResourceRequirements {
-        requests,
-        limits,
+    ResourceRequirements {
+        requests: (!requests.is_empty()).then_some(requests),
+        limits: (!limits.is_empty()).then_some(limits),
         claims: None,
-    })
+    }
+}
+
+/// What a member needs with all the data that its quota lets in: two and a half times as much. Who
+/// states no quota gets what small clusters need: the server's own quota is a bound that few reach,
+/// and what is set aside for it would keep members off most nodes.
+fn memory(cluster: &ValidatedCluster) -> String {
+    let quota = cluster.spec.server.quota.as_deref();
+    match quota.and_then(|quota| bytes_of(quota).ok()) {
+        None => MEMORY.to_owned(),
+        Some(quota) => format!("{}Mi", (quota / 2).saturating_mul(5).div_ceil(1 << 20)),
+    }
 }
 
 /// The user's own, and where members are kept apart, a node of its own for each: also against
