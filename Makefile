@@ -77,7 +77,7 @@ fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in al
 	$(if $(TARGET),TARGET=$(TARGET)) $(if $(KEEP),KEEP=$(KEEP)) tests/fuzz.sh $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)
 
 attack: ## what a stranger with a thousand connections costs clients, attack by attack: ROUNDS=n, SECONDS=n, ONLY=name; needs two quiet cores
-	@tests/needs.sh rust
+	@tests/needs.sh rust cc
 	cargo test --locked --release --test server --no-run
 	nice -n -10 taskset -c 1 cargo test --locked --release --test server -- --ignored --exact --nocapture attacks::what_an_attacker_costs
 

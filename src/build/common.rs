@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 
 use crate::crd::{
     ANNOTATION_BUILDER, ANNOTATION_INPUTS, APP, DisruptionPolicy, LABEL_CLUSTER, LABEL_CLUSTER_UID,
-    LABEL_MEMBER, MANAGER, ValidatedCluster, client_service_name, operator_secret_name, pdb_name,
-    peers_service_name,
+    LABEL_MEMBER, MANAGER, ValidatedCluster, client_service_name, network_policy_name,
+    operator_secret_name, pdb_name, peers_service_name,
 };
 use crate::plan::{ObjectKey, ObjectKind};
 
@@ -18,7 +18,7 @@ use super::issued;
 use super::server;
 
 /// Number of this builder, written on every object. Raised when the rendering changes.
-pub const BUILDER: u32 = 1;
+pub const BUILDER: u32 = 2;
 /// Port for etcd clients.
 pub const CLIENT_PORT: u16 = 2379;
 /// Port for the other members and the operator.
@@ -26,12 +26,15 @@ pub const PEER_PORT: u16 = 2380;
 /// Port for probes and metrics, plain HTTP.
 pub const METRICS_PORT: u16 = 2381;
 
-/// What the operator's own flags add to a rendering. Not part of the inputs: another setting
-/// reaches a member when it is next made.
+/// What the operator's own flags and place add to a rendering. Not part of a member's inputs: another
+/// image reaches a member when it is next made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Image without its tag, for clusters that name none: the tag is `spec.version`.
     pub image_repository: String,
+    /// Namespace of the operator's own pods; `None` for an operator that is no pod. It reaches the
+    /// NetworkPolicy at once: that has to let in the operator that there is now.
+    pub operator_namespace: Option<String>,
 }
 
 /// The hash of the inputs of a member's set.
@@ -56,7 +59,29 @@ pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
 }
 
 /// The objects beside the members, with the hash of the inputs of each.
-pub fn wanted_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String> {
+pub fn wanted_objects(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+) -> BTreeMap<ObjectKey, String> {
+    let policy = ObjectKey {
+        kind: ObjectKind::NetworkPolicy,
+        name: network_policy_name(&cluster.name),
+    };
+    let mut objects = resource_objects(cluster);
+    objects.insert(policy, policy_inputs(cluster, settings));
+    objects
+}
+
+/// The hash of what the NetworkPolicy is made from.
+pub(super) fn policy_inputs(cluster: &ValidatedCluster, settings: &Settings) -> String {
+    hash(&json!({
+        "access": cluster.spec.network_policy,
+        "operator": settings.operator_namespace,
+    }))
+}
+
+/// Those of them that follow from the resource alone.
+pub fn resource_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, String> {
     let name = cluster.name.as_str();
     let key = |kind, name| ObjectKey { kind, name };
     let always = [
@@ -89,13 +114,13 @@ pub fn wanted_slot_inputs() -> String {
     hash(&json!("slot"))
 }
 
-/// The hash of one of [`wanted_objects`].
+/// The hash of one of [`resource_objects`].
 pub(super) fn inputs_of(cluster: &ValidatedCluster, kind: ObjectKind, name: &str) -> String {
     let key = ObjectKey {
         kind,
         name: name.to_owned(),
     };
-    wanted_objects(cluster).remove(&key).unwrap_or_default()
+    resource_objects(cluster).remove(&key).unwrap_or_default()
 }
 
 /// Half of a SHA-256, in hexadecimal, of a JSON value with sorted keys.

@@ -11,6 +11,7 @@ mod claim;
 mod common;
 mod issued;
 mod member;
+mod network;
 mod pod;
 mod rbac;
 mod revision;
@@ -34,14 +35,15 @@ pub use certificates::{
 };
 pub use claim::claim;
 pub use common::{
-    BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, owner, wanted_inputs, wanted_objects,
-    wanted_slot_inputs,
+    BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, owner, resource_objects,
+    wanted_inputs, wanted_objects, wanted_slot_inputs,
 };
 pub use issued::{
     Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue, issue_of,
     issued_certificate, issued_names,
 };
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
+pub use network::network_policy;
 pub use pod::{SetOptions, stateful_set};
 pub use rbac::{cluster_role_yaml, every_rule, namespaced_rules_yaml, rules};
 pub use revision::{revision, spec_hash, spec_of};

@@ -28,6 +28,11 @@ pub fn rules() -> Vec<PolicyRule> {
             &["poddisruptionbudgets"],
             &["get", "list", "watch", "create", "patch"],
         ),
+        rule(
+            "networking.k8s.io",
+            &["networkpolicies"],
+            &["get", "list", "watch", "create", "patch"],
+        ),
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // Under `disruption.policy: Budget` pods that serve are evicted, not deleted.
         rule("", &["pods/eviction"], &["create"]),

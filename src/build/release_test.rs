@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{wanted_inputs, wanted_objects, wanted_slot_inputs};
+use super::{resource_objects, wanted_inputs, wanted_slot_inputs};
 use crate::crd::{ANNOTATION_INPUTS, EtcdCluster, validate};
 use crate::plan::ObjectKind;
 
@@ -52,7 +52,7 @@ fn the_services_of_0_1_0_are_up_to_date() {
             .find(|s| s.metadata.name.as_deref() == Some(name))
     };
     let mut compared = 0;
-    for (key, wanted) in wanted_objects(&cluster) {
+    for (key, wanted) in resource_objects(&cluster) {
         if key.kind == ObjectKind::Service {
             let service = named(&key.name).expect("0.1.0 made it under the same name");
             assert_eq!(

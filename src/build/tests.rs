@@ -21,6 +21,7 @@ fn cluster(yaml: &str) -> ValidatedCluster {
 fn settings() -> Settings {
     Settings {
         image_repository: "quorate".into(),
+        operator_namespace: Some("quorate-system".into()),
     }
 }
 
@@ -39,6 +40,9 @@ spec:
   resources: {requests: {cpu: 1, memory: 512Mi}, limits: {memory: 2Gi}}
   service: {type: LoadBalancer, labels: {team: a}, annotations: {lb.example/internal: 'true'}}
   scheduling: {spread: Preferred}
+  networkPolicy:
+    clients: [{namespaceSelector: {matchLabels: {team: a}}, podSelector: {matchLabels: {app: shop}}}]
+    metrics: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]
   podTemplate:
     metadata: {labels: {team: a}, annotations: {note: b}}
     spec:
@@ -92,13 +96,14 @@ mod erased {
 #[test]
 fn objects_of_a_plain_cluster() {
     let cluster = cluster("spec: {}");
-    let objects: [&dyn erased::Yaml; 8] = [
+    let objects: [&dyn erased::Yaml; 9] = [
         &identity_secret(&cluster, 1, "demo-1", "n0nce"),
         &operator_secret(&cluster, "k3y"),
         &peers_service(&cluster),
         &client_service(&cluster),
         &slot_service(&cluster, 0, "demo-1"),
         &gate(&cluster),
+        &network_policy(&cluster, &settings()),
         &claim(&cluster, "demo-1", ClaimState::New),
         &stateful_set(&cluster, &settings(), "demo-1", how(false)),
     ];
@@ -185,8 +190,9 @@ fn further_names_restart_nobody() {
 #[test]
 fn objects_with_every_field() {
     let cluster = cluster(EVERYTHING);
-    let objects: [&dyn erased::Yaml; 4] = [
+    let objects: [&dyn erased::Yaml; 5] = [
         &client_service(&cluster),
+        &network_policy(&cluster, &settings()),
         &claim(&cluster, "demo-4", ClaimState::Joined),
         &claim(&cluster, "demo-2", ClaimState::Retired),
         &stateful_set(&cluster, &settings(), "demo-4", how(false)),
@@ -297,8 +303,8 @@ fn inputs_change_with_what_a_pod_is_made_from_and_with_nothing_else() {
     ] {
         assert_ne!(plain, wanted_inputs(&cluster(other)), "{other}");
     }
-    let objects = wanted_objects(&cluster("spec: {service: {type: NodePort}}"));
-    let plain = wanted_objects(&cluster("spec: {}"));
+    let objects = wanted_objects(&cluster("spec: {service: {type: NodePort}}"), &settings());
+    let plain = wanted_objects(&cluster("spec: {}"), &settings());
     let changed: Vec<_> = plain
         .iter()
         .filter(|(key, inputs)| objects.get(key) != Some(inputs))
@@ -482,4 +488,172 @@ fn a_revision_holds_the_specification_and_is_named_by_it() {
     let mut other = cluster;
     other.spec.replicas += 1;
     assert_ne!(super::spec_hash(&other), super::spec_hash(&paused));
+}
+
+/// An operator that was moved to another namespace has to be let in at once: everything that it does
+/// goes through the port for peers. The members themselves are not made anew for it.
+#[test]
+fn the_policy_follows_the_operator_and_the_resource_and_nothing_else_follows_it() {
+    let plain = cluster("spec: {}");
+    let named = cluster("spec: {networkPolicy: {clients: [{podSelector: {}}]}}");
+    let moved = Settings {
+        operator_namespace: Some("elsewhere".into()),
+        ..settings()
+    };
+    let before = wanted_objects(&plain, &settings());
+    for after in [
+        wanted_objects(&named, &settings()),
+        wanted_objects(&plain, &moved),
+    ] {
+        let changed: Vec<_> = before
+            .iter()
+            .filter(|(key, inputs)| after.get(key) != Some(inputs))
+            .map(|(key, _)| key.kind)
+            .collect();
+        assert_eq!(changed, [crate::plan::ObjectKind::NetworkPolicy]);
+    }
+    assert_eq!(
+        wanted_inputs(&plain),
+        wanted_inputs(&named),
+        "no member restarts"
+    );
+}
+
+fn ports_of(policy: &k8s_openapi::api::networking::v1::NetworkPolicy) -> Vec<(i32, usize)> {
+    let spec = policy.spec.as_ref().expect("a specification");
+    let rules = spec.ingress.iter().flatten();
+    let ports = rules.map(|rule| {
+        let port = rule.ports.as_ref().and_then(|ports| ports.first());
+        let Some(Some(IntOrString::Int(port))) = port.map(|port| port.port.clone()) else {
+            panic!("every rule names its port: {rule:?}");
+        };
+        (port, rule.from.as_ref().map_or(0, Vec::len))
+    });
+    ports.collect()
+}
+
+/// Port and how many peers may reach it; none named: everybody. A port without a rule is closed.
+#[test]
+fn a_policy_opens_the_client_port_alone_and_what_is_named() {
+    let of = |yaml: &str, settings: &Settings| ports_of(&network_policy(&cluster(yaml), settings));
+    assert_eq!(of("spec: {}", &settings()), [(2380, 2), (2379, 0)]);
+    let named = "spec: {networkPolicy: {clients: [{podSelector: {}}],
+        metrics: [{ipBlock: {cidr: 10.0.0.0/8}}, {namespaceSelector: {}}]}}";
+    assert_eq!(of(named, &settings()), [(2380, 2), (2379, 1), (2381, 2)]);
+    // An operator outside of Kubernetes must not lock itself out.
+    let outside = Settings {
+        operator_namespace: None,
+        ..settings()
+    };
+    assert_eq!(of("spec: {}", &outside), [(2380, 0), (2379, 0)]);
+}
+
+#[test]
+fn requests_are_what_is_given_and_what_the_quota_needs() {
+    let of = |spec: &str| {
+        let set = stateful_set(&cluster(spec), &settings(), "demo-1", how(false));
+        let pod = set.spec.and_then(|spec| spec.template.spec).expect("a pod");
+        let resources = pod.containers[0].resources.clone().expect("resources");
+        let text = |map: Option<std::collections::BTreeMap<String, _>>| {
+            let map = map.unwrap_or_default().into_iter();
+            let pairs = map.map(
+                |(key, value): (
+                    String,
+                    k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+                )| { format!("{key}={}", value.0) },
+            );
+            pairs.collect::<Vec<_>>().join(" ")
+        };
+        (text(resources.requests), text(resources.limits))
+    };
+    for (spec, requests, limits) in [
+        ("spec: {}", "cpu=100m memory=256Mi", ""),
+        ("spec: {server: {quota: 1Gi}}", "cpu=100m memory=2560Mi", ""),
+        ("spec: {server: {quota: 1200k}}", "cpu=100m memory=3Mi", ""),
+        (
+            "spec: {resources: {requests: {cpu: 2}}}",
+            "cpu=2 memory=256Mi",
+            "",
+        ),
+        (
+            "spec: {server: {quota: 1Gi}, resources: {requests: {memory: 1Gi}}}",
+            "cpu=100m memory=1Gi",
+            "",
+        ),
+        // Kubernetes makes a request of a limit.
+        (
+            "spec: {resources: {limits: {memory: 6Gi}}}",
+            "cpu=100m",
+            "memory=6Gi",
+        ),
+        (
+            "spec: {resources: {limits: {cpu: 1, memory: 6Gi}}}",
+            "",
+            "cpu=1 memory=6Gi",
+        ),
+    ] {
+        assert_eq!(of(spec), (requests.to_owned(), limits.to_owned()), "{spec}");
+    }
+    // A newer operator that asks for them restarts nothing: what a member is made from is the same.
+    assert_ne!(
+        wanted_inputs(&cluster("spec: {server: {quota: 1Gi}}")),
+        wanted_inputs(&cluster("spec: {}"))
+    );
+}
+
+fn file(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The operator as it is installed: nobody is let in but its probes, and the members' policies name
+/// its pods by the labels and the namespace that they have.
+#[test]
+fn the_installed_operator_is_whom_members_let_in_and_lets_in_nobody() {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::networking::v1::NetworkPolicy;
+    let text = file("deploy/install.yaml");
+    let of = |kind: &str| {
+        let line = format!("\nkind: {kind}\n");
+        let mut documents = text.split("\n---\n");
+        let found = documents.find(|document| format!("\n{document}\n").contains(&line));
+        found.unwrap_or_else(|| panic!("no {kind} is installed"))
+    };
+    let policy: NetworkPolicy = serde_saphyr::from_str(of("NetworkPolicy")).expect("a policy");
+    let deployment: Deployment = serde_saphyr::from_str(of("Deployment")).expect("a Deployment");
+    let pods = deployment.spec.and_then(|spec| spec.template.metadata);
+    let pods = pods
+        .and_then(|meta| meta.labels)
+        .expect("labels of the pods");
+    let spec = policy.spec.expect("a specification");
+    let selected = spec.pod_selector.and_then(|selector| selector.match_labels);
+    let selected = selected.expect("it selects by labels");
+    assert!(!selected.is_empty() && selected.iter().all(|pair| pods.get(pair.0) == Some(pair.1)));
+    assert_eq!(spec.ingress, Some(Vec::new()), "nobody");
+    assert_eq!(spec.policy_types, Some(vec!["Ingress".to_owned()]));
+    let members = network_policy(&cluster("spec: {}"), &settings());
+    let peers = members.spec.and_then(|spec| spec.ingress).expect("rules");
+    let operator = peers[0].from.as_ref().map(|from| from[1].clone());
+    let operator = operator.expect("the operator is named");
+    let named = operator
+        .pod_selector
+        .and_then(|selector| selector.match_labels);
+    let named = named.expect("labels");
+    assert!(!named.is_empty() && named.iter().all(|pair| pods.get(pair.0) == Some(pair.1)));
+    let place = operator
+        .namespace_selector
+        .and_then(|selector| selector.match_labels);
+    let place = place.and_then(|labels| labels.get("kubernetes.io/metadata.name").cloned());
+    assert_eq!(policy.metadata.namespace, place);
+}
+
+/// Whoever begins with a sample begins encrypted. One machine's processes have no TLS.
+#[test]
+fn the_samples_are_encrypted() {
+    let sample = parse(&file("deploy/samples/cluster.yaml")).expect("valid");
+    assert!(sample.spec.tls.is_some());
+    let local = file("deploy/samples/local-demo.yaml");
+    assert!(parse(&local).is_ok() && local.contains("`tls: {}`"));
+    assert!(file("charts/quorate/templates/NOTES.txt").contains("\n    tls: {}\n"));
+    assert!(!file("deploy/static-pod/quorate.yaml").contains("--listen-client-urls=http://0"));
 }

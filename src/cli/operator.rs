@@ -70,6 +70,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         image_repository: arguments.image,
         namespaces,
         probe_address: arguments.probe_address,
+        own_namespace: own_namespace(),
         lease_name: arguments.lease_name,
         lease_namespace: arguments.lease_namespace,
         concurrency: arguments.concurrency.into(),
@@ -94,6 +95,13 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The namespace of the pod that this process is in; `None` outside of Kubernetes.
+fn own_namespace() -> Option<String> {
+    std::env::var_os("KUBERNETES_SERVICE_HOST")?;
+    let given = std::env::var("POD_NAMESPACE").ok();
+    given.filter(|namespace| !namespace.is_empty())
 }
 
 /// The part of an image reference before its tag.

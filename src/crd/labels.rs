@@ -66,6 +66,11 @@ pub fn pdb_name(cluster: &str) -> String {
     cluster.to_owned()
 }
 
+/// Name of the NetworkPolicy of a cluster.
+pub fn network_policy_name(cluster: &str) -> String {
+    cluster.to_owned()
+}
+
 /// Name of member `n` of a cluster, also the name of its StatefulSet.
 pub fn member_name(cluster: &str, n: u64) -> String {
     format!("{cluster}-{n}")

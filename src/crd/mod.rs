@@ -6,6 +6,7 @@
 
 mod condition;
 mod labels;
+mod network;
 mod parse;
 mod pod;
 mod quantity;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use condition::{ConditionStatus, ConditionType};
 pub use labels::*;
+pub use network::NetworkAccess;
 pub use parse::{ParseError, crd_yaml, parse};
 pub use pod::{PodMetadata, PodSpecSubset, PodTemplate};
 pub use quantity::{Quantity, QuantityError, bytes_of};

@@ -198,6 +198,58 @@ fn label_selector() -> Value {
     })
 }
 
+/// `networkPolicy.clients`.
+pub(super) fn clients(_: &mut SchemaGenerator) -> Schema {
+    peers(
+        "networkPolicy.clients must name somebody: leave the field out, and everybody may reach the port for clients",
+    )
+}
+
+/// `networkPolicy.metrics`.
+pub(super) fn scrapers(_: &mut SchemaGenerator) -> Schema {
+    peers(
+        "networkPolicy.metrics must name somebody: leave the field out, and nobody may reach the port for metrics",
+    )
+}
+
+/// Peers as in a NetworkPolicy; a list that names nobody could be read in two ways.
+fn peers(nobody: &str) -> Schema {
+    let block = |message: &str| {
+        json!({
+            "type": "string", "maxLength": 64,
+            "x-kubernetes-validations": rules(&[("self.matches('^[0-9a-fA-F.:]+/[0-9]{1,3}$')", message)]),
+        })
+    };
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "atomic",
+        "x-kubernetes-validations": rules(&[("size(self) >= 1", nobody)]),
+        "items": {
+            "type": "object",
+            "properties": {
+                "podSelector": label_selector(),
+                "namespaceSelector": label_selector(),
+                "ipBlock": {
+                    "type": "object",
+                    "required": ["cidr"],
+                    "properties": {
+                        "cidr": block("ipBlock.cidr must be a block of addresses such as 10.0.0.0/8"),
+                        "except": {
+                            "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic",
+                            "items": block("ipBlock.except are blocks of addresses such as 10.1.0.0/16"),
+                        },
+                    },
+                },
+            },
+            "x-kubernetes-validations": rules(&[(
+                "has(self.ipBlock) != (has(self.podSelector) || has(self.namespaceSelector))",
+                "each entry of networkPolicy has either ipBlock, or podSelector, namespaceSelector or both",
+            )]),
+        },
+    })
+}
+
 fn pod_term() -> Value {
     json!({
         "type": "object", "required": ["topologyKey"],

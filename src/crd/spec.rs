@@ -9,6 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::network::NetworkAccess;
 use super::pod::PodTemplate;
 use super::quantity::Quantity;
 use super::schema;
@@ -89,6 +90,10 @@ pub struct EtcdClusterSpec {
     /// The Service that clients use.
     #[serde(default)]
     pub service: ServiceOptions,
+    /// Who may reach the members over the network. The port for peers is for the other members and
+    /// the operator alone.
+    #[serde(default, skip_serializing_if = "NetworkAccess::is_default")]
+    pub network_policy: NetworkAccess,
     /// TLS of both ports. Left out: connections are not encrypted. `{}` is enough for certificates
     /// that the operator makes and renews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,6 +138,7 @@ impl Default for EtcdClusterSpec {
             pod_template: PodTemplate::default(),
             server: Server::default(),
             service: ServiceOptions::default(),
+            network_policy: NetworkAccess::default(),
             tls: None,
             scheduling: Scheduling::default(),
             update_strategy: UpdateStrategy::default(),
@@ -216,11 +222,12 @@ pub enum RetentionPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
-    /// At least this much, such as `cpu: 500m`.
+    /// At least this much, such as `cpu: 500m`. Where neither a request nor a limit is given: 100m of
+    /// a processor, and two and a half times `server.quota` of memory, 256Mi without a quota.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub requests: BTreeMap<String, Quantity>,
-    /// At most this much, such as `memory: 2Gi`.
+    /// At most this much, such as `memory: 2Gi`. None by default.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub limits: BTreeMap<String, Quantity>,

@@ -57,6 +57,26 @@ fn each_mistake_is_named_with_its_remedy() {
             "{replicas: three}",
             "spec.replicas: expected integer, found \"three\"",
         ),
+        (
+            "demo",
+            "{networkPolicy: {clients: [{}]}}",
+            "each entry of networkPolicy has either ipBlock, or podSelector, namespaceSelector or both",
+        ),
+        (
+            "demo",
+            "{networkPolicy: {metrics: [{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}}",
+            "each entry of networkPolicy has either ipBlock",
+        ),
+        (
+            "demo",
+            "{networkPolicy: {clients: [{ipBlock: {cidr: 10.0.0.1}}]}}",
+            "ipBlock.cidr must be a block of addresses such as 10.0.0.0/8",
+        ),
+        (
+            "demo",
+            "{networkPolicy: {peers: []}}",
+            "spec.networkPolicy.peers: unknown field",
+        ),
         ("1demo", "{}", "the name must start with a letter"),
         ("de.mo", "{}", "the name must start with a letter"),
         ("demo-", "{}", "the name must start with a letter"),

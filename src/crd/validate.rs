@@ -91,6 +91,7 @@ pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
             ));
         }
     }
+    problems.extend(cluster.spec.network_policy.problems());
     if !problems.is_empty() {
         return Err(Invalid { problems });
     }

@@ -173,6 +173,8 @@ pub enum ObjectKind {
     Service,
     /// A PodDisruptionBudget.
     PodDisruptionBudget,
+    /// A NetworkPolicy.
+    NetworkPolicy,
     /// A Certificate of cert-manager's.
     Certificate,
 }
@@ -184,6 +186,7 @@ impl ObjectKind {
             ObjectKind::Secret => "Secret",
             ObjectKind::Service => "Service",
             ObjectKind::PodDisruptionBudget => "PodDisruptionBudget",
+            ObjectKind::NetworkPolicy => "NetworkPolicy",
             ObjectKind::Certificate => "Certificate",
         }
     }

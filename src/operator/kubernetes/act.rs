@@ -153,6 +153,10 @@ async fn apply_object(
         ObjectKind::PodDisruptionBudget => apply(client, namespace, &build::gate(cluster), ours)
             .await
             .map(|_| ()),
+        ObjectKind::NetworkPolicy => {
+            let policy = build::network_policy(cluster, &one.shared.settings);
+            apply(client, namespace, &policy, ours).await.map(|_| ())
+        }
         ObjectKind::Certificate => {
             let wanted = build::issued_certificate(cluster, &key.name);
             let wanted = wanted

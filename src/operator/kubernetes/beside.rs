@@ -45,6 +45,9 @@ pub(super) fn objects(
             add(ObjectKind::Secret, &secret.metadata);
         }
     }
+    for policy in of_name(&caches.policies, key) {
+        add(ObjectKind::NetworkPolicy, &policy.metadata);
+    }
     for budget in budgets {
         add(ObjectKind::PodDisruptionBudget, &budget.metadata);
     }

@@ -71,7 +71,7 @@ impl Known {
     }
 
     fn is_as_wanted(&self, cluster: &ValidatedCluster) -> bool {
-        let wanted = build::wanted_objects(cluster).into_iter();
+        let wanted = build::resource_objects(cluster).into_iter();
         let mut wanted = wanted.filter(|(key, _)| key.kind == ObjectKind::Certificate);
         let there = self.objects(&cluster.name, &cluster.uid);
         wanted.all(|(key, inputs)| {

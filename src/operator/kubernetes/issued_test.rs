@@ -108,7 +108,7 @@ fn what_is_there_is_judged_by_itself() {
 /// would fail at every pass, and hide what helps.
 #[test]
 fn what_cannot_be_asked_for_is_not() {
-    let wanted = build::wanted_objects(&cluster());
+    let wanted = build::resource_objects(&cluster());
     let of = |found| {
         let known = known(found);
         let possible = wanted.keys().filter(|key| known.is_possible(key));

@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
@@ -54,6 +55,7 @@ pub(crate) struct Caches {
     pub(crate) services: Cache<Service>,
     pub(crate) secrets: Cache<Secret>,
     pub(crate) budgets: Cache<PodDisruptionBudget>,
+    pub(crate) policies: Cache<NetworkPolicy>,
     pub(crate) nodes: Cache<Node>,
     pub(crate) volumes: Cache<PersistentVolume>,
     pub(crate) classes: Cache<StorageClass>,
@@ -295,8 +297,9 @@ impl OneCluster {
                 .as_ref()
                 .map(|latch| read_latch(latch, &name, &uid)),
             wanted_objects: {
-                let wanted = valid.map(build::wanted_objects).unwrap_or_default();
-                let wanted = wanted.into_iter();
+                let settings = &self.shared.settings;
+                let wanted = valid.map(|cluster| build::wanted_objects(cluster, settings));
+                let wanted = wanted.unwrap_or_default().into_iter();
                 wanted.filter(|(key, _)| issued.is_possible(key)).collect()
             },
             objects: {

@@ -39,6 +39,8 @@ pub struct Options {
     pub namespaces: Namespaces,
     /// Address of the probes.
     pub probe_address: SocketAddr,
+    /// Namespace of the operator's own pods, where it runs in one.
+    pub own_namespace: Option<String>,
     /// Name of the Lease.
     pub lease_name: String,
     /// Its namespace; the operator's own where absent.
@@ -147,6 +149,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let recorder = Recorder::new(client.clone(), reporter);
     let settings = Settings {
         image_repository: options.image_repository,
+        operator_namespace: options.own_namespace,
     };
     let outside = Outside {
         clock,
@@ -246,6 +249,7 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
         services: owned!(),
         secrets: owned!(),
         budgets: owned!(),
+        policies: owned!(),
         nodes: Cache::cluster_wide(client, &everything, held),
         volumes: Cache::cluster_wide(client, &everything, |_| {}),
         classes: Cache::cluster_wide(client, &everything, |_| {}),
@@ -268,6 +272,7 @@ impl Caches {
         self.services.ready().await;
         self.secrets.ready().await;
         self.budgets.ready().await;
+        self.policies.ready().await;
         self.nodes.ready().await;
         self.volumes.ready().await;
         self.classes.ready().await;

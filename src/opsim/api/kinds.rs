@@ -26,6 +26,8 @@ pub enum Kind {
     Secret,
     /// `policy/v1`.
     PodDisruptionBudget,
+    /// `networking.k8s.io/v1`.
+    NetworkPolicy,
     /// `coordination.k8s.io/v1`.
     Lease,
     /// `events.k8s.io/v1`.
@@ -84,7 +86,7 @@ impl Facts {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::EtcdCluster,
         Self::StatefulSet,
         Self::ControllerRevision,
@@ -96,6 +98,7 @@ impl Kind {
         Self::Service,
         Self::Secret,
         Self::PodDisruptionBudget,
+        Self::NetworkPolicy,
         Self::Lease,
         Self::Event,
         Self::Certificate,
@@ -136,6 +139,13 @@ impl Kind {
                 "poddisruptionbudgets",
             )
             .with_status()
+            .with_generation(),
+            Self::NetworkPolicy => facts(
+                "networking.k8s.io",
+                "v1",
+                "NetworkPolicy",
+                "networkpolicies",
+            )
             .with_generation(),
             Self::Lease => facts("coordination.k8s.io", "v1", "Lease", "leases"),
             Self::Event => facts("events.k8s.io", "v1", "Event", "events"),

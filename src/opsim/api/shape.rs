@@ -62,6 +62,8 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
         | Kind::PodDisruptionBudget
         | Kind::Lease
         | Kind::Event => None,
+        // As in networking/v1: every list of a policy is atomic.
+        Kind::NetworkPolicy => Some(ListShape::Atomic),
         // Definitions of resources say how each list is merged; these say nothing.
         Kind::Certificate => Some(ListShape::Atomic),
     }
@@ -138,6 +140,7 @@ pub(super) fn is_atomic_map(kind: Kind, path: &str) -> bool {
         Kind::StatefulSet => matches!(path, "spec.selector" | "spec.template.spec.nodeSelector"),
         Kind::Pod => path == "spec.nodeSelector",
         Kind::Service | Kind::PodDisruptionBudget => path == "spec.selector",
+        Kind::NetworkPolicy => path == "spec.podSelector",
         _ => false,
     }
 }

@@ -586,6 +586,7 @@ spec:
         cluster.metadata.uid = Some("6f1c2d3e-aaaa-bbbb-cccc-0123456789ab".into());
         let cluster = crate::crd::validate(&cluster).expect("valid");
         let settings = crate::build::Settings {
+            operator_namespace: None,
             image_repository: "quorate".into(),
         };
         let set = crate::build::stateful_set(&cluster, &settings, "demo-1", how(apart));

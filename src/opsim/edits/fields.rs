@@ -284,6 +284,28 @@ fn the_rest() -> Vec<Field> {
             json!([{"no spaces": "x"}]),
             json!([["x"], {"example.com/idle": 60}]),
         ),
+        field(
+            "networkPolicy.clients",
+            json!([
+                null,
+                [{"podSelector": selects("app", "shop")}, {"namespaceSelector": selects("team", "storage")},
+                    {"podSelector": selects("app", "web"), "namespaceSelector": {}}],
+                [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}]
+            ]),
+            json!([]),
+            json!([[], [{}], [{"ipBlock": {"cidr": "10.0.0.1"}}], [{"ipBlock": {}}],
+                [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}], "10.0.0.0/8"]),
+        ),
+        field(
+            "networkPolicy.metrics",
+            json!([
+                null,
+                [{"podSelector": selects("app", "prometheus"), "namespaceSelector": selects("team", "watch")}],
+                [{"ipBlock": {"cidr": "fd00::/8", "except": ["fd00:1::/32"]}}]
+            ]),
+            json!([]),
+            json!([[], [{}], {"podSelector": {}}]),
+        ),
         // Once on, it stays on.
         field(
             "tls",
@@ -375,6 +397,12 @@ fn the_rest() -> Vec<Field> {
             json!([[""], "demo-1"]),
         ),
     ]
+}
+
+/// A selector with every part that it can have.
+fn selects(key: &str, value: &str) -> Value {
+    json!({"matchLabels": {key: value},
+        "matchExpressions": [{"key": key, "operator": "In", "values": [value]}]})
 }
 
 /// Certificates that the user gives: the world has these Secrets.

@@ -20,12 +20,13 @@ use crate::opsim::harness::world::World;
 const PLAIN: &str = "--initial-advertise-peer-urls=http://";
 const SECURE: &str = "--initial-advertise-peer-urls=https://";
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::StatefulSet,
     Kind::Pod,
     Kind::PersistentVolumeClaim,
     Kind::Service,
     Kind::PodDisruptionBudget,
+    Kind::NetworkPolicy,
 ];
 
 /// The end state of the only resource.

@@ -13,7 +13,7 @@ use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::servers::Servers;
 
 /// Kinds whose objects are compared.
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind::Certificate,
     Kind::StatefulSet,
     Kind::Pod,
@@ -21,6 +21,7 @@ const KINDS: [Kind; 7] = [
     Kind::Service,
     Kind::Secret,
     Kind::PodDisruptionBudget,
+    Kind::NetworkPolicy,
 ];
 
 /// What the StatefulSet controller adds to a pod: its name, and a hash of its template, in which
@@ -124,6 +125,11 @@ fn plain(kind: Kind, found: &Value, rank: &BTreeMap<&str, usize>) -> Value {
             "least": found["spec"]["minAvailable"],
         }),
         Kind::Certificate => found["spec"].clone(),
+        // The UID, by which its members are selected, is by chance.
+        Kind::NetworkPolicy => {
+            let uid = object::label(found, LABEL_CLUSTER_UID).unwrap_or_default();
+            json!(found["spec"]["ingress"].to_string().replace(uid, "UID"))
+        }
         Kind::Pod => json!({"ready": object::holds(found, "Ready")}),
         _ => Value::Null,
     };

@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Client;
@@ -37,7 +38,7 @@ use super::feed::Feed;
 use super::gate::{Gate, Request};
 
 /// Kinds that an operator has caches of.
-pub const CACHED: [Kind; 10] = [
+pub const CACHED: [Kind; 11] = [
     Kind::EtcdCluster,
     Kind::StatefulSet,
     Kind::Pod,
@@ -48,6 +49,7 @@ pub const CACHED: [Kind; 10] = [
     Kind::Node,
     Kind::PersistentVolume,
     Kind::StorageClass,
+    Kind::NetworkPolicy,
 ];
 
 /// Between two tries to get or keep the Lease, in milliseconds, as shipped.
@@ -86,6 +88,7 @@ struct Feeds {
     services: Feed<Service>,
     secrets: Feed<Secret>,
     budgets: Feed<PodDisruptionBudget>,
+    policies: Feed<NetworkPolicy>,
     nodes: Feed<Node>,
     volumes: Feed<PersistentVolume>,
     classes: Feed<StorageClass>,
@@ -177,6 +180,7 @@ impl Operator {
         };
         let settings = Settings {
             image_repository: "registry.example/quorate".into(),
+            operator_namespace: Some("quorate-system".into()),
         };
         let shared = Shared::new(
             client, caches, settings, leadership, recorder, metrics, outside,
@@ -376,6 +380,7 @@ impl Operator {
             Kind::Service => drop(feeds.services.add(object)),
             Kind::Secret => drop(feeds.secrets.add(object)),
             Kind::PodDisruptionBudget => drop(feeds.budgets.add(object)),
+            Kind::NetworkPolicy => drop(feeds.policies.add(object)),
             Kind::Node => drop(feeds.nodes.add(object)),
             Kind::PersistentVolume => drop(feeds.volumes.add(object)),
             Kind::StorageClass => drop(feeds.classes.add(object)),
@@ -406,6 +411,7 @@ impl Operator {
             Kind::Service => feeds.services.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Secret => feeds.secrets.deliver(ours(), |o| owned(&o.metadata)),
             Kind::PodDisruptionBudget => feeds.budgets.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::NetworkPolicy => feeds.policies.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Node => {
                 let pods = &self.shared.caches.pods;
                 feeds.nodes.deliver(all(), |node| {
@@ -433,6 +439,7 @@ fn caches() -> (Feeds, Caches) {
     let (services, of_services) = Feed::new();
     let (secrets, of_secrets) = Feed::new();
     let (budgets, of_budgets) = Feed::new();
+    let (policies, of_policies) = Feed::new();
     let (nodes, of_nodes) = Feed::new();
     let (volumes, of_volumes) = Feed::new();
     let (classes, of_classes) = Feed::new();
@@ -444,6 +451,7 @@ fn caches() -> (Feeds, Caches) {
         services,
         secrets,
         budgets,
+        policies,
         nodes,
         volumes,
         classes,
@@ -456,6 +464,7 @@ fn caches() -> (Feeds, Caches) {
         services: of_services,
         secrets: of_secrets,
         budgets: of_budgets,
+        policies: of_policies,
         nodes: of_nodes,
         volumes: of_volumes,
         classes: of_classes,

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::crd::{
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, claim_name, client_service_name,
-    issued_certificate_name, latch_name, member_certificate_name, operator_secret_name, pdb_name,
-    peers_service_name, pod_name, slot_service_name,
+    issued_certificate_name, latch_name, member_certificate_name, network_policy_name,
+    operator_secret_name, pdb_name, peers_service_name, pod_name, slot_service_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::harness::truth::ClusterTruth;
@@ -119,7 +119,7 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     let name = cluster.name.as_str();
     let secrets = [latch_name(name), operator_secret_name(name)];
     let services = [peers_service_name(name), client_service_name(name)];
-    let budgets = [pdb_name(name)];
+    let (budgets, policies) = ([pdb_name(name)], [network_policy_name(name)]);
     let resource = api
         .all(Kind::EtcdCluster)
         .find(|one| object::name(one) == name);
@@ -135,6 +135,7 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
         (Kind::Secret, &secrets[..]),
         (Kind::Service, &services[..]),
         (Kind::PodDisruptionBudget, &budgets[..]),
+        (Kind::NetworkPolicy, &policies[..]),
     ];
     let there = |kind, name: &str| api.all(kind).any(|found| object::name(found) == name);
     for (kind, wanted) in wanted {

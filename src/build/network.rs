@@ -1,0 +1,91 @@
+//! Who may reach the members over the network: one NetworkPolicy a cluster, over all of its members'
+//! pods. What it does not name is refused by networks that enforce policies; others ignore it.
+//!
+//! The port for peers is for the other members and the operator, the port for metrics for whoever the
+//! resource names, the port for clients for everybody unless the resource names some. Probes come
+//! from the kubelet, and what comes from a pod's own node is let in by Kubernetes' rules. Nothing is
+//! said of what members connect to.
+
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
+    NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::crd::{APP, ValidatedCluster, network_policy_name};
+
+use super::common::{
+    CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, metadata, policy_inputs, selector, strings,
+};
+
+/// The label by which Kubernetes tells namespaces apart.
+const NAMESPACE: &str = "kubernetes.io/metadata.name";
+
+/// The policy over the members' pods.
+pub fn network_policy(cluster: &ValidatedCluster, settings: &Settings) -> NetworkPolicy {
+    let access = &cluster.spec.network_policy;
+    let name = network_policy_name(&cluster.name);
+    let inputs = policy_inputs(cluster, settings);
+    let mut ingress = vec![
+        rule(PEER_PORT, peers(cluster, settings)),
+        rule(CLIENT_PORT, access.clients.clone()),
+    ];
+    if !access.metrics.is_empty() {
+        ingress.push(rule(METRICS_PORT, access.metrics.clone()));
+    }
+    NetworkPolicy {
+        metadata: metadata(cluster, name, &inputs),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(LabelSelector {
+                match_labels: Some(selector(cluster)),
+                ..LabelSelector::default()
+            }),
+            policy_types: Some(vec!["Ingress".to_owned()]),
+            ingress: Some(ingress),
+            egress: None,
+        }),
+    }
+}
+
+/// The other members, and the operator's pods. An operator that is no pod comes from who knows
+/// where: then the port is open to all, as it has to be for it.
+fn peers(cluster: &ValidatedCluster, settings: &Settings) -> Vec<NetworkPolicyPeer> {
+    let Some(namespace) = &settings.operator_namespace else {
+        return Vec::new();
+    };
+    let select = |labels: &[(&str, &str)]| {
+        Some(LabelSelector {
+            match_labels: Some(strings(labels)),
+            ..LabelSelector::default()
+        })
+    };
+    let members = NetworkPolicyPeer {
+        pod_selector: Some(LabelSelector {
+            match_labels: Some(selector(cluster)),
+            ..LabelSelector::default()
+        }),
+        ..NetworkPolicyPeer::default()
+    };
+    let operator = NetworkPolicyPeer {
+        namespace_selector: select(&[(NAMESPACE, namespace)]),
+        pod_selector: select(&[
+            ("app.kubernetes.io/component", "operator"),
+            ("app.kubernetes.io/name", APP),
+        ]),
+        ip_block: None,
+    };
+    vec![members, operator]
+}
+
+/// A port and who may reach it; nobody named: everybody.
+fn rule(port: u16, from: Vec<NetworkPolicyPeer>) -> NetworkPolicyIngressRule {
+    NetworkPolicyIngressRule {
+        from: (!from.is_empty()).then_some(from),
+        ports: Some(vec![NetworkPolicyPort {
+            port: Some(IntOrString::Int(i32::from(port))),
+            protocol: Some("TCP".to_owned()),
+            end_port: None,
+        }]),
+    }
+}
