@@ -5,7 +5,7 @@
 //! request: that is the service's.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -173,10 +173,43 @@ pub fn listen(url: &Endpoint) -> io::Result<StdListener> {
     };
     let mut addresses: Vec<SocketAddr> = (host, url.port).to_socket_addrs()?.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
-    let listener = StdListener::bind(&addresses[..addresses.len().min(1)])?;
-    socket2::SockRef::from(&listener).listen(BACKLOG)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    let first = addresses.first().copied();
+    listen_at(first.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?)
+}
+
+/// Binds one port. Every address means those of IPv6 and of IPv4, whichever of `0.0.0.0` and `::` it is
+/// written as, which is also how etcd has it; where the machine has no IPv6, those of IPv4.
+pub fn listen_at(address: SocketAddr) -> io::Result<StdListener> {
+    if !address.ip().is_unspecified() {
+        return bound_to(address);
+    }
+    let every = |ip: IpAddr| SocketAddr::new(ip, address.port());
+    match bound_to(every(Ipv6Addr::UNSPECIFIED.into())) {
+        // Only these tell of a machine without IPv6: a port that is taken is taken.
+        Err(error) if has_no_ipv6(&error) => bound_to(every(Ipv4Addr::UNSPECIFIED.into())),
+        bound => bound,
+    }
+}
+
+fn has_no_ipv6(error: &io::Error) -> bool {
+    // EAFNOSUPPORT: started without IPv6, or a filter of system calls refuses it.
+    let refused = error.raw_os_error() == Some(libc::EAFNOSUPPORT);
+    refused || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+fn bound_to(address: SocketAddr) -> io::Result<StdListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    // As the standard library does: a port whose connections are still closing is free.
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        // Whatever the machine's own setting says.
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 /// Runtimes of one thread each, that connections are dealt to.

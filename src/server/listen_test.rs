@@ -59,6 +59,24 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
     )
 }
 
+/// `0.0.0.0` was IPv4 alone: on a Kubernetes with IPv6 alone no member was ever reached.
+#[test]
+fn every_address_is_of_both_families() {
+    for url in ["http://0.0.0.0:0", "http://[::]:0", "http://:0"] {
+        let url = ClientUrl::parse(url).expect("url");
+        let bound = bind_one("listen-client-urls", &url, None).expect("bound");
+        let port = address(&bound).port();
+        TcpStream::connect(("127.0.0.1", port)).expect("by IPv4");
+        // A machine without IPv6 has no such address, and is served all the same.
+        if std::net::TcpListener::bind(("::1", 0)).is_ok() {
+            TcpStream::connect(("::1", port)).expect("by IPv6");
+        }
+        let again = ClientUrl::parse(&format!("http://0.0.0.0:{port}")).expect("url");
+        let taken = bind_one("listen-client-urls", &again, None);
+        assert!(matches!(taken.err(), Some(ListenError::InUse { .. })));
+    }
+}
+
 #[test]
 fn a_taken_port_is_named() {
     let bound = loopback();

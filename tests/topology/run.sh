@@ -3,8 +3,9 @@
 # certificates of its guide, cut off from one another.
 #
 #   tests/topology/run.sh           clusters of 1 to 7 hosts against the quorum table; partitions 3:2 and
-#                                   3:3 and a leader alone; who serves, who refuses and how, nothing lost
-#   tests/topology/run.sh SIZE...   these sizes
+#                                   3:3 and a leader alone; who serves, who refuses and how, nothing lost;
+#                                   and three hosts that have addresses of IPv6 alone
+#   tests/topology/run.sh SIZE...   these sizes; TOPOLOGY_FAMILY=6: with IPv6 alone
 #
 # Two bridges are the two sides of a partition: a host moves from one to the other, connections hang as
 # they do when a switch dies. TOPOLOGY_SERVER=etcd runs real etcd with the same flags, to compare.
@@ -16,7 +17,9 @@ server=${TOPOLOGY_SERVER:-quorate}
 binary=${QUORATE:-$top/target/debug/quorate}
 quorate=$binary
 prefix=qtp
-net=10.98.0
+family=${TOPOLOGY_FAMILY:-4}
+address() { if [ "$family" = 6 ]; then echo "fd98::$1"; else echo "10.98.0.$1"; fi; } # of host N
+at() { if [ "$family" = 6 ]; then echo "[fd98::$1]"; else echo "10.98.0.$1"; fi; }    # the same in a URL
 bridges=(${prefix}A ${prefix}B)
 dir=$(mktemp -d /tmp/quorate-topology.XXXXXX)
 sizes=("$@"); [ ${#sizes[@]} -gt 0 ] || sizes=(1 2 3 4 5 6 7)
@@ -64,7 +67,7 @@ network() {
     ip netns add $prefix$n
     ip link add ${prefix}v$n type veth peer name eth0 netns $prefix$n
     ip link set ${prefix}v$n master ${bridges[0]} up
-    ip -n $prefix$n addr add $net.$n/24 dev eth0
+    if [ "$family" = 6 ]; then ip -n $prefix$n addr add "$(address $n)/64" dev eth0 nodad; else ip -n $prefix$n addr add "$(address $n)/24" dev eth0; fi
     ip -n $prefix$n link set eth0 up
     ip -n $prefix$n link set lo up
   done
@@ -76,9 +79,9 @@ heal() { side ${bridges[0]} $(seq $size); }
 # The unit's command line, as systemd would put it together from host.env.
 command_line() { # command_line HOST: one word a line
   local n=$1 name=$prefix$1 initial
-  initial=$(for m in $(seq $size); do printf ',%s=https://%s:2380' $prefix$m $net.$m; done)
+  initial=$(for m in $(seq $size); do printf ',%s=https://%s:2380' $prefix$m "$(at $m)"; done)
   sed -n '/^ExecStart=/,/[^\\]$/p' deploy/systemd/quorate.service | sed -e 's/^ExecStart=//' -e 's/ *\\$//' -e 's/^ *//' | tr ' ' '\n' |
-    sed -e "s|\${QUORATE_NAME}|$name|g; s|\${QUORATE_ADDRESS}|$net.$n|g; s|\${QUORATE_CLUSTER}|${initial#,}|g
+    sed -e "s|\${QUORATE_NAME}|$name|g; s|\${QUORATE_ADDRESS}|$(at $n)|g; s|\${QUORATE_CLUSTER}|${initial#,}|g
       s|\${QUORATE_STATE}|new|g; s|\${QUORATE_TOKEN}|topology-$size|g
       s|/etc/quorate/pki|$dir/pki/$name|g; s|/var/lib/quorate|$dir/$name/data|g; s|/usr/local/bin/quorate|$binary|g" |
     if [ "$server" = etcd ]; then grep -vx server; else cat; fi
@@ -102,7 +105,7 @@ stop_all() {
 # --- clients: each host asks its own server
 ctl() { # ctl HOST ARGUMENT...
   local n=$1; shift
-  ip netns exec $prefix$n target/peers/bin/etcdctl --endpoints=https://$net.$n:2379 \
+  ip netns exec $prefix$n target/peers/bin/etcdctl --endpoints=https://$(at $n):2379 \
     --cacert="$dir/pki/ca.crt" --cert="$dir/pki/client.crt" --key="$dir/pki/client.key" --command-timeout="${limit:-5s}" "$@" 2>&1
 }
 written=0
@@ -236,9 +239,9 @@ lonely_leader() {
 }
 strangers() { # no certificate, a client's certificate on the peer port, plain text: each refused
   local answer
-  if answer=$(ip netns exec ${prefix}1 target/peers/bin/etcdctl --endpoints=https://$net.1:2379 --cacert="$dir/pki/ca.crt" --command-timeout=3s get anchor 2>&1); then die "a client without a certificate was served: $answer"; fi
-  if answer=$(ip netns exec ${prefix}1 target/peers/bin/etcdctl --endpoints=http://$net.1:2379 --command-timeout=3s get anchor 2>&1); then die "a client without TLS was served: $answer"; fi
-  if answer=$(ip netns exec ${prefix}1 curl -s -m 5 --cacert "$dir/pki/peer-ca.crt" --cert "$dir/pki/client.crt" --key "$dir/pki/client.key" https://$net.1:2380/version 2>&1); then die "the peer port took a client's certificate: $answer"; fi
+  if answer=$(ip netns exec ${prefix}1 target/peers/bin/etcdctl --endpoints=https://$(at 1):2379 --cacert="$dir/pki/ca.crt" --command-timeout=3s get anchor 2>&1); then die "a client without a certificate was served: $answer"; fi
+  if answer=$(ip netns exec ${prefix}1 target/peers/bin/etcdctl --endpoints=http://$(at 1):2379 --command-timeout=3s get anchor 2>&1); then die "a client without TLS was served: $answer"; fi
+  if answer=$(ip netns exec ${prefix}1 curl -s -m 5 --cacert "$dir/pki/peer-ca.crt" --cert "$dir/pki/client.crt" --key "$dir/pki/client.key" https://$(at 1):2380/version 2>&1); then die "the peer port took a client's certificate: $answer"; fi
   say "size $size: no client without a certificate, none without TLS, no client on the peer port"
 }
 
@@ -253,7 +256,7 @@ else
   say "skipped: systemd's own look at the unit (no systemd-analyze: Debian package systemd)"
 fi
 network
-QUORATE=$quorate deploy/systemd/certificates.sh "$dir/pki" $(for n in $(seq 7); do echo $prefix$n=$net.$n; done)
+QUORATE=$quorate deploy/systemd/certificates.sh "$dir/pki" $(for n in $(seq 7); do echo "$prefix$n=$(address $n)"; done)
 for n in "${sizes[@]}"; do
   began=$SECONDS
   found "$n"
@@ -265,3 +268,9 @@ for n in "${sizes[@]}"; do
   say "size $n took $((SECONDS - began)) s"
 done
 say "topology: all held in $SECONDS s"
+if [ $# -eq 0 ] && [ "$family" = 4 ]; then
+  cleanup
+  trap - EXIT
+  exec 7>&-
+  TOPOLOGY_FAMILY=6 exec tests/topology/run.sh 3
+fi

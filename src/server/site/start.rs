@@ -263,8 +263,7 @@ fn listen(url: &Endpoint) -> Result<(String, StdListener), Stop> {
             "--listen-peer-urls: cannot listen on {url}: {error}"
         )),
     };
-    let listener = StdListener::bind((url.host.as_str(), url.port)).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = crate::server::listen::listen(url).map_err(failed)?;
     Ok((url.to_string(), listener))
 }
 
