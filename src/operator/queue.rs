@@ -30,13 +30,26 @@ struct Entry {
     failures: u32,
 }
 
+/// Whose a cluster is: of two tenants with clusters that are due, the one comes first of whose fewer
+/// passes are under way, so that a thousand clusters of one hold up nobody else's for longer than a pass.
+pub trait Tenant {
+    /// The tenant: a cluster's namespace.
+    fn tenant(&self) -> &str;
+}
+
+impl Tenant for (String, String) {
+    fn tenant(&self) -> &str {
+        &self.0
+    }
+}
+
 /// The queue of all clusters.
 #[derive(Debug, Default)]
 pub struct Queue<K> {
     entries: BTreeMap<K, Entry>,
 }
 
-impl<K: Ord + Clone> Queue<K> {
+impl<K: Ord + Clone + Tenant> Queue<K> {
     /// An empty queue.
     pub fn new() -> Self {
         Self {
@@ -55,15 +68,22 @@ impl<K: Ord + Clone> Queue<K> {
         entry.due_ms = Some(entry.due_ms.map_or(soon, |due| due.min(soon)));
     }
 
-    /// Takes the cluster that has been due longest, if any is due now. Its pass runs until
-    /// [`Queue::ended`].
+    /// Takes the cluster that has been due longest, of those of the tenants with the fewest passes
+    /// under way, if any is due now. Its pass runs until [`Queue::ended`].
     pub fn take(&mut self, now_ms: u64) -> Option<K> {
+        let mut under_way: BTreeMap<String, usize> = BTreeMap::new();
+        for (key, _) in self.entries.iter().filter(|(_, entry)| entry.running) {
+            *under_way.entry(key.tenant().to_owned()).or_default() += 1;
+        }
         let (key, entry) = self
             .entries
             .iter_mut()
             .filter(|(_, entry)| !entry.running)
             .filter(|(_, entry)| entry.due_ms.is_some_and(|due| due <= now_ms))
-            .min_by_key(|(_, entry)| entry.due_ms)?;
+            .min_by_key(|(key, entry)| {
+                let many = under_way.get(key.tenant()).copied().unwrap_or(0);
+                (many, entry.due_ms)
+            })?;
         entry.running = true;
         entry.triggered = false;
         entry.due_ms = None;
@@ -116,6 +136,29 @@ impl<K: Ord + Clone> Queue<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Tenant for &str {
+        fn tenant(&self) -> &str {
+            self.split('/').next().unwrap_or_default()
+        }
+    }
+
+    /// Passes were taken by their time alone: a tenant with a thousand clusters that do not answer took
+    /// every turn, and another one's cluster waited for a quarter of an hour.
+    #[test]
+    fn many_clusters_of_one_tenant_hold_up_no_other() {
+        let mut queue = Queue::new();
+        let crowd: Vec<String> = (0..1_000).map(|number| format!("crowd/{number}")).collect();
+        let crowd: Vec<&str> = crowd.iter().map(String::as_str).collect();
+        for key in &crowd {
+            queue.trigger(*key, 0);
+        }
+        queue.trigger("quiet/one", 500);
+        let begun: Vec<&str> = (0..4).filter_map(|_| queue.take(1_000)).collect();
+        assert!(begun.contains(&"quiet/one"), "{begun:?}");
+        queue.ended(&"quiet/one", Ended::After(0), 1_000);
+        assert_eq!(queue.take(1_100), Some("quiet/one"), "and again");
+    }
 
     #[test]
     fn triggers_coalesce_and_a_trigger_during_a_pass_causes_one_more() {
