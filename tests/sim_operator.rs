@@ -1,7 +1,7 @@
 //! The simulation of the operator: scenarios, undisturbed and disturbed. A few runs of each kind go
 //! with the other tests; `make sim-operator` runs all of it: `SEEDS` seeds from `SEED_BASE`,
 //! `SCENARIO` chooses one. `SEED`, with `CRASH` (such as `12:After`), `LAG` (milliseconds), `LATE`
-//! (a kind) or `RIVAL` (a number of a write), replays one run and tells its writes.
+//! (a kind), `RIVAL` (a number of a write) or `INTRUDER`, replays one run and tells its writes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -170,6 +170,7 @@ fn replayed(seed: u64) {
     options.lag_ms = number("LAG").unwrap_or(options.lag_ms);
     options.late = given("LATE").map(|name| kind(&name));
     options.rival = number("RIVAL");
+    options.intruder = given("INTRUDER").is_some();
     let done = all_of(&chosen(&BOUNDED), |scenario| {
         let calm = opsim::run(scenario, Options::calm(seed));
         let (counts, run) = once(scenario, &options);
@@ -265,6 +266,19 @@ fn a_crash_at_any_write_changes_nothing_about_the_end() {
         counts.crash_points > 0 && counts.crash_points == counts.runs,
         "a run without its crash"
     );
+}
+
+/// Somebody makes objects with each cluster's labels, and pods that answer as its members and lie.
+#[test]
+fn a_stranger_with_the_labels_changes_nothing_about_the_end() {
+    if number("SEED").is_some() {
+        return; // one run is replayed, by the first test
+    }
+    disturbed("strangers", &["create-3"], |seed, _| {
+        let mut options = Options::calm(seed);
+        options.intruder = true;
+        vec![options]
+    });
 }
 
 /// Two operators act at once for a while, from every write on.

@@ -17,6 +17,7 @@ use crate::crd::{
 };
 
 use super::common::{hash, labels, metadata};
+use super::server::container_arguments;
 
 /// Value of `app.kubernetes.io/component` of every Secret with a certificate.
 pub const CERTIFICATE_COMPONENT: &str = "certificate";
@@ -226,9 +227,7 @@ pub fn takes_plain_peers(pod: Option<&PodSpec>) -> bool {
 }
 
 fn is_told(pod: Option<&PodSpec>, what: &str) -> bool {
-    let containers = pod.iter().flat_map(|spec| &spec.containers);
-    let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
-    arguments.any(|argument| argument.starts_with(what))
+    container_arguments(pod).any(|argument| argument.starts_with(what))
 }
 
 /// A text of a Secret's data.

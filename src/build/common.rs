@@ -35,7 +35,12 @@ pub struct Settings {
     /// Namespace of the operator's own pods; `None` for an operator that is no pod. It reaches the
     /// NetworkPolicy at once: that has to let in the operator that there is now.
     pub operator_namespace: Option<String>,
+    /// User and group of members; `None` leaves them to the platform, as OpenShift wants it.
+    pub user: Option<i64>,
 }
+
+/// The customary user of images without users: a number, so that Kubernetes can check it.
+pub const USER: i64 = 65532;
 
 /// The hash of the inputs of a member's set.
 pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {

@@ -35,7 +35,7 @@ pub use certificates::{
 };
 pub use claim::claim;
 pub use common::{
-    BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, owner, resource_objects,
+    BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, USER, owner, resource_objects,
     wanted_inputs, wanted_objects, wanted_slot_inputs,
 };
 pub use issued::{
@@ -44,9 +44,9 @@ pub use issued::{
 };
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use network::network_policy;
-pub use pod::{SetOptions, stateful_set};
-pub use rbac::{cluster_role_yaml, every_rule, namespaced_rules_yaml, rules};
+pub use pod::{CONTAINER, SetOptions, stateful_set};
+pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};
 pub use revision::{revision, spec_hash, spec_of};
 pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
 pub use server::{container_arguments, server_facts, server_flags};
-pub use service::{client_service, peers_service, slot_member, slot_service};
+pub use service::{client_service, peers_service, service, slot_member, slot_service};

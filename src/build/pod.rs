@@ -13,16 +13,17 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::json;
 
 use crate::crd::{
-    LABEL_CLUSTER_UID, LABEL_MEMBER, Spread, ValidatedCluster, bytes_of, claim_name,
-    operator_secret_name, peers_service_name,
+    ANNOTATION_RENDERED, LABEL_CLUSTER_UID, LABEL_MEMBER, Spread, ValidatedCluster, bytes_of,
+    claim_name, operator_secret_name, peers_service_name,
 };
 
 use super::certificates;
 use super::common::{
-    CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, annotations, member_labels, metadata, selector,
-    strings, wanted_inputs,
+    CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, annotations, hash, member_labels, metadata,
+    selector, strings, wanted_inputs,
 };
 use super::member::server_arguments;
 
@@ -32,8 +33,8 @@ pub(super) const DATA_FOLDER: &str = "/var/lib/quorate";
 /// The key that authorises the operator.
 pub(super) const KEY_FILE: &str = "/etc/quorate/operator/key";
 const KEY_FOLDER: &str = "/etc/quorate/operator";
-/// The customary user of images without users: a number, so that Kubernetes can check it.
-const USER: i64 = 65532;
+/// The container of a member's server, whatever others a mesh or a policy puts beside it.
+pub const CONTAINER: &str = "member";
 /// The label by which nodes are told apart.
 const HOST: &str = "kubernetes.io/hostname";
 /// Requested of a processor where the user says nothing.
@@ -80,7 +81,7 @@ pub fn stateful_set(
         ..ObjectMeta::default()
     };
     let own = strings(&[(LABEL_CLUSTER_UID, &cluster.uid), (LABEL_MEMBER, member)]);
-    StatefulSet {
+    let mut set = StatefulSet {
         metadata,
         spec: Some(StatefulSetSpec {
             replicas: Some(i32::from(!how.asleep)),
@@ -102,7 +103,13 @@ pub fn stateful_set(
             ..StatefulSetSpec::default()
         }),
         status: None,
-    }
+    };
+    // Outside of the template: it says what the set was made as, by which edits of it are told from
+    // a rendering that would be another by now.
+    let rendered = hash(&json!(set));
+    let annotations = set.metadata.annotations.get_or_insert_default();
+    annotations.insert(ANNOTATION_RENDERED.to_owned(), rendered);
+    set
 }
 
 fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOptions) -> PodSpec {
@@ -114,9 +121,9 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOp
         enable_service_links: Some(false),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            run_as_group: Some(USER),
-            fs_group: Some(USER),
+            run_as_user: settings.user,
+            run_as_group: settings.user,
+            fs_group: settings.user,
             fs_group_change_policy: Some("OnRootMismatch".to_owned()),
             seccomp_profile: Some(SeccompProfile {
                 type_: "RuntimeDefault".to_owned(),
@@ -174,7 +181,7 @@ fn container(
     ];
     mounts.extend(certificates::mounts(cluster));
     Container {
-        name: "member".to_owned(),
+        name: CONTAINER.to_owned(),
         image: Some(image),
         args: Some(server_arguments(cluster, member, transition)),
         env: Some(vec![EnvVar {

@@ -43,24 +43,34 @@ pub fn rules() -> Vec<PolicyRule> {
             &["get", "create", "patch"],
         ),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
-        rule(
-            "coordination.k8s.io",
-            &["leases"],
-            &["get", "create", "update", "patch"],
-        ),
     ]
 }
 
+/// What it may do with its Lease, in its own namespace and nowhere else: whoever may write the Lease
+/// decides who acts. Rights to create know no names.
+pub fn lease_rules(name: &str) -> Vec<PolicyRule> {
+    let mut known = rule("coordination.k8s.io", &["leases"], &["get", "update"]);
+    known.resource_names = Some(vec![name.to_owned()]);
+    vec![rule("coordination.k8s.io", &["leases"], &["create"]), known]
+}
+
 /// What it may read of the whole Kubernetes cluster: evidence that a disk or a node is gone, and
-/// whether a volume can leave its node. Without these rights it goes on and says what it misses.
+/// whether a volume can leave its node; and who asks it for metrics or forecasts, and may. Without
+/// these rights it goes on and says what it misses.
 fn cluster_rules() -> Vec<PolicyRule> {
     vec![
         rule("", &["nodes", "persistentvolumes"], WATCH),
         rule("storage.k8s.io", &["storageclasses"], WATCH),
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule(
+            "authorization.k8s.io",
+            &["subjectaccessreviews"],
+            &["create"],
+        ),
     ]
 }
 
-/// All that an operator of every namespace may do.
+/// All that an operator of every namespace may do, but for its Lease.
 pub fn every_rule() -> Vec<PolicyRule> {
     rules().into_iter().chain(cluster_rules()).collect()
 }
@@ -95,12 +105,17 @@ pub fn cluster_role_yaml() -> Result<String, String> {
     serde_saphyr::to_string(&role).map_err(|error| error.to_string())
 }
 
-/// The rules alone, as YAML lists for a chart: those of a namespace and those of the cluster.
+/// The rules alone, as YAML lists for a chart: those of a namespace, those of the cluster, and those of
+/// the Lease by this name.
 ///
 /// # Errors
 /// A text when they cannot be written as YAML.
-pub fn namespaced_rules_yaml() -> Result<(String, String), String> {
+pub fn rules_yaml(lease: &str) -> Result<[String; 3], String> {
     let yaml =
         |rules: Vec<PolicyRule>| serde_saphyr::to_string(&rules).map_err(|error| error.to_string());
-    Ok((yaml(rules())?, yaml(cluster_rules())?))
+    Ok([
+        yaml(rules())?,
+        yaml(cluster_rules())?,
+        yaml(lease_rules(lease))?,
+    ])
 }

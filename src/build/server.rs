@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Map, Value, json};
 
+use super::pod::CONTAINER;
 use crate::crd::{CompactionMode, Server, Timings, bytes_of, means_true};
 use crate::plan::ServerFacts;
 
@@ -62,9 +63,10 @@ pub(super) fn container_flags(server: &Server) -> impl Iterator<Item = String> {
     flags.map(|flag| flag.replace("$(", "$$("))
 }
 
-/// Arguments of a pod's server.
+/// Arguments of a pod's server, and of no other container.
 pub fn container_arguments(pod: Option<&PodSpec>) -> impl Iterator<Item = &str> + Clone {
     let containers = pod.into_iter().flat_map(|spec| &spec.containers);
+    let containers = containers.filter(|container| container.name == CONTAINER);
     let arguments = containers.flat_map(|container| container.args.iter().flatten());
     arguments.map(String::as_str)
 }

@@ -15,6 +15,15 @@ use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, inputs_of, metadata, selector, wanted_slot_inputs,
 };
 
+/// The Service of this name beside the slots; `None` when the cluster has none of this name.
+pub fn service(cluster: &ValidatedCluster, name: &str) -> Option<Service> {
+    if name == peers_service_name(&cluster.name) {
+        Some(peers_service(cluster))
+    } else {
+        (name == client_service_name(&cluster.name)).then(|| client_service(cluster))
+    }
+}
+
 /// The headless Service that gives each member's pod its DNS name.
 pub fn peers_service(cluster: &ValidatedCluster) -> Service {
     let name = peers_service_name(&cluster.name);

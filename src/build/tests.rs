@@ -22,6 +22,7 @@ fn settings() -> Settings {
     Settings {
         image_repository: "quorate".into(),
         operator_namespace: Some("quorate-system".into()),
+        user: Some(super::USER),
     }
 }
 
@@ -435,8 +436,10 @@ fn where_a_member_may_run_is_no_reason_to_roll_it() {
     );
     let inputs = |apart| {
         let set = stateful_set(&cluster("spec: {}"), &settings(), "demo-1", how(apart));
-        set.metadata.annotations.unwrap_or_default()
+        let annotations = set.metadata.annotations.unwrap_or_default();
+        annotations.get(crate::crd::ANNOTATION_INPUTS).cloned()
     };
+    assert!(inputs(true).is_some());
     assert_eq!(inputs(true), inputs(false));
 }
 

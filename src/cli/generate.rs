@@ -95,12 +95,13 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
 
 /// Every generated file: its path in the repository and its text.
 fn files() -> Result<Vec<(&'static str, String)>, String> {
-    let (namespaced, cluster) = build::namespaced_rules_yaml()?;
+    let [namespaced, cluster, lease] = build::rules_yaml(super::operator::LEASE)?;
     Ok(vec![
         ("crds/quorate.dev_etcdclusters.yaml", crds()?),
         ("charts/quorate/files/crds.yaml", crds()?),
         ("charts/quorate/files/rules-namespaced.yaml", namespaced),
         ("charts/quorate/files/rules-cluster.yaml", cluster),
+        ("charts/quorate/files/rules-lease.yaml", lease),
         ("docs/server-flags.md", flags()),
     ])
 }

@@ -41,9 +41,19 @@ struct Arguments {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     concurrency: u16,
 
+    /// The user that members run as: a number; `platform` leaves it to the platform, as OpenShift wants
+    /// it; `auto` does so on an OpenShift, and is 65532 elsewhere.
+    #[arg(long, default_value = "auto")]
+    member_user: kubernetes::MemberUser,
+
+    /// Who may read /metrics: `known`, whose bearer token the API server knows (TokenReview) and lets
+    /// get /metrics (SubjectAccessReview); or everybody, or nobody. They name the clusters, and the
+    /// Secrets with certificates, of every namespace.
+    #[arg(long, value_enum, default_value = "known")]
+    metrics: kubernetes::MetricsFor,
+
     /// Whether POST /forecast at the probes' address says what would be done about a cluster, for
-    /// `kubectl quorate plan`. Whoever reaches the address may ask, and learns what a cluster's
-    /// status says.
+    /// `kubectl quorate plan`: to whom the API server lets read the cluster.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     forecasts: bool,
 
@@ -75,6 +85,8 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         lease_namespace: arguments.lease_namespace,
         concurrency: arguments.concurrency.into(),
         forecasts: arguments.forecasts,
+        metrics: arguments.metrics,
+        member_user: arguments.member_user,
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -149,6 +161,9 @@ mod tests {
         assert!(parse(&["--image=quorate"]).is_ok());
         let error = parse(&["--image=quorate", "--concurrency=0"]).expect_err("too few");
         assert!(error.contains("--concurrency"), "{error}");
+        assert!(parse(&["--image=quorate", "--member-user=1000", "--metrics=nobody"]).is_ok());
+        let error = parse(&["--image=quorate", "--member-user=0"]).expect_err("root");
+        assert!(error.contains("other than root"), "{error}");
         let error = parse(&["--image=quorate", "--probe-address=8080"]).expect_err("no address");
         assert!(error.contains("--probe-address"), "{error}");
     }

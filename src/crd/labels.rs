@@ -31,6 +31,9 @@ pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
 /// Number of the builder that rendered an object.
 pub const ANNOTATION_BUILDER: &str = "quorate.dev/builder";
 
+/// Hash of what a set was rendered as.
+pub const ANNOTATION_RENDERED: &str = "quorate.dev/rendered";
+
 /// Name of the identity latch of a cluster.
 pub fn latch_name(cluster: &str) -> String {
     format!("{cluster}-identity")
@@ -76,13 +79,14 @@ pub fn member_name(cluster: &str, n: u64) -> String {
     format!("{cluster}-{n}")
 }
 
-/// Number of a member of this cluster by its name; `None` for a name that is not ours.
+/// Number of a member of this cluster by its name; `None` for a name that is not ours. No cluster ever
+/// counts beyond 32 bits, so that whoever makes up a larger one leaves room for the next.
 pub fn member_number(cluster: &str, member: &str) -> Option<u64> {
     let digits = member.strip_prefix(cluster)?.strip_prefix('-')?;
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
     let canonical = digits == "0" || !digits.starts_with('0');
     if plain && canonical {
-        digits.parse().ok()
+        digits.parse::<u32>().ok().map(u64::from)
     } else {
         None
     }

@@ -570,4 +570,16 @@ faults! {
     /// Members do what an operator asks that was overtaken by another.
     FenceIgnored "fence-ignored" in "node/membership.rs",
         Test("node::tests::rules::a_caller_with_old_knowledge_is_refused");
+    /// Whoever has a cluster's labels is believed: pods, sets and claims count by their labels alone.
+    LabelsBelieved "labels-believed" in "operator/kubernetes/ours.rs",
+        Test("operator::kubernetes::ours::tests::a_pod_counts_only_as_its_set_made_it");
+    /// What a member's pod says decides whether it is dialled with TLS, whatever its set was made for.
+    PodChoosesTls "pod-chooses-tls" in "operator/kubernetes/certificates.rs",
+        Test("operator::kubernetes::certificates::tests::once_its_set_is_made_for_tls_alone_nothing_leads_back");
+    /// An operator acts on although it could not renew its Lease.
+    ActsWithoutLease "acts-without-lease" in "operator/kubernetes/lease.rs",
+        Test("operator::kubernetes::lease::tests::a_holder_has_ended_all_that_it_began_when_another_may_take_over");
+    /// What somebody edits by hand stays as it is.
+    EditsStay "edits-stay" in "operator/kubernetes/drift.rs",
+        Test("operator::kubernetes::drift::tests::what_the_api_server_keeps_otherwise_is_let_be_and_an_edit_is_not_fought_at_every_turn");
 }

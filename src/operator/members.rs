@@ -96,19 +96,20 @@ impl Members {
     }
 
     /// Descriptions of the members at these addresses (by any name), as far as they answer, and
-    /// why the others did not.
+    /// why the others did not. Each that answers takes no orders of older epochs from then on.
     pub async fn describe(
         &self,
         addresses: &BTreeMap<String, String>,
+        epoch: u64,
     ) -> (BTreeMap<String, Described>, BTreeMap<String, String>) {
         // Connections to addresses that are no longer used are dropped.
         {
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             clients.retain(|address, _| addresses.values().any(|used| used == address));
         }
-        let calls = addresses
-            .iter()
-            .map(|(name, address)| async { (name.clone(), self.describe_one(address).await) });
+        let calls = addresses.iter().map(|(name, address)| async {
+            (name.clone(), self.describe_one(address, epoch).await)
+        });
         let (mut described, mut silent) = (BTreeMap::new(), BTreeMap::new());
         for (name, answer) in join_all(calls).await {
             match answer {
@@ -124,11 +125,12 @@ impl Members {
     }
 
     /// Carries out an act that is a call to a member; `None`: it is not one. `addresses` are those
-    /// of the last look, `urls` gives the URL under which
-    /// the others dial a member, with TLS or without.
+    /// of the last look, `urls` gives the URL under which the others dial a member, with TLS or
+    /// without. `epoch` is the caller's, for calls whose action carries none.
     pub async fn act(
         &self,
         act: &Act,
+        epoch: u64,
         addresses: &BTreeMap<String, String>,
         urls: impl Fn(&str, bool) -> String,
     ) -> Option<Result<(), Failure>> {
@@ -172,13 +174,13 @@ impl Members {
                 "{whom} has no address to dial"
             ))));
         };
-        Some(self.call(&act.action, address, urls).await)
+        Some(self.call(&act.action, (address, epoch), urls).await)
     }
 
     async fn call(
         &self,
         action: &Action,
-        address: &str,
+        (address, epoch): (&str, u64),
         urls: impl Fn(&str, bool) -> String,
     ) -> Result<(), Failure> {
         let mut client = self.at(address)?;
@@ -223,8 +225,16 @@ impl Members {
             }
             Action::Promote { id, fence, .. } => client.promote(wire(*fence), *id).await.map(drop),
             Action::Remove { id, fence, .. } => client.remove(wire(*fence), *id).await.map(drop),
-            Action::Transfer { to_id, .. } => client.transfer(*to_id).await.map(drop),
-            Action::Retire { .. } => client.retire().await.map(drop),
+            Action::Transfer { to_id, fence, .. } => {
+                client.transfer(wire(*fence), *to_id).await.map(drop)
+            }
+            Action::Retire { .. } => {
+                let fence = proto::Fence {
+                    configuration_index: 0,
+                    epoch,
+                };
+                client.retire(fence).await.map(drop)
+            }
             other => {
                 return Err(Failure::Refused(format!(
                     "{other}: no member can be asked that"
@@ -235,9 +245,9 @@ impl Members {
     }
 
     /// What one member says; a leader's word about the members is confirmed by its quorum.
-    async fn describe_one(&self, address: &str) -> Result<Described, String> {
+    async fn describe_one(&self, address: &str, epoch: u64) -> Result<Described, String> {
         let mut client = self.at(address).map_err(|failure| failure.to_string())?;
-        let description = within(client.describe(false)).await?;
+        let description = within(client.describe_for(false, epoch)).await?;
         if !description.leader_with_quorum {
             return Ok(Described {
                 description,
@@ -245,7 +255,7 @@ impl Members {
                 at: self.clock.now(),
             });
         }
-        match within(client.describe(true)).await {
+        match within(client.describe_for(true, epoch)).await {
             Ok(description) => {
                 let leads = description.leader_with_quorum;
                 Ok(Described {
@@ -334,7 +344,7 @@ mod tests {
             ("hung".to_owned(), address),
         ]);
         let started = std::time::Instant::now();
-        let (described, silent) = members.describe(&addresses).await;
+        let (described, silent) = members.describe(&addresses, 0).await;
         assert!(described.is_empty());
         assert!(started.elapsed() < 2 * DESCRIBE, "{:?}", started.elapsed());
         assert!(silent["hung"].contains("no answer in"), "{silent:?}");

@@ -202,6 +202,9 @@ fn replay(scenario: &Scenario, options: &Options) -> String {
     if let Some(at) = options.rival {
         words += &format!(" RIVAL={at}");
     }
+    if options.intruder {
+        words += " INTRUDER=1";
+    }
     words
 }
 

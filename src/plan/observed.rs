@@ -199,7 +199,7 @@ pub struct ObjectFacts {
     pub owner: Owner,
     /// It is being deleted.
     pub terminating: bool,
-    /// Hash of the inputs that it was rendered from, if it says so.
+    /// Hash of the inputs that it was rendered from, if it says so and nobody edited it since.
     pub inputs: Option<String>,
 }
 
@@ -222,7 +222,7 @@ pub struct SlotFacts {
     pub owner: Owner,
     /// It is being deleted.
     pub terminating: bool,
-    /// Hash of the inputs that it was rendered from, if it says so.
+    /// Hash of the inputs that it was rendered from, if it says so and nobody edited it since.
     pub inputs: Option<String>,
     /// The member that its selector names.
     pub member: Option<String>,
@@ -246,6 +246,8 @@ pub struct SetFacts {
     pub created_ms: u64,
     /// It asks for no pod: its member hibernates.
     pub asleep: bool,
+    /// Somebody edited it by hand: it is not what it was made as from these inputs.
+    pub edited: bool,
 }
 
 /// A member's pod (or process) as it is.

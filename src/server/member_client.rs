@@ -104,7 +104,19 @@ impl MemberClient {
         &mut self,
         linearizable: bool,
     ) -> Result<proto::DescribeResponse, tonic::Status> {
-        let request = proto::DescribeRequest { linearizable };
+        self.describe_for(linearizable, 0).await
+    }
+
+    /// The same for a caller with an epoch: what an older one asks for afterwards is refused.
+    pub async fn describe_for(
+        &mut self,
+        linearizable: bool,
+        epoch: u64,
+    ) -> Result<proto::DescribeResponse, tonic::Status> {
+        let request = proto::DescribeRequest {
+            linearizable,
+            epoch,
+        };
         let answer = self.inner.describe(request).await?;
         let from = answer.metadata().get(FROM);
         // Signed; a member of 0.1.0 does not say.
@@ -172,14 +184,23 @@ impl MemberClient {
     }
 
     /// Hands leadership to another voter; 0 lets the leader choose.
-    pub async fn transfer(&mut self, to: u64) -> Result<proto::TransferResponse, tonic::Status> {
-        let request = proto::TransferRequest { to };
+    pub async fn transfer(
+        &mut self,
+        fence: proto::Fence,
+        to: u64,
+    ) -> Result<proto::TransferResponse, tonic::Status> {
+        let fence = Some(fence);
+        let request = proto::TransferRequest { to, fence };
         Ok(self.inner.transfer(request).await?.into_inner())
     }
 
     /// Makes the member unready and hands its leadership over.
-    pub async fn retire(&mut self) -> Result<proto::RetireResponse, tonic::Status> {
-        let response = self.inner.retire(proto::RetireRequest {}).await?;
+    pub async fn retire(
+        &mut self,
+        fence: proto::Fence,
+    ) -> Result<proto::RetireResponse, tonic::Status> {
+        let request = proto::RetireRequest { fence: Some(fence) };
+        let response = self.inner.retire(request).await?;
         Ok(response.into_inner())
     }
 }

@@ -131,7 +131,14 @@ async fn a_member_is_described_and_carries_out_what_is_for_it() {
     let mut operator = operator(&member.way(&own("one", "1")));
     let said = operator.describe(false).await.expect("signed");
     assert_eq!(said.disk_uuid, "one");
-    assert_eq!(operator.retire().await.expect("signed").leader, 7);
+    assert_eq!(
+        operator
+            .retire(proto::Fence::default())
+            .await
+            .expect("signed")
+            .leader,
+        7
+    );
     assert_eq!(member.retired(), 1);
 }
 
@@ -154,12 +161,21 @@ async fn an_act_is_for_the_start_that_was_described() {
         way.oneshot(request)
     });
     let mut operator = operator(&moving);
-    operator.retire().await.expect("it asks first");
+    operator
+        .retire(proto::Fence::default())
+        .await
+        .expect("it asks first");
     restarted.store(true, Ordering::Relaxed);
-    let refused = operator.retire().await.expect_err("another start");
+    let refused = operator
+        .retire(proto::Fence::default())
+        .await
+        .expect_err("another start");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert_eq!(member.retired(), 1);
-    operator.retire().await.expect("it asks first");
+    operator
+        .retire(proto::Fence::default())
+        .await
+        .expect("it asks first");
     assert_eq!(member.retired(), 2);
 }
 
@@ -207,7 +223,7 @@ async fn whoever_has_no_key_is_not_believed() {
         let refused = operator.describe(false).await.expect_err("no key");
         let codes = [Code::Unknown, Code::Unauthenticated];
         assert!(codes.contains(&refused.code()), "{refused}");
-        assert!(operator.retire().await.is_err());
+        assert!(operator.retire(proto::Fence::default()).await.is_err());
     }
     assert_eq!(member.retired(), 0, "it was not even told to retire");
 }
@@ -283,11 +299,18 @@ async fn members_of_0_1_0_are_told_from_whoever_has_no_key() {
     let mut operator = operator(&member.old_way());
     let said = operator.describe(false).await.expect("it knows the key");
     assert_eq!(said.disk_uuid, "one");
-    assert_eq!(operator.retire().await.expect("carried out").leader, 7);
+    assert_eq!(
+        operator
+            .retire(proto::Fence::default())
+            .await
+            .expect("carried out")
+            .leader,
+        7
+    );
     assert_eq!(member.retired(), 1);
     let mut stranger = MemberClient::over(member.old_way(), Key::new(b"another key, as long"));
     assert!(stranger.describe(false).await.is_err());
-    assert!(stranger.retire().await.is_err());
+    assert!(stranger.retire(proto::Fence::default()).await.is_err());
     assert_eq!(member.retired(), 1);
 }
 

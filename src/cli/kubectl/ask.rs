@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +15,8 @@ use super::screen::Operator;
 use crate::cli::operator::LEASE;
 use crate::crd::EtcdCluster;
 use crate::operator::forecast::Forecast;
-use crate::operator::kubernetes::ahead::Answer;
+use crate::operator::kubernetes::ahead::{Answer, Question};
+use crate::operator::kubernetes::callers::AUDIENCE;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,14 @@ pub(super) enum Error {
     /// Nobody could say what would be done.
     #[error("no operator is at work here: only one that runs can say what it would do")]
     NoOperator,
+    /// Nothing proves who asks.
+    #[error(
+        "the operator wants to know who asks, and no token of the service account {0} can be made: name one that you may make tokens of, and that may get etcdclusters, with --service-account NAMESPACE/NAME; {1}"
+    )]
+    NoToken(String, String),
+    /// A service account is named by its namespace and its name.
+    #[error("{0:?} is no service account: name it as NAMESPACE/NAME")]
+    NoAccount(String),
     /// The operator cannot say.
     #[error("the operator cannot say what it would do: {0}")]
     NoForecast(String),
@@ -103,18 +112,30 @@ pub(super) fn as_if_applied(which: &Which, filename: &str) -> Result<EtcdCluster
     serde_json::from_value(object).map_err(Error::Unreadable)
 }
 
-/// What the operator at work would do, asked through the API server.
-pub(super) fn forecast(which: &Which, wanted: &EtcdCluster, port: u16) -> Result<Forecast, Error> {
+/// What the operator at work would do, asked through the API server. It wants to know who asks: a
+/// token of this service account (`NAMESPACE/NAME`), of the operator's own where none is named, made
+/// for this question and good for nothing else.
+pub(super) fn forecast(
+    which: &Which,
+    wanted: &EtcdCluster,
+    (port, account): (u16, Option<&str>),
+) -> Result<Forecast, Error> {
     let leases = match operator(which) {
         Operator::Leases(leases) => leases,
         Operator::Unknown(why) => return Err(Error::Refused(why)),
     };
     let mut pods: Vec<(String, String)> = leases.iter().filter_map(pod_of).collect();
     pods.dedup();
-    let body = serde_json::to_vec(wanted).map_err(Error::Unreadable)?;
     let mut refused = None;
     // Several operators may be at work, each for its own namespaces: one of them knows the cluster.
     for (namespace, pod) in pods {
+        let token = match account.map(|account| account.split_once('/')) {
+            Some(Some((namespace, account))) => token(which, namespace, account)?,
+            Some(None) => return Err(Error::NoAccount(account.unwrap_or_default().to_owned())),
+            None => token(which, &namespace, &account_of(which, &namespace, &pod)?)?,
+        };
+        let cluster = wanted.clone();
+        let body = serde_json::to_vec(&Question { token, cluster }).map_err(Error::Unreadable)?;
         let mut command = kubectl(which, "create");
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/forecast");
         command.args(["--raw", &path, "--filename", "-"]);
@@ -125,6 +146,27 @@ pub(super) fn forecast(which: &Which, wanted: &EtcdCluster, port: u16) -> Result
         }
     }
     Err(refused.unwrap_or(Error::NoOperator))
+}
+
+/// The service account of a pod.
+fn account_of(which: &Which, namespace: &str, pod: &str) -> Result<String, Error> {
+    let namespace = format!("--namespace={namespace}");
+    let pod: Pod = get(which, ["pods", pod, &namespace])?;
+    let account = pod.spec.and_then(|spec| spec.service_account_name);
+    Ok(account.unwrap_or_else(|| "default".to_owned()))
+}
+
+/// A token of a service account, for the operator alone and for a few minutes.
+fn token(which: &Which, namespace: &str, account: &str) -> Result<String, Error> {
+    let mut command = kubectl(which, "create");
+    command.args(["token", account, "--duration=10m"]);
+    command.arg(format!("--audience={AUDIENCE}"));
+    command.arg(format!("--namespace={namespace}"));
+    let printed = run(command, None).map_err(|error| match error {
+        Error::Refused(why) => Error::NoToken(format!("{namespace}/{account}"), why),
+        error => error,
+    })?;
+    Ok(String::from_utf8_lossy(&printed).trim().to_owned())
 }
 
 /// The pod that holds a Lease: the holder's name ends with something random.

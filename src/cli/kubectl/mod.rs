@@ -50,6 +50,10 @@ struct Plan {
     /// Port of the operator's probes (its --probe-address).
     #[arg(long, default_value_t = 8080)]
     operator_port: u16,
+    /// The service account, as NAMESPACE/NAME, in whose name the operator is asked: one that you may
+    /// make tokens of, and that may get the EtcdCluster. By default the operator's own.
+    #[arg(long)]
+    service_account: Option<String>,
     #[command(flatten)]
     which: Which,
 }
@@ -108,7 +112,8 @@ fn plan_of(plan: &Plan) -> Result<String, ask::Error> {
         Some(filename) => ask::as_if_applied(&plan.which, filename)?,
         None => ask::cluster(&plan.which, plan.name.as_deref())?,
     };
-    let forecast = ask::forecast(&plan.which, &wanted, plan.operator_port)?;
+    let how = (plan.operator_port, plan.service_account.as_deref());
+    let forecast = ask::forecast(&plan.which, &wanted, how)?;
     let applied = plan.filename.is_some();
     Ok(ahead::plan(&wanted, &forecast, applied))
 }

@@ -415,8 +415,10 @@ impl Future {
             inputs: None,
             created_ms: now_ms,
             asleep,
+            edited: false,
         });
         set.asleep = asleep;
+        set.edited = false;
         set.inputs = Some(inputs);
     }
 

@@ -9,12 +9,12 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::facts;
-use super::objects::{Owned, apply, apply_where, create, delete, evict, failure};
+use super::objects::{Object, Owned, apply, apply_where, create, delete, evict, failure};
 use super::platform::OneCluster;
 use crate::build;
 use crate::crd::{
     LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_RELEASED, MANAGER, ValidatedCluster,
-    operator_secret_name, peers_service_name, pod_name,
+    operator_secret_name, pod_name,
 };
 use crate::operator::platform::Failure;
 use crate::plan::{Action, ClaimState, ObjectKey, ObjectKind};
@@ -67,7 +67,7 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
         Action::OwnClaim { claim, uid, owned } => own_claim(one, cluster, claim, uid, *owned).await,
         Action::MapSlot { slot, member, .. } => {
             let service = build::slot_service(cluster, *slot, member);
-            apply(client, namespace, &service, ours).await.map(|_| ())
+            apply_noted(one, &service, ours).await
         }
         Action::DropSlot { service, uid, .. } => delete::<Service>(client, namespace, service, uid)
             .await
@@ -85,7 +85,7 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
                 transition: *transition,
             };
             let set = build::stateful_set(cluster, &one.shared.settings, member, how);
-            apply(client, namespace, &set, ours).await.map(|_| ())
+            apply_noted(one, &set, ours).await
         }
         Action::ReleasePod { member, uid } => {
             let seconds = one.shared.outside.clock.unix_ms() / 1000;
@@ -98,9 +98,9 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
                 let said = facts::budget(found).least;
                 (said != *before).then(|| format!("the disruption budget keeps {said:?}"))
             };
-            apply_where(client, namespace, &budget, ours, unchanged)
-                .await
-                .map(|_| ())
+            let stored = apply_where(client, namespace, &budget, ours, unchanged).await?;
+            one.made(&budget, &stored);
+            Ok(())
         }
         Action::EvictPod { member, uid } => evict(client, namespace, &pod_name(member), uid)
             .await
@@ -130,6 +130,17 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
     }
 }
 
+/// Applies an object and notes what the API server made of it.
+async fn apply_noted<K: Object>(
+    one: &OneCluster,
+    object: &K,
+    ours: Owned<'_>,
+) -> Result<(), Failure> {
+    let stored = apply(&one.shared.client, &one.key.0, object, ours).await?;
+    one.made(object, &stored);
+    Ok(())
+}
+
 async fn apply_object(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -143,25 +154,21 @@ async fn apply_object(
             apply(client, namespace, &secret, ours).await.map(|_| ())
         }
         ObjectKind::Service => {
-            let service = if key.name == peers_service_name(&cluster.name) {
-                build::peers_service(cluster)
-            } else {
-                build::client_service(cluster)
-            };
-            apply(client, namespace, &service, ours).await.map(|_| ())
+            let service = build::service(cluster, &key.name);
+            let service = service
+                .ok_or_else(|| Failure::Refused(format!("there is no Service {}", key.name)))?;
+            apply_noted(one, &service, ours).await
         }
-        ObjectKind::PodDisruptionBudget => apply(client, namespace, &build::gate(cluster), ours)
-            .await
-            .map(|_| ()),
+        ObjectKind::PodDisruptionBudget => apply_noted(one, &build::gate(cluster), ours).await,
         ObjectKind::NetworkPolicy => {
             let policy = build::network_policy(cluster, &one.shared.settings);
-            apply(client, namespace, &policy, ours).await.map(|_| ())
+            apply_noted(one, &policy, ours).await
         }
         ObjectKind::Certificate => {
             let wanted = build::issued_certificate(cluster, &key.name);
             let wanted = wanted
                 .ok_or_else(|| Failure::Refused(format!("there is no Certificate {}", key.name)))?;
-            apply(client, namespace, &wanted, ours).await.map(|_| ())
+            apply_noted(one, &wanted, ours).await
         }
         ObjectKind::Secret => Err(Failure::Refused(format!("there is no Secret {}", key.name))),
     }

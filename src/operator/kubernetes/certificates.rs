@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -16,8 +17,9 @@ use crate::crd::{
     LABEL_CLUSTER, LABEL_MEMBER, TlsPort, ValidatedCluster, authority_secret_name,
     member_certificate_name,
 };
+use crate::mutants::{Mutant, planted};
 use crate::operator::platform::Failure;
-use crate::plan::{Action, CertificateFacts, Rotation};
+use crate::plan::{Action, CertificateFacts, Owner, Rotation};
 use crate::server::certificates::{Certificate, Chain};
 use crate::server::member_secure::Secure;
 use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
@@ -119,18 +121,35 @@ fn pair(certificate: &str, key: &str, trusted: &[Certificate]) -> Option<crate::
     })
 }
 
-/// How a member's peer port is dialled: `None` for one that was started without TLS, and for one
-/// of which nobody says yet who vouches for it. What a pod was started with is what it speaks.
-pub(super) fn secure(
-    cluster: &ValidatedCluster,
+/// How a member's peer port is dialled.
+#[derive(Debug, PartialEq)]
+pub(super) enum Way {
+    /// It was started without TLS, and its set does not ask for TLS alone.
+    Plain,
+    /// It has to prove this.
+    Secure(Secure),
+    /// Not yet: nobody says who vouches for it.
+    None,
+}
+
+/// How a member's peer port is dialled. Once its set is made for TLS alone, which comes after every
+/// member speaks it, nothing that its pod says leads to a connection without. Until then what a pod
+/// was started with is what it speaks.
+pub(super) fn way(
+    cluster: Option<&ValidatedCluster>,
     member: &str,
-    pod: &Pod,
+    (pod, set): (&Pod, &StatefulSet),
     secret: impl Fn(&str) -> Option<Secret>,
     given: impl Fn(&str) -> Option<String>,
-) -> Option<Secure> {
-    if !build::speaks_tls(pod.spec.as_ref()) {
-        return None;
+) -> Way {
+    let template = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
+    let demanded = !build::takes_plain_peers(template) && !planted(Mutant::PodChoosesTls);
+    if !demanded && !build::speaks_tls(pod.spec.as_ref()) {
+        return Way::Plain;
     }
+    let Some(cluster) = cluster else {
+        return Way::None;
+    };
     let authority = authority_secret_name(&cluster.name, TlsPort::Peer);
     let own = member_certificate_name(member, TlsPort::Peer);
     let roots = |name: &str| {
@@ -141,10 +160,12 @@ pub(super) fn secure(
         Some((_, trusted)) => given(&trusted),
         None => roots(&authority).or_else(|| roots(&own)),
     };
-    Some(Secure {
-        roots_pem: roots_pem?,
-        server_name: build::host(cluster, member),
-        plaintext_too: false,
+    roots_pem.map_or(Way::None, |roots_pem| {
+        Way::Secure(Secure {
+            roots_pem,
+            server_name: build::host(cluster, member),
+            plaintext_too: false,
+        })
     })
 }
 
@@ -290,12 +311,17 @@ async fn make_authority(
 ) -> Result<Secret, Failure> {
     let issued = new_authority(one, cluster, port)?;
     let api: Api<Secret> = Api::namespaced(one.shared.client.clone(), &one.key.0);
-    let ours = ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", cluster.name));
-    let found = api.list(&ours).await;
+    let of_name = ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", cluster.name));
+    let found = api.list(&of_name).await;
     let found = found.map_err(|error| failure("list", "secrets", &error))?;
     let suffix = member_certificate_name("", port);
     let mut trusted = vec![issued.certificate.clone()];
-    for secret in found.items.iter().filter(|secret| is_certificate(secret)) {
+    // Of a Secret that a stranger made, nobody is taken over.
+    let ours = |secret: &&Secret| {
+        let owner = facts::owner(&secret.metadata, &cluster.name, &cluster.uid);
+        is_certificate(secret) && owner == Owner::Ours
+    };
+    for secret in found.items.iter().filter(ours) {
         if secret.name_any().ends_with(&suffix) {
             for old in authorities(secret) {
                 if !trusted.contains(&old.pem()) {
@@ -420,3 +446,7 @@ async fn trust(
     let client = &one.shared.client;
     apply(client, &one.key.0, &secret, ours).await.map(|_| ())
 }
+
+#[cfg(test)]
+#[path = "certificates_test.rs"]
+mod tests;

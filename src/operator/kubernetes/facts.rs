@@ -19,8 +19,8 @@ use crate::crd::{
 };
 use crate::operator::describe;
 use crate::plan::{
-    BudgetFacts, ClaimFacts, ClaimState, Exit, ObjectFacts, Owner, PodFacts, PodPhase, SetFacts,
-    SlotFacts,
+    BudgetFacts, ClaimFacts, ClaimState, Exit, ObjectFacts, Owner, PodFacts, PodPhase, ServerFacts,
+    SetFacts, SlotFacts,
 };
 
 /// The label by which nodes are told apart.
@@ -85,6 +85,7 @@ pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
         inputs: annotation(meta, ANNOTATION_INPUTS),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
         asleep: set.spec.as_ref().and_then(|spec| spec.replicas) == Some(0),
+        edited: false,
         plain_peers: {
             let template = set.spec.as_ref().map(|spec| &spec.template);
             build::takes_plain_peers(template.and_then(|template| template.spec.as_ref()))
@@ -96,19 +97,16 @@ pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
 pub(super) fn pod(pod: &Pod) -> PodFacts {
     let meta = &pod.metadata;
     let status = pod.status.as_ref();
-    let container = status
+    // Kubernetes sorts them by name: the first may be a sidecar's, which says nothing of the server.
+    let mut containers = status
         .and_then(|status| status.container_statuses.as_ref())
-        .and_then(|all| all.first());
+        .into_iter()
+        .flatten();
+    let container = containers.find(|container| container.name == build::CONTAINER);
     let running = container.and_then(|container| container.state.as_ref()?.running.as_ref());
-    let phase = match status.and_then(|status| status.phase.as_deref()) {
-        Some("Running") => PodPhase::Running,
-        Some("Succeeded" | "Failed") => PodPhase::Ended,
-        Some("Unknown") => PodPhase::Unknown,
-        _ => PodPhase::Pending,
-    };
     PodFacts {
         uid: meta.uid.clone().unwrap_or_default(),
-        phase,
+        phase: phase(pod),
         ready_since_ms: ready_since(pod),
         terminating: meta.deletion_timestamp.is_some(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
@@ -122,6 +120,38 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         started_ms: running.map(|running| milliseconds(running.started_at.as_ref())),
         waiting: waiting(pod, container),
         last_exit: container.and_then(last_exit),
+    }
+}
+
+/// A pod that has a member's name and was not made by its set. It stands in the way of the one that
+/// the set would make, and nothing that it tells of itself is evidence.
+pub(super) fn stranger(pod: &Pod) -> PodFacts {
+    let meta = &pod.metadata;
+    PodFacts {
+        uid: meta.uid.clone().unwrap_or_default(),
+        phase: phase(pod),
+        ready_since_ms: None,
+        terminating: meta.deletion_timestamp.is_some(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        released_ms: None,
+        inputs: None,
+        // It is not dialled, so nobody is held up for its sake.
+        peer_tls: true,
+        server: ServerFacts::default(),
+        created_ms: milliseconds(meta.creation_timestamp.as_ref()),
+        started_ms: None,
+        waiting: Some("it is not of the member's set".to_owned()),
+        last_exit: None,
+    }
+}
+
+fn phase(pod: &Pod) -> PodPhase {
+    let status = pod.status.as_ref();
+    match status.and_then(|status| status.phase.as_deref()) {
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded" | "Failed") => PodPhase::Ended,
+        Some("Unknown") => PodPhase::Unknown,
+        _ => PodPhase::Pending,
     }
 }
 

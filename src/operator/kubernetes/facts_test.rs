@@ -71,6 +71,44 @@ fn a_pod_that_ended_says_how_and_a_bad_image_is_named() {
     assert_eq!(facts.node.as_deref(), Some("node-a"));
 }
 
+/// A mesh's container came first by its name: its end with code 20 was taken for a damaged disk, and
+/// a member would have been removed for it.
+#[test]
+fn only_the_members_own_container_is_evidence() {
+    let status = |name: &str, code: i32| {
+        json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"terminated": {"exitCode": code}}})
+    };
+    let containers = |order: [Value; 2]| {
+        let sidecar = json!({"name": "istio", "args": ["--listen-peer-urls=https://x"]});
+        pod(&of(json!({"metadata": {"uid": "p1"},
+            "spec": {"containers": [sidecar, {"name": "member", "args": ["server"]}]},
+            "status": {"phase": "Running", "containerStatuses": order}})))
+    };
+    let facts = containers([status("istio", 20), status("member", 1)]);
+    assert_eq!(facts.last_exit, Some(Exit::Other(1)));
+    assert!(!facts.peer_tls, "a sidecar's argument is not the server's");
+    let facts = containers([status("istio", 0), status("member", 21)]);
+    assert_eq!(facts.last_exit, Some(Exit::ForeignDisk));
+    let alone = pod(&of(json!({"metadata": {"uid": "p1"},
+        "status": {"containerStatuses": [status("istio", 20)]}})));
+    assert_eq!(alone.last_exit, None);
+}
+
+#[test]
+fn what_a_stranger_tells_of_itself_is_no_evidence() {
+    let facts = stranger(&of(
+        json!({"metadata": {"uid": "p1", "labels": {LABEL_RELEASED: "5"}},
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "member", "image": "i", "imageID": "", "ready": true, "restartCount": 3,
+                "lastState": {"terminated": {"exitCode": 20, "message": "{\"class\":\"corrupt\"}"}}}]}
+        }),
+    ));
+    assert_eq!((facts.last_exit, facts.started_ms), (None, None));
+    assert_eq!((facts.ready_since_ms, facts.released_ms), (None, None));
+    assert_eq!(facts.uid, "p1");
+}
+
 #[test]
 fn a_running_pod_waits_for_nothing() {
     let facts = pod(&of(json!({

@@ -95,6 +95,14 @@ impl Known {
         self.found.iter().filter_map(one).collect()
     }
 
+    /// One that is there.
+    pub(super) fn get(&self, name: &str) -> Option<&Certificate> {
+        match self.found.get(name)? {
+            Found::There(certificate) => Some(certificate),
+            _ => None,
+        }
+    }
+
     /// Whether this object can be asked for at all.
     pub(super) fn is_possible(&self, key: &ObjectKey) -> bool {
         let found = self.found.get(&key.name);

@@ -1,9 +1,16 @@
 //! One acting operator at a time, by a Lease. A change of holder raises the epoch
-//! (`leaseTransitions`), which every membership call carries, so that a former holder's late call
+//! (`leaseTransitions`), which every call to a member carries, so that a former holder's late call
 //! is refused by the servers. Losing the Lease ends the process; it never acts without it.
 //!
+//! The epoch follows from the Lease and from this machine's clock alone: a new holder takes the
+//! seconds since 2024, or one more than the last where that is more. So a Lease that was deleted
+//! goes on beyond what it had counted, a second Lease for the same clusters is ordered with the
+//! first, and nothing that a member says moves it: one lying member would end the count for all.
+//!
 //! Expiry is counted on this machine's monotonic clock from when a change of the Lease was *seen*,
-//! as client-go does: clocks of two nodes are never compared.
+//! as client-go does: clocks of two nodes are never compared. A holder counts from before it *asked*
+//! to renew, which is earlier, and stops acting [`RENEW_DEADLINE`] after that; decision 030 has the
+//! arithmetic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,16 +20,26 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
+use kube::client::Body;
 use kube::{Api, Client};
 
+use crate::mutants::{Mutant, planted};
 use crate::operator::clock::Clock;
 
 /// A holder that has not renewed for this long may be replaced.
 const DURATION: Duration = Duration::from_secs(15);
-/// A holder that could not renew for this long ends itself, well before it may be replaced.
+/// A holder acts for this long from when it last asked to renew and was let, and no longer.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// A request that changes something takes no longer than this, so that none of a holder's is under
+/// way when it may be replaced.
+pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 /// Between two tries to acquire or renew.
 const RETRY: Duration = Duration::from_secs(2);
+/// 2024-01-01, in Unix seconds: epochs count from there, and so have room for 68 years.
+const FIRST: u64 = 1_704_067_200;
+
+// Nothing that a holder began is under way when another may take over: decision 030.
+const _: () = assert!(RENEW_DEADLINE.as_secs() + REQUEST.as_secs() < DURATION.as_secs());
 
 /// What went wrong with the Lease.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +67,8 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Leadership {
     epoch: Arc<AtomicU64>,
-    seen: Arc<AtomicU64>,
+    /// Until when it lasts, in milliseconds on this clock; `None`: by no Lease, and for ever.
+    until: Option<(Clock, Arc<AtomicU64>)>,
 }
 
 impl Leadership {
@@ -58,27 +76,89 @@ impl Leadership {
     pub fn fixed(epoch: u64) -> Self {
         Self {
             epoch: Arc::new(AtomicU64::new(epoch)),
-            seen: Arc::new(AtomicU64::new(0)),
+            until: None,
         }
     }
 
-    /// The epoch that membership calls carry now.
+    /// Has none until the Lease is held.
+    fn by_lease(clock: Clock) -> Self {
+        Self {
+            epoch: Arc::default(),
+            until: Some((clock, Arc::default())),
+        }
+    }
+
+    /// The epoch that calls to members carry now.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Tells of an epoch that a cluster has recorded. If the Lease object was deleted and made
-    /// anew, its count is behind; the next renewal raises it beyond what was seen.
-    pub fn saw_epoch(&self, epoch: u64) {
-        self.seen.fetch_max(epoch, Ordering::SeqCst);
+    /// Whether an act may begin: the Lease was renewed not long ago. A process that was stopped for a
+    /// while finds out here, before it has heard of its successor.
+    pub fn may_act(&self) -> bool {
+        planted(Mutant::ActsWithoutLease) || !self.left().is_zero()
+    }
+
+    /// How long acts may still begin.
+    fn left(&self) -> Duration {
+        let Some((clock, until)) = &self.until else {
+            return Duration::MAX;
+        };
+        let until = Duration::from_millis(until.load(Ordering::SeqCst));
+        until.saturating_sub(clock.monotonic())
+    }
+
+    /// It was asked for at this time, and given.
+    fn given(&self, epoch: u64, asked: Duration) {
+        self.epoch.store(epoch, Ordering::SeqCst);
+        if let Some((_, until)) = &self.until {
+            let end = (asked + RENEW_DEADLINE).as_millis();
+            let end = u64::try_from(end).unwrap_or(u64::MAX);
+            until.fetch_max(end, Ordering::SeqCst);
+        }
     }
 }
+
+/// The highest epoch that a holder can have by now, where clocks of nodes differ by less than a day.
+pub(super) fn latest_epoch(unix_ms: u64) -> u64 {
+    (unix_ms / 1000).saturating_sub(FIRST) + 86_400
+}
+
+/// A client by which nothing is changed without the right to act. `bound`: how long a change may
+/// take, where requests take time.
+pub(crate) fn fenced(client: Client, leadership: Leadership, bound: Option<Duration>) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, leadership) = (client.clone(), leadership.clone());
+        async move {
+            if request.method() == http::Method::GET {
+                return client.send(request).await;
+            }
+            if !leadership.may_act() {
+                return Err(kube::Error::Service(NOT_RENEWED.into()));
+            }
+            let Some(bound) = bound else {
+                return client.send(request).await;
+            };
+            // The time first: a process that was stopped must not send what it was about to.
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(bound) => Err(kube::Error::Service("timed out".into())),
+                answer = client.send(request) => answer,
+            }
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// Why nothing is done any more.
+pub(super) const NOT_RENEWED: &str =
+    "the Lease was not renewed in time: this operator does nothing more";
 
 /// What to do with the Lease as it was just read.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
-    Create,
-    /// Write it with ourselves as the holder and this count of transitions.
+    /// Write it, where there is none a new one, with ourselves as the holder and this count of transitions.
     Write {
         transitions: i32,
         acquired: bool,
@@ -131,7 +211,7 @@ impl Candidate {
                 version: None,
                 since: clock.monotonic(),
             },
-            leadership: Leadership::fixed(0),
+            leadership: Leadership::by_lease(clock.clone()),
             clock,
         }
     }
@@ -163,33 +243,30 @@ impl Candidate {
 
     /// Renews for as long as that works; returns why it no longer does.
     pub async fn hold(&mut self) -> Error {
-        let mut renewed = self.clock.now();
+        let mut last = kube::Error::Service("timed out".into());
         loop {
-            tokio::time::sleep(RETRY).await;
-            let attempt = tokio::time::timeout(RETRY * 2, self.attempt()).await;
-            match attempt {
-                Ok(Ok(None)) => renewed = self.clock.now(),
+            let left = self.leadership.left();
+            if left.is_zero() {
+                return Error::NotRenewed {
+                    name: self.name.clone(),
+                    source: Box::new(last),
+                };
+            }
+            tokio::time::sleep(RETRY.min(left)).await;
+            let bound = self.leadership.left().min(RETRY * 2);
+            match tokio::time::timeout(bound, self.attempt()).await {
+                Ok(Ok(None)) => {}
                 Ok(Ok(Some(holder))) => {
                     return Error::Taken {
                         name: self.name.clone(),
                         holder,
                     };
                 }
-                Ok(Err(source)) if renewed.elapsed() >= RENEW_DEADLINE => {
-                    return Error::NotRenewed {
-                        name: self.name.clone(),
-                        source: Box::new(source),
-                    };
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the Lease was not renewed this time");
+                    last = error;
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "the Lease was not renewed this time"),
-                Err(_) if renewed.elapsed() >= RENEW_DEADLINE => {
-                    let source = kube::Error::Service("timed out".into());
-                    return Error::NotRenewed {
-                        name: self.name.clone(),
-                        source: Box::new(source),
-                    };
-                }
-                Err(_) => {}
+                Err(_) => last = kube::Error::Service("timed out".into()),
             }
         }
     }
@@ -213,6 +290,7 @@ impl Candidate {
 
     /// One try. `None`: it is ours; else who holds it.
     pub(crate) async fn attempt(&mut self) -> Result<Option<String>, kube::Error> {
+        let asked = self.clock.monotonic();
         let lease = self.api.get_opt(&self.name).await?;
         let now = self.clock.monotonic();
         let version = lease
@@ -221,33 +299,29 @@ impl Candidate {
         self.watch.see(version, now);
         let step = decide(
             lease.as_ref().and_then(|lease| lease.spec.as_ref()),
-            lease.is_some(),
             &self.identity,
             now.saturating_sub(self.watch.since),
-            self.leadership.seen.load(Ordering::SeqCst),
+            self.clock.unix_ms() / 1000,
         );
-        match step {
-            Move::Wait { holder } => Ok(Some(holder)),
-            Move::Create => {
-                let lease = self.write(Lease::default(), 1, true);
-                self.api.create(&PostParams::default(), &lease).await?;
-                self.leadership.epoch.store(1, Ordering::SeqCst);
-                Ok(None)
-            }
+        let (transitions, acquired) = match step {
+            Move::Wait { holder } => return Ok(Some(holder)),
             Move::Write {
                 transitions,
                 acquired,
-            } => {
-                let lease = self.write(lease.unwrap_or_default(), transitions, acquired);
-                // The resource version travels with the object: a change since is a conflict.
-                self.api
-                    .replace(&self.name, &PostParams::default(), &lease)
-                    .await?;
-                let epoch = u64::try_from(transitions).unwrap_or(0);
-                self.leadership.epoch.store(epoch, Ordering::SeqCst);
-                Ok(None)
-            }
+            } => (transitions, acquired),
+        };
+        let is_there = lease.is_some();
+        let lease = self.write(lease.unwrap_or_default(), transitions, acquired);
+        let parameters = PostParams::default();
+        if is_there {
+            // The resource version travels with the object: a change since is a conflict.
+            self.api.replace(&self.name, &parameters, &lease).await?;
+        } else {
+            self.api.create(&parameters, &lease).await?;
         }
+        let epoch = u64::try_from(transitions).unwrap_or(0);
+        self.leadership.given(epoch, asked);
+        Ok(None)
     }
 
     fn write(&self, mut lease: Lease, transitions: i32, acquired: bool) -> Lease {
@@ -269,18 +343,9 @@ impl Candidate {
     }
 }
 
-/// `unchanged` is how long the Lease has looked as it does; `seen` the highest epoch that any
-/// cluster has recorded.
-fn decide(
-    lease: Option<&LeaseSpec>,
-    exists: bool,
-    identity: &str,
-    unchanged: Duration,
-    seen: u64,
-) -> Move {
-    if !exists {
-        return Move::Create;
-    }
+/// `unchanged` is how long the Lease has looked as it does; `unix_s` the time by this machine's
+/// wall clock, of which only the order of new holders depends.
+fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged: Duration, unix_s: u64) -> Move {
     let holder = lease
         .and_then(|lease| lease.holder_identity.as_deref())
         .unwrap_or_default();
@@ -288,23 +353,22 @@ fn decide(
         .and_then(|lease| lease.lease_transitions)
         .unwrap_or(0)
         .max(0);
-    let beyond_seen = i32::try_from(seen.saturating_add(1)).unwrap_or(i32::MAX);
     if holder == identity {
-        let behind = u64::try_from(transitions).unwrap_or(0) < seen;
-        let transitions = if behind { beyond_seen } else { transitions };
         return Move::Write {
             transitions,
             acquired: false,
         };
     }
+    // Whatever the Lease says: a holder counts on having this long.
     let duration = lease
         .and_then(|lease| lease.lease_duration_seconds)
         .and_then(|seconds| u64::try_from(seconds).ok())
-        .map_or(DURATION, Duration::from_secs);
+        .map_or(DURATION, Duration::from_secs)
+        .max(DURATION);
     if holder.is_empty() || unchanged >= duration {
-        let transitions = transitions.saturating_add(1).max(beyond_seen);
+        let now = i32::try_from(unix_s.saturating_sub(FIRST)).unwrap_or(i32::MAX);
         return Move::Write {
-            transitions,
+            transitions: transitions.saturating_add(1).max(now),
             acquired: true,
         };
     }
@@ -327,57 +391,85 @@ mod tests {
     }
 
     const SECOND: Duration = Duration::from_secs(1);
+    /// A hundred seconds after epochs begin.
+    const NOW: u64 = FIRST + 100;
+
+    fn taken(transitions: i32) -> Move {
+        Move::Write {
+            transitions,
+            acquired: true,
+        }
+    }
 
     #[test]
     fn a_missing_lease_is_created_and_a_released_one_taken_at_once() {
-        assert_eq!(decide(None, false, "a", Duration::ZERO, 0), Move::Create);
+        assert_eq!(decide(None, "a", Duration::ZERO, NOW), taken(100));
+        let released = held_by("", 400);
         assert_eq!(
-            decide(Some(&held_by("", 4)), true, "a", Duration::ZERO, 0),
-            Move::Write {
-                transitions: 5,
-                acquired: true
-            }
+            decide(Some(&released), "a", Duration::ZERO, NOW),
+            taken(401)
         );
     }
 
     #[test]
     fn a_live_holder_is_waited_for_and_a_silent_one_replaced_under_a_new_epoch() {
-        let lease = held_by("b", 4);
-        assert_eq!(
-            decide(Some(&lease), true, "a", 14 * SECOND, 0),
-            Move::Wait { holder: "b".into() }
-        );
-        assert_eq!(
-            decide(Some(&lease), true, "a", 15 * SECOND, 0),
-            Move::Write {
-                transitions: 5,
-                acquired: true
-            }
-        );
+        let mut lease = held_by("b", 4);
+        let waits = || Move::Wait { holder: "b".into() };
+        assert_eq!(decide(Some(&lease), "a", 14 * SECOND, NOW), waits());
+        assert_eq!(decide(Some(&lease), "a", 15 * SECOND, NOW), taken(100));
+        // Who may write the Lease cannot have a holder replaced while it still acts.
+        lease.lease_duration_seconds = Some(1);
+        assert_eq!(decide(Some(&lease), "a", 14 * SECOND, NOW), waits());
     }
 
     #[test]
     fn the_holder_renews_under_the_same_epoch_however_late() {
         let lease = held_by("a", 4);
-        assert_eq!(
-            decide(Some(&lease), true, "a", 100 * SECOND, 4),
-            Move::Write {
-                transitions: 4,
-                acquired: false
-            }
-        );
+        let renewed = Move::Write {
+            transitions: 4,
+            acquired: false,
+        };
+        assert_eq!(decide(Some(&lease), "a", 100 * SECOND, NOW), renewed);
     }
 
+    /// The count was raised beyond whatever any member said it had seen: one that said `u64::MAX`
+    /// brought it to its end, and from then on no holder was told from the next, for any cluster.
     #[test]
-    fn a_recreated_lease_catches_up_with_the_epoch_that_the_clusters_know() {
-        let lease = held_by("a", 1);
-        assert_eq!(
-            decide(Some(&lease), true, "a", SECOND, 9),
-            Move::Write {
-                transitions: 10,
-                acquired: false
+    fn epochs_go_on_by_the_lease_and_the_clock_alone() {
+        let before = held_by("b", 1_000);
+        assert_eq!(decide(Some(&before), "a", 15 * SECOND, NOW), taken(1_001));
+        // Deleted and made anew, a good while later.
+        assert_eq!(decide(None, "a", SECOND, FIRST + 5_000), taken(5_000));
+        // A clock that is behind does not bring it back.
+        let ahead = held_by("", 7_000);
+        assert_eq!(decide(Some(&ahead), "a", SECOND, 0), taken(7_001));
+    }
+
+    /// A holder counted from when its renewal was answered, up to four seconds after it was made, and
+    /// looked at the time only once a try had ended: it could act until twelve seconds after
+    /// the answer, and a rival begin eleven seconds after it.
+    #[test]
+    fn a_holder_has_ended_all_that_it_began_when_another_may_take_over() {
+        let time = Arc::new(AtomicU64::new(1_000_000));
+        let clock = Clock::simulated(time.clone());
+        let leadership = Leadership::by_lease(clock.clone());
+        assert!(!leadership.may_act(), "nobody gave it any right yet");
+        let asked = clock.monotonic();
+        // The API server takes it three seconds later, and answers after one more.
+        let taken = asked + 3 * SECOND;
+        time.fetch_add(4_000, Ordering::SeqCst);
+        leadership.given(7, asked);
+        let mut last = None;
+        for _ in 0..200 {
+            time.fetch_add(100, Ordering::SeqCst);
+            if leadership.may_act() {
+                last = Some(clock.monotonic());
             }
-        );
+        }
+        let ended = last.expect("it acted") + REQUEST;
+        // A rival that looked at the very moment of the renewal waits for this.
+        assert!(ended < taken + DURATION, "{ended:?} after {taken:?}");
+        assert!(ended < asked + DURATION, "whatever it took to be answered");
     }
 
     #[test]

@@ -19,18 +19,21 @@ use kube::{Api, Client, Resource, ResourceExt};
 
 use super::beside;
 use super::cache::Cache;
-use super::certificates;
+use super::certificates::{self, Way};
+use super::drift;
 use super::facts;
 use super::given;
 use super::issued;
-use super::lease::Leadership;
+use super::lease::{self, Leadership};
 use super::objects::{apply_status, failure};
+use super::ours::{Life, Pods};
 use super::passes::Key;
 use super::revisions;
 use crate::build::{self, Settings};
 use crate::crd::{
     DisruptionPolicy, EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID,
-    LABEL_MEMBER, TlsPort, ValidatedCluster, latch_name, operator_secret_name, pdb_name,
+    LABEL_MEMBER, TlsPort, ValidatedCluster, claim_name, latch_name, operator_secret_name,
+    pdb_name,
 };
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::forecast::{Forecast, forecast};
@@ -38,7 +41,7 @@ use crate::operator::members::{Described, Dial, Members};
 use crate::operator::metrics::Metrics;
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
-use crate::plan::{Description, InvalidCluster, Latch, NodeFacts, Observed, TlsFacts};
+use crate::plan::{Description, InvalidCluster, Latch, NodeFacts, Observed, Owner, TlsFacts};
 use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key as MemberKey;
 
@@ -84,7 +87,7 @@ pub(crate) struct Outside {
 
 /// What is kept of a cluster between passes; losing it costs a connection or a status write.
 #[derive(Clone, Default)]
-struct Memory {
+pub(super) struct Memory {
     /// The key of the cluster's Secret and the connections made with it.
     members: Option<(Vec<u8>, Members)>,
     written: Option<Written>,
@@ -93,9 +96,11 @@ struct Memory {
     /// What was read of the Secrets that the user gives.
     given: given::Known,
     /// What was read of the certificates that cert-manager was asked for.
-    issued: issued::Known,
+    pub(super) issued: issued::Known,
     /// The specification that was last admitted.
     revisions: revisions::Known,
+    /// Which objects somebody edited.
+    pub(super) drift: drift::Known,
 }
 
 /// The status that this operator wrote last.
@@ -139,6 +144,21 @@ impl Shared {
             shared: self.clone(),
             key: key.clone(),
             memory,
+            aside: false,
+            seen: None,
+        }
+    }
+
+    /// The same for a look that leaves nothing behind, for whoever asks about any name.
+    pub(super) fn cluster_aside(self: &Arc<Self>, key: &Key) -> OneCluster {
+        let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = memories.get(key).cloned().unwrap_or_default();
+        memory.drift = drift::Known::default();
+        OneCluster {
+            shared: self.clone(),
+            key: key.clone(),
+            memory,
+            aside: true,
             seen: None,
         }
     }
@@ -158,7 +178,9 @@ impl Shared {
 pub(crate) struct OneCluster {
     pub(super) shared: Arc<Shared>,
     pub(super) key: Key,
-    memory: Memory,
+    pub(super) memory: Memory,
+    /// Nothing is remembered of what it sees.
+    aside: bool,
     pub(super) seen: Option<View>,
 }
 
@@ -167,6 +189,8 @@ pub(super) struct View {
     resource: Arc<Resourceful>,
     pub(super) cluster: Option<ValidatedCluster>,
     addresses: BTreeMap<String, String>,
+    /// The epoch of a newer operator that members have heard of.
+    successor: Option<u64>,
 }
 
 /// The objects that one look found.
@@ -268,22 +292,30 @@ impl OneCluster {
             // Whether a vote more is covered is not asked of a cache.
             found.budgets = live(self.api(), &self.of_name()).await?;
         }
-        let pods = self.pods_by_member(&found, &uid);
-        let addresses = addresses(&pods);
+        let life = Life {
+            name: &name,
+            uid: &uid,
+        };
+        found.sets = life.sets(found.sets);
+        found.claims = life.claims(found.claims);
+        let Pods { own: pods, others } = life.pods(&found.pods, &found.sets);
         let valid = cluster.as_ref().ok();
         self.read_given(valid, &pods).await?;
         self.read_issued(valid).await?;
         let tls = self.tls(valid, &found, resource);
-        let secure = self.secure(valid, &pods, &addresses);
+        let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
         let described = self.describe(&name, &uid, &addresses, secure).await;
         let descriptions = same_pods(&pods, &described);
-        let newest = described
-            .values()
-            .map(|said| said.description.epoch)
-            .max()
-            .unwrap_or(0);
-        self.shared.leadership.saw_epoch(newest);
+        let successor = self.successor(&described);
         let (caches, issued) = (&self.shared.caches, &self.memory.issued);
+        let wanted_objects = {
+            let settings = &self.shared.settings;
+            let wanted = valid.map(|cluster| build::wanted_objects(cluster, settings));
+            let wanted = wanted.unwrap_or_default();
+            let wanted = wanted.into_iter();
+            let wanted = wanted.filter(|(key, _)| issued.is_possible(key));
+            wanted.collect::<BTreeMap<_, _>>()
+        };
         let observed = Observed {
             now_ms: self.shared.outside.clock.unix_ms(),
             entropy: entropy.to_owned(),
@@ -296,17 +328,17 @@ impl OneCluster {
                 .latch
                 .as_ref()
                 .map(|latch| read_latch(latch, &name, &uid)),
-            wanted_objects: {
-                let settings = &self.shared.settings;
-                let wanted = valid.map(|cluster| build::wanted_objects(cluster, settings));
-                let wanted = wanted.unwrap_or_default().into_iter();
-                wanted.filter(|(key, _)| issued.is_possible(key)).collect()
-            },
             objects: {
                 let mut objects = beside::objects(caches, &found.budgets, &self.key, &uid);
+                // Any other object is in nobody's way, whatever its labels say.
+                objects.retain(|key, facts| {
+                    facts.owner == Owner::Ours || wanted_objects.contains_key(key)
+                });
                 objects.extend(issued.objects(&name, &uid));
+                self.unmark_edited(valid, &found.budgets, &mut objects);
                 objects
             },
+            wanted_objects,
             budget: {
                 let mut budgets = found.budgets.iter();
                 let ours = budgets.find(|budget| budget.name_any() == pdb_name(&name));
@@ -315,17 +347,30 @@ impl OneCluster {
             slot_endpoints: valid.map(build::slot_endpoints).unwrap_or_default(),
             wanted_slot_inputs: build::wanted_slot_inputs(),
             tls,
-            slots: beside::slots(caches, &self.key, &uid),
+            slots: {
+                let mut slots = beside::slots(caches, &self.key, &uid);
+                self.unmark_edited_slots(valid, &mut slots);
+                slots
+            },
             wanted_inputs: valid.map(build::wanted_inputs).unwrap_or_default(),
             sets: found
                 .sets
                 .iter()
-                .map(|set| (set.name_any(), facts::set(set, &name, &uid)))
+                .map(|set| {
+                    let mut facts = facts::set(set, &name, &uid);
+                    facts.edited = self.is_edited(valid, &**set, |cluster| {
+                        drift::set_as_made(cluster, &self.shared.settings, set)
+                    });
+                    (set.name_any(), facts)
+                })
                 .collect(),
-            pods: pods
-                .iter()
-                .map(|(member, pod)| (member.clone(), facts::pod(pod)))
-                .collect(),
+            pods: {
+                let own = pods.iter();
+                let own = own.map(|(member, pod)| (member.clone(), facts::pod(pod)));
+                let others = others.iter();
+                let others = others.map(|(member, pod)| (member.clone(), facts::stranger(pod)));
+                others.chain(own).collect()
+            },
             claims: beside::claims(caches, &found.claims, &found.nodes, &uid),
             class_node_bound: valid.and_then(|cluster| beside::class_node_bound(caches, cluster)),
             nodes: nodes(&found, valid),
@@ -341,6 +386,7 @@ impl OneCluster {
             resource: resource.clone(),
             cluster,
             addresses,
+            successor,
         });
         Ok(Seen {
             observed,
@@ -377,10 +423,11 @@ impl OneCluster {
         let caches = &self.shared.caches;
         let budgets = beside::of_name(&caches.budgets, &self.key);
         if look == Look::Live {
+            let sets = live(self.api(), &of_name).await?;
             return Ok(Found {
-                claims: live(self.api(), &of_name).await?,
+                claims: self.live_claims(uid, &sets).await?,
                 latch: self.live_latch().await?,
-                sets: live(self.api(), &of_name).await?,
+                sets,
                 pods: live(self.api(), &of_name).await?,
                 nodes: self.live_nodes().await?,
                 secrets: live(self.api(), &of_name).await?,
@@ -410,6 +457,35 @@ impl OneCluster {
     /// What carries the cluster's name.
     fn of_name(&self) -> ListParams {
         ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", self.key.1))
+    }
+
+    /// The claims as they are now. One that a member's set mounts is looked for by its name as well: that
+    /// somebody took its labels off must not count as the loss of a disk.
+    async fn live_claims(
+        &self,
+        uid: &str,
+        sets: &[Arc<StatefulSet>],
+    ) -> Result<Vec<Arc<PersistentVolumeClaim>>, Failure> {
+        let api: Api<PersistentVolumeClaim> = self.api();
+        let mut claims = live(api.clone(), &self.of_name()).await?;
+        for set in sets {
+            let member = set.name_any();
+            let name = claim_name(&member, uid);
+            if facts::owner(&set.metadata, &self.key.1, uid) != Owner::Ours
+                || claims.iter().any(|claim| claim.name_any() == name)
+            {
+                continue;
+            }
+            let found = api.get_opt(&name).await;
+            let found = found.map_err(|error| failure("read", &name, &error))?;
+            claims.extend(found.map(|mut claim| {
+                let labels = claim.labels_mut();
+                labels.insert(LABEL_CLUSTER_UID.to_owned(), uid.to_owned());
+                labels.insert(LABEL_MEMBER.to_owned(), member);
+                Arc::new(claim)
+            }));
+        }
+        Ok(claims)
     }
 
     async fn live_latch(&self) -> Result<Option<Secret>, Failure> {
@@ -480,23 +556,34 @@ impl OneCluster {
         rotation(&self.seen.as_ref()?.resource, port)
     }
 
-    /// What the members that speak TLS have to prove, by address.
-    fn secure(
+    /// Where members can be dialled, and what those that speak TLS have to prove, by address. One
+    /// that has to speak TLS and of which nobody says yet who vouches for it is not dialled.
+    fn reached(
         &self,
         cluster: Option<&ValidatedCluster>,
         pods: &BTreeMap<String, Arc<Pod>>,
-        addresses: &BTreeMap<String, String>,
-    ) -> BTreeMap<String, Secure> {
+        sets: &[Arc<StatefulSet>],
+        life: Life<'_>,
+    ) -> (BTreeMap<String, String>, BTreeMap<String, Secure>) {
         let secret = |name: &str| {
             let found = self.shared.caches.secrets.get(&self.key.0, name)?;
-            Some((*found).clone())
+            life.owns(&found.metadata).then(|| (*found).clone())
         };
         let given = |name: &str| self.memory.given.roots(name);
-        let of = |(member, address): (&String, &String)| {
-            let secure = certificates::secure(cluster?, member, pods.get(member)?, secret, given)?;
-            Some((address.clone(), secure))
-        };
-        addresses.iter().filter_map(of).collect()
+        let (mut reached, mut secure) = (BTreeMap::new(), BTreeMap::new());
+        for (member, address) in addresses(pods) {
+            let set = sets.iter().find(|set| set.name_any() == member);
+            let (Some(pod), Some(set)) = (pods.get(&member), set) else {
+                continue;
+            };
+            match certificates::way(cluster, &member, (pod, set), secret, given) {
+                Way::Plain => {}
+                Way::Secure(proof) => drop(secure.insert(address.clone(), proof)),
+                Way::None => continue,
+            }
+            reached.insert(member, address);
+        }
+        (reached, secure)
     }
 
     /// The Nodes as they are now; none where the operator may not see them.
@@ -505,17 +592,6 @@ impl OneCluster {
             return Ok(Vec::new());
         }
         live(Api::all(self.shared.client.clone()), &ListParams::default()).await
-    }
-
-    /// The pods of this life, by member.
-    fn pods_by_member(&self, found: &Found, uid: &str) -> BTreeMap<String, Arc<Pod>> {
-        let ours = found
-            .pods
-            .iter()
-            .filter(|pod| facts::has_label(&pod.metadata, LABEL_CLUSTER_UID, uid));
-        let member = |pod: &&Arc<Pod>| facts::label(&pod.metadata, LABEL_MEMBER);
-        ours.filter_map(|pod| Some((member(&pod)?, pod.clone())))
-            .collect()
     }
 
     /// What the members say; nothing before the cluster's key is there.
@@ -532,7 +608,7 @@ impl OneCluster {
             .secrets
             .get(&self.key.0, &operator_secret_name(name));
         let key = secret
-            .filter(|secret| facts::owner(&secret.metadata, name, uid) == crate::plan::Owner::Ours)
+            .filter(|secret| facts::owner(&secret.metadata, name, uid) == Owner::Ours)
             .and_then(|secret| build::operator_key(&secret));
         let Some(key) = key else {
             return BTreeMap::new();
@@ -548,14 +624,28 @@ impl OneCluster {
             }
         };
         members.secure(secure);
-        let (described, silent) = members.describe(addresses).await;
+        let (described, silent) = members
+            .describe(addresses, self.shared.leadership.epoch())
+            .await;
         for (member, why) in silent {
             tracing::debug!(cluster = %self.key.1, %member, %why, "no description");
         }
         described
     }
 
+    /// The epoch of a newer operator that this cluster's members tell of, by another Lease or before
+    /// this one has noticed. One that no Lease can have come to is nobody's.
+    fn successor(&self, described: &BTreeMap<String, Described>) -> Option<u64> {
+        let told = described.values().map(|said| said.description.epoch);
+        let most = lease::latest_epoch(self.shared.outside.clock.unix_ms());
+        let told = told.filter(|epoch| *epoch <= most).max();
+        told.filter(|epoch| *epoch > self.shared.leadership.epoch())
+    }
+
     fn remember(&self) {
+        if self.aside {
+            return;
+        }
         let mut memories = self
             .shared
             .memories
@@ -565,11 +655,15 @@ impl OneCluster {
     }
 
     async fn call(&self, act: &Act) -> Option<Result<(), Failure>> {
+        if !self.shared.leadership.may_act() {
+            return Some(Err(Failure::Retry(lease::NOT_RENEWED.to_owned())));
+        }
         let view = self.seen.as_ref()?;
         let (cluster, members) = (view.cluster.as_ref()?, self.memory.members.as_ref());
+        let epoch = self.shared.leadership.epoch();
         let urls = |member: &str, secure: bool| build::peer_url(cluster, member, secure);
         match members {
-            Some((_, members)) => members.act(act, &view.addresses, urls).await,
+            Some((_, members)) => members.act(act, epoch, &view.addresses, urls).await,
             None => None,
         }
     }
@@ -624,7 +718,12 @@ impl Platform for OneCluster {
     async fn act(&mut self, act: &Act) -> Result<(), Failure> {
         let (namespace, cluster) = (&self.key.0, &self.key.1);
         tracing::info!(%namespace, %cluster, action = %act.action, "acts");
-        let done = match Box::pin(self.call(act)).await {
+        let successor = self.seen.as_ref().and_then(|view| view.successor);
+        let called = match successor {
+            Some(newer) => Some(Err(overtaken(newer, &self.shared.leadership))),
+            None => Box::pin(self.call(act)).await,
+        };
+        let done = match called {
             Some(done) => done,
             None => Box::pin(super::act::carry_out(self, &act.action)).await,
         };
@@ -665,6 +764,14 @@ impl Platform for OneCluster {
     }
 }
 
+/// Why nothing is done in a cluster that a newer operator acts on: the API server would not refuse it.
+fn overtaken(newer: u64, leadership: &Leadership) -> Failure {
+    let own = leadership.epoch();
+    Failure::Refused(format!(
+        "a newer operator (epoch {newer}, this one has {own}) acts on this cluster: let only one operator serve a namespace"
+    ))
+}
+
 /// A list past every cache.
 async fn live<K>(api: Api<K>, parameters: &ListParams) -> Result<Vec<Arc<K>>, Failure>
 where
@@ -681,7 +788,7 @@ fn rotation(resource: &Resourceful, port: TlsPort) -> Option<String> {
 }
 
 /// Whether evictions are counted by a number that the plan decides.
-fn counts_evictions(cluster: Option<&ValidatedCluster>) -> bool {
+pub(super) fn counts_evictions(cluster: Option<&ValidatedCluster>) -> bool {
     cluster.is_some_and(|cluster| cluster.spec.disruption.policy == DisruptionPolicy::Budget)
 }
 

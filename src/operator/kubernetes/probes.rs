@@ -1,5 +1,5 @@
-//! The operator's own HTTP endpoint: `/livez`, `/readyz`, `/metrics`, and `/forecast` where that is
-//! offered. Ready means that the caches are filled; it does not need the Lease, so that a standby
+//! The operator's own HTTP endpoint: `/livez` and `/readyz` for everybody, `/metrics` for whom the API
+//! server lets read it, and `/forecast` where that is offered. Ready means that the caches are filled; it does not need the Lease, so that a standby
 //! replica is ready too. Alive means that no pass has been stuck. Nothing here changes anything.
 
 use std::collections::BTreeMap;
@@ -9,13 +9,27 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
+
+use super::callers::{Callers, Refusal, Wish};
+use crate::server::listen::listen_at;
 
 /// A pass that takes longer than this is stuck: each of its calls is bounded far below.
 const STUCK: Duration = Duration::from_secs(300);
+/// Connections at the same time.
+const CONNECTIONS: usize = 64;
+/// Time for the head of a request.
+const HEAD: Duration = Duration::from_secs(5);
+/// The longest that a connection is kept: kubelets and scrapers make new ones.
+const CONNECTION: Duration = Duration::from_secs(60);
+/// After an accept that failed: the usual cause, no free descriptors, passes.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the probes answer from.
 #[derive(Debug, Default)]
@@ -62,23 +76,66 @@ impl Health {
     }
 }
 
+/// Who may read the metrics: they name the clusters, and the Secrets with certificates, of every
+/// namespace.
+#[derive(Clone)]
+pub(super) enum Metered {
+    /// Nobody.
+    Nobody,
+    /// Everybody who reaches the port.
+    Everybody,
+    /// Whose bearer token the API server knows, and lets read `/metrics`.
+    Known(Arc<Callers>),
+}
+
 #[derive(Clone)]
 struct Shared {
     health: Arc<Health>,
     registry: Arc<Registry>,
+    metered: Metered,
 }
 
 /// Binds the endpoint; the returned future serves it, with these further routes. Fails at once
 /// where the port is taken.
-pub async fn bind(
+pub(super) fn bind(
     address: SocketAddr,
     health: Arc<Health>,
-    registry: Arc<Registry>,
+    (registry, metered): (Arc<Registry>, Metered),
     further: Router,
 ) -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
-    let listener = tokio::net::TcpListener::bind(address).await?;
-    let routes = further.merge(own(Shared { health, registry }));
-    Ok(async move { axum::serve(listener, routes).await })
+    let listener = tokio::net::TcpListener::from_std(listen_at(address)?)?;
+    let routes = further.merge(own(Shared {
+        health,
+        registry,
+        metered,
+    }));
+    Ok(serve(listener, routes))
+}
+
+/// Accepts for ever. A connection that sends no whole head in time is closed, and beyond a number of
+/// them the next ones wait: a stranger holds up the probes for seconds, and no memory.
+async fn serve(listener: tokio::net::TcpListener, routes: Router) -> std::io::Result<()> {
+    let open = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let turn = open.clone().acquire_owned().await;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection to the probes");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(routes.clone());
+        tokio::spawn(async move {
+            let _turn = turn;
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+            let served = http.serve_connection(TokioIo::new(stream), service);
+            // One that ends in any way is no business of anybody else.
+            drop(tokio::time::timeout(CONNECTION, served).await);
+        });
+    }
 }
 
 fn own(shared: Shared) -> Router {
@@ -114,7 +171,37 @@ async fn readyz(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn metrics(State(shared): State<Shared>) -> axum::response::Response {
+async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let refused = |status: StatusCode, why: String| {
+        let how = [(header::WWW_AUTHENTICATE, "Bearer")];
+        (status, how, format!("{why}\n")).into_response()
+    };
+    match &shared.metered {
+        Metered::Everybody => {}
+        Metered::Nobody => {
+            let why = "metrics are off (--metrics)".to_owned();
+            return refused(StatusCode::NOT_FOUND, why);
+        }
+        Metered::Known(callers) => {
+            let given = headers.get(header::AUTHORIZATION);
+            let given = given.and_then(|value| value.to_str().ok());
+            let Some(token) = given.and_then(|text| text.strip_prefix("Bearer ")) else {
+                let why = "give a bearer token that the API server knows".to_owned();
+                return refused(StatusCode::UNAUTHORIZED, why);
+            };
+            let may = callers
+                .may(token.trim(), None, &Wish::Path("/metrics"))
+                .await;
+            if let Err(refusal) = may {
+                let status = match refusal {
+                    Refusal::Unknown(_) => StatusCode::UNAUTHORIZED,
+                    Refusal::Forbidden(_) => StatusCode::FORBIDDEN,
+                    Refusal::Unclear(_) => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                return refused(status, refusal.to_string());
+            }
+        }
+    }
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &shared.registry) {
         Ok(()) => {
@@ -139,6 +226,7 @@ mod tests {
         let shared = Shared {
             health: health.clone(),
             registry: Arc::new(registry),
+            metered: Metered::Everybody,
         };
 
         assert_eq!(
@@ -155,7 +243,7 @@ mod tests {
         health.end("default/demo");
         assert_eq!(health.stuck(later), None);
 
-        let response = metrics(State(shared)).await;
+        let response = metrics(State(shared), HeaderMap::new()).await;
         let body = axum::body::to_bytes(response.into_body(), 1 << 20)
             .await
             .expect("a body");

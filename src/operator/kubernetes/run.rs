@@ -17,12 +17,13 @@ use tokio::sync::mpsc;
 
 use super::ahead::{self, Acting};
 use super::cache::{Cache, Namespaces};
+use super::callers::Callers;
 use super::lease::{self, Candidate};
 use super::passes::{self, Key};
 use super::platform::{Caches, Outside, Shared};
-use super::probes::{self, Health};
+use super::probes::{self, Health, Metered};
 use super::triggers;
-use crate::build::Settings;
+use crate::build::{self, Settings};
 use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::members;
@@ -49,6 +50,66 @@ pub struct Options {
     pub concurrency: usize,
     /// Whether what would be done can be asked for at the probes' address.
     pub forecasts: bool,
+    /// Who may read the metrics there.
+    pub metrics: MetricsFor,
+    /// The user that members run as.
+    pub member_user: MemberUser,
+}
+
+/// The user that members run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberUser {
+    /// The customary one, or where the API server is OpenShift's, which chooses, none.
+    Auto,
+    /// None: the platform chooses.
+    Platform,
+    /// This one.
+    Number(u32),
+}
+
+impl std::str::FromStr for MemberUser {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("auto", _) => Ok(Self::Auto),
+            ("platform", _) => Ok(Self::Platform),
+            (_, Ok(number)) if number > 0 => Ok(Self::Number(number)),
+            _ => Err("give auto, platform, or the number of a user other than root".into()),
+        }
+    }
+}
+
+/// The group of the rules by which OpenShift gives each namespace users of its own.
+const OPENSHIFT: &str = "security.openshift.io";
+
+async fn member_user(client: &Client, wanted: MemberUser) -> Option<i64> {
+    match wanted {
+        MemberUser::Platform => None,
+        MemberUser::Number(number) => Some(number.into()),
+        MemberUser::Auto => match client.list_api_groups().await {
+            Ok(groups) if groups.groups.iter().any(|group| group.name == OPENSHIFT) => {
+                tracing::info!("this is an OpenShift: it chooses the user of members");
+                None
+            }
+            Ok(_) => Some(build::USER),
+            Err(error) => {
+                tracing::warn!(%error, "cannot see whether this is an OpenShift: members run as {}", build::USER);
+                Some(build::USER)
+            }
+        },
+    }
+}
+
+/// Who may read the operator's metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum MetricsFor {
+    /// Whose bearer token the API server knows, and lets get /metrics.
+    Known,
+    /// Everybody who reaches the port.
+    Everybody,
+    /// Nobody.
+    Nobody,
 }
 
 /// Why the operator ends.
@@ -95,13 +156,20 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let acting = Acting::default();
+    let callers = Arc::new(Callers::new(client.clone(), Clock::machine()));
     let further = if options.forecasts {
-        ahead::route(acting.clone())
+        ahead::route(acting.clone(), callers.clone())
     } else {
         Router::new()
     };
     let registry = Arc::new(registry);
-    let probes = probes::bind(options.probe_address, health.clone(), registry, further).await;
+    let metered = match options.metrics {
+        MetricsFor::Nobody => Metered::Nobody,
+        MetricsFor::Everybody => Metered::Everybody,
+        MetricsFor::Known => Metered::Known(callers),
+    };
+    let metered = (registry, metered);
+    let probes = probes::bind(options.probe_address, health.clone(), metered, further);
     let probes = probes.map_err(|source| Error::Listen {
         address: options.probe_address,
         source,
@@ -146,11 +214,14 @@ pub async fn run(options: Options) -> Result<(), Error> {
         controller: MANAGER.into(),
         instance: Some(identity),
     };
-    let recorder = Recorder::new(client.clone(), reporter);
+    // Whatever changes something: nothing does without the Lease.
     let settings = Settings {
         image_repository: options.image_repository,
         operator_namespace: options.own_namespace,
+        user: member_user(&client, options.member_user).await,
     };
+    let client = lease::fenced(client, leadership.clone(), Some(lease::REQUEST));
+    let recorder = Recorder::new(client.clone(), reporter);
     let outside = Outside {
         clock,
         dial: members::network(),

@@ -138,7 +138,7 @@ impl Local {
         let addresses = leader.map(|ports| ("leader".to_owned(), ports.peer_address()));
         let (described, _) = self
             .members
-            .describe(&addresses.into_iter().collect())
+            .describe(&addresses.into_iter().collect(), state.epoch)
             .await;
         let changes = described
             .into_values()
@@ -200,7 +200,10 @@ impl Local {
             let ports = self.home.ports(&pod.member).map_err(broken)?;
             addresses.insert(pod.member.clone(), ports.peer_address());
         }
-        let (described, silent) = self.members.describe(&addresses).await;
+        let (described, silent) = self
+            .members
+            .describe(&addresses, self.home.state().epoch)
+            .await;
         let state = self.home.state();
         let now_ms = now_ms();
         let observed = Observed {
@@ -492,7 +495,11 @@ impl Platform for Local {
             let ports = state.ports.get(member).copied();
             ports.map(Ports::peer_url).unwrap_or_default()
         };
-        match self.members.act(act, &addresses, urls).await {
+        match self
+            .members
+            .act(act, self.home.state().epoch, &addresses, urls)
+            .await
+        {
             Some(done) => done,
             None => self.local_act(&act.action),
         }
@@ -596,6 +603,7 @@ fn set_facts(set: &SetRecord) -> SetFacts {
         inputs: Some(set.input_hash.clone()),
         created_ms: set.created_ms,
         asleep: set.asleep,
+        edited: false,
     }
 }
 

@@ -558,6 +558,7 @@ fn set_facts(set: &Set) -> SetFacts {
         inputs: Some(set.inputs.clone()),
         created_ms: set.created_ms,
         asleep: set.asleep,
+        edited: false,
     }
 }
 

@@ -78,7 +78,7 @@ mod tests {
             (Verb::Create, Kind::Pod, "", false),
             (Verb::Delete, Kind::Secret, "", true),
             (Verb::Update, Kind::Secret, "", false),
-            (Verb::Update, Kind::Lease, "", true),
+            (Verb::Update, Kind::Lease, "", false),
             (Verb::List, Kind::Node, "", false),
             (Verb::Create, Kind::Event, "", true),
             (Verb::Patch, Kind::Certificate, "", true),
@@ -87,6 +87,20 @@ mod tests {
         ] {
             let found = permitted(&rules, &call(verb, kind, part));
             assert_eq!(found.is_ok(), allowed, "{verb:?} {kind:?} {part}");
+        }
+        // Whoever may write any Lease could end any other controller that works by one.
+        let rules = build::lease_rules("demo");
+        for (verb, name, allowed) in [
+            (Verb::Create, "other", true),
+            (Verb::Update, "demo", true),
+            (Verb::Update, "other", false),
+            (Verb::Delete, "demo", false),
+            (Verb::List, "", false),
+        ] {
+            let mut call = call(verb, Kind::Lease, "");
+            call.name = name.into();
+            let found = permitted(&rules, &call);
+            assert_eq!(found.is_ok(), allowed, "{verb:?} {name}");
         }
     }
 }

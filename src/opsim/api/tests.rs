@@ -588,6 +588,7 @@ spec:
         let settings = crate::build::Settings {
             operator_namespace: None,
             image_repository: "quorate".into(),
+            user: Some(crate::build::USER),
         };
         let set = crate::build::stateful_set(&cluster, &settings, "demo-1", how(apart));
         let service = crate::build::client_service(&cluster);

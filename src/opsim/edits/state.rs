@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::build::TRANSITION;
-use crate::crd::{LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, bytes_of};
+use crate::crd::{
+    ANNOTATION_RENDERED, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, bytes_of,
+};
 use crate::opsim::api::{Kind, object};
 use crate::opsim::harness::gate::lock;
 use crate::opsim::harness::world::World;
@@ -126,6 +128,8 @@ fn plain(kind: Kind, found: &Value, uid: &str) -> Value {
             without_transition(&mut spec);
         }
         Kind::StatefulSet => {
+            // Of names, and of what was seen when it was made.
+            object::take(&mut annotations, &[ANNOTATION_RENDERED]);
             if let Some(pod) = spec.pointer_mut("/template/spec") {
                 without_transition(pod);
             }

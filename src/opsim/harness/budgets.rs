@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED};
 use crate::opsim::api::{ApiServer, Kind, label_selector_fits, object};
 
+use super::intruder;
 use super::truth::ClusterTruth;
 
 /// The budgets over the pods of one cluster.
@@ -32,7 +33,7 @@ pub(super) fn read(api: &ApiServer, clusters: &mut BTreeMap<String, ClusterTruth
             .or_default()
             .push(budget);
     }
-    for pod in api.all(Kind::Pod) {
+    for pod in api.all(Kind::Pod).filter(|pod| !intruder::made(pod)) {
         let Some(uid) = object::label(pod, LABEL_CLUSTER_UID) else {
             continue;
         };

@@ -12,6 +12,8 @@ use crate::crd::{
 use crate::opsim::api::{ApiServer, Kind, object};
 use crate::opsim::servers::Servers;
 
+use super::intruder;
+
 /// Kinds whose objects are compared.
 const KINDS: [Kind; 8] = [
     Kind::Certificate,
@@ -39,7 +41,7 @@ pub(super) fn state(api: &ApiServer, servers: &Servers) -> Value {
     }
     let left = api
         .all(Kind::PersistentVolumeClaim)
-        .filter(|claim| !is_of_any(api, claim))
+        .filter(|claim| !is_of_any(api, claim) && !intruder::made(claim))
         .count();
     json!({"clusters": all, "claims of earlier lives": left})
 }
@@ -69,7 +71,8 @@ fn one(api: &ApiServer, servers: &Servers, resource: &Value, name: &str, uid: &s
     for kind in KINDS {
         let ours = api
             .all(kind)
-            .filter(|found| object::label(found, LABEL_CLUSTER_UID) == Some(uid));
+            .filter(|found| object::label(found, LABEL_CLUSTER_UID) == Some(uid))
+            .filter(|found| !intruder::made(found));
         let mut seen: Vec<Value> = ours.map(|found| plain(kind, found, &rank)).collect();
         seen.sort_by_key(Value::to_string);
         objects.insert(kind.name().to_owned(), seen);
@@ -148,7 +151,8 @@ pub(super) fn remains(api: &ApiServer, uid: &str) -> Option<String> {
     for kind in KINDS {
         let ours = api
             .all(kind)
-            .filter(|found| object::label(found, LABEL_CLUSTER_UID) == Some(uid));
+            .filter(|found| object::label(found, LABEL_CLUSTER_UID) == Some(uid))
+            .filter(|found| !intruder::made(found));
         let kept = |found: &&std::sync::Arc<Value>| {
             kind == Kind::PersistentVolumeClaim && object::owners(found).is_empty()
         };

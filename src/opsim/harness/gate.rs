@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rand::RngExt as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::operator::kubernetes::lease::{Leadership, REQUEST};
+
 use super::eyes::Eyes;
 
 /// How a write is disturbed.
@@ -43,6 +45,10 @@ pub(crate) struct Ledger {
     pub(crate) disturbed: bool,
     /// Writes while more than one operator acted.
     pub(crate) contested: u64,
+    /// The highest epoch of an operator by the Lease that acted.
+    newest: u64,
+    /// What operators did by the Lease after one with a higher epoch had acted.
+    pub(crate) late: Vec<String>,
     /// What operators asked for and their role does not allow.
     pub(crate) forbidden: Vec<String>,
     /// One in so many requests fails by itself; 0: none.
@@ -75,6 +81,8 @@ impl Ledger {
             plan: None,
             disturbed: false,
             contested: 0,
+            newest: 0,
+            late: Vec::new(),
             forbidden: Vec::new(),
             flaky: 0,
             webhook: "",
@@ -187,6 +195,8 @@ pub(crate) struct Gate {
     eyes: Eyes,
     /// The operator is dead: whatever it still waits for never comes.
     dead: Arc<Mutex<bool>>,
+    /// By which it acts, if it acts by the Lease.
+    lease: Option<Leadership>,
 }
 
 impl Gate {
@@ -196,11 +206,34 @@ impl Gate {
             ledger,
             eyes,
             dead: Arc::default(),
+            lease: None,
         }
+    }
+
+    /// The same for an operator that acts by the Lease.
+    pub(crate) fn by(mut self, lease: &Leadership) -> Self {
+        self.lease = Some(lease.clone());
+        self
     }
 
     pub(crate) fn is_dead(&self) -> bool {
         *lock(&self.dead)
+    }
+
+    /// Whoever acts by the Lease does nothing once its successor has.
+    fn judge_turn(&self, request: &Request) {
+        if request.writes != Writes::Something {
+            return;
+        }
+        let Some(epoch) = self.lease.as_ref().map(Leadership::epoch) else {
+            return;
+        };
+        let mut ledger = lock(&self.ledger);
+        if epoch < ledger.newest {
+            let words = format!("{} of {} (epoch {epoch})", request.words, self.name);
+            ledger.late.push(words);
+        }
+        ledger.newest = ledger.newest.max(epoch);
     }
 
     async fn die(&self) {
@@ -215,8 +248,15 @@ impl Gate {
         carry_out: impl Future<Output = T>,
         failed: impl Fn() -> T,
     ) -> T {
+        let begun_ms = lock(&self.ledger).now_ms;
         // Others get their turn between any two requests.
         tokio::task::yield_now().await;
+        let waited = lock(&self.ledger).now_ms.saturating_sub(begun_ms);
+        if request.writes != Writes::Nothing && u128::from(waited) > REQUEST.as_millis() {
+            // A process that was stopped does not send any more what it was about to.
+            return failed();
+        }
+        self.judge_turn(&request);
         let fate = lock(&self.ledger).fate(&request);
         match fate {
             Fate::Dies(Crash::Before) => self.die().await,

@@ -66,7 +66,13 @@ impl Ground {
         self.told = now;
         self.mount_keys(servers);
         self.mount_certificates(servers);
-        servers.run(self.kube.running().iter().map(container).collect());
+        let running = self.kube.running();
+        // A server ends at once in a pod that is not its member's.
+        let own = running.iter().filter(|one| {
+            let expected = format!("--expected-hostname={}", one.pod);
+            one.args.contains(&expected)
+        });
+        servers.run(own.map(container).collect());
         let api = self.kube.api().lock();
         let volumes = api.all(Kind::PersistentVolume);
         servers.keep_only(&volumes.map(|one| object::name(one).to_owned()).collect());

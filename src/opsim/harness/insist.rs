@@ -14,6 +14,15 @@ impl World {
         if let Some(what) = self.api.lock().not_modelled().first() {
             return Err(self.unexpected(format!("the simulated API server cannot do it: {what}")));
         }
+        if let Some(what) = ledger.late.first() {
+            return Err(self.unexpected(format!("an operator acted after its successor: {what}")));
+        }
+        if let Some(what) = lock(&self.servers).deceived.first() {
+            return Err(self.unexpected(format!("a stranger's pod was asked: {what}")));
+        }
+        if self.intruder && self.intruders == 0 {
+            return Err(self.unexpected("no stranger came"));
+        }
         if let Some((at, _)) = ledger.plan.filter(|_| !ledger.disturbed) {
             return Err(self.unexpected(format!("there was no write {at} to disturb")));
         }

@@ -7,6 +7,7 @@ mod feed;
 pub(crate) mod gate;
 pub(crate) mod ground;
 mod insist;
+pub(crate) mod intruder;
 pub(crate) mod operator;
 mod rights;
 mod rival;

@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 use crate::build::Settings;
 use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
-use crate::operator::kubernetes::lease::{Candidate, Leadership};
+use crate::operator::kubernetes::lease::{Candidate, Leadership, fenced};
 use crate::operator::kubernetes::passes::Key;
 use crate::operator::kubernetes::platform::{Caches, Outside, Resourceful, Shared};
 use crate::operator::kubernetes::triggers;
@@ -56,6 +56,9 @@ pub const CACHED: [Kind; 11] = [
 const LEASE_RETRY_MS: u64 = 2_000;
 /// A holder that could not renew for this long ends itself, as shipped.
 const LEASE_DEADLINE_MS: u64 = 10_000;
+
+/// Namespace and name of the Lease.
+pub(super) const LEASE: (&str, &str) = ("operators", "quorate");
 
 type Attempt = (Candidate, Result<Option<String>, kube::Error>);
 
@@ -147,7 +150,6 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) fn new(setup: Setup) -> Self {
-        let client = gated(setup.api.service(&setup.name), setup.gate.clone());
         let (feeds, caches) = caches();
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
@@ -155,32 +157,37 @@ impl Operator {
             controller: MANAGER.into(),
             instance: Some(setup.name.clone()),
         };
-        let recorder = Recorder::new(client.clone(), reporter);
         let now_ms = setup.clock.unix_ms();
-        let (leadership, lease) = match setup.right {
-            Right::Given(epoch) => (Leadership::fixed(epoch), None),
+        let connection = || setup.api.service(&setup.name);
+        let (leadership, lease, gate) = match setup.right {
+            Right::Given(epoch) => (Leadership::fixed(epoch), None, setup.gate.clone()),
             Right::Lease => {
+                let client = gated(connection(), setup.gate.clone());
                 let identity = format!("{}-{now_ms}", setup.name);
                 let clock = setup.clock.clone();
-                let candidate =
-                    Candidate::new(client.clone(), "operators", "quorate", identity, clock);
+                let candidate = Candidate::new(client, LEASE.0, LEASE.1, identity, clock);
                 let leadership = candidate.leadership();
+                let gate = setup.gate.clone().by(&leadership);
                 let holding = Holding {
                     candidate: Some(candidate),
                     under_way: None,
                     next_ms: now_ms,
                     renewed_ms: now_ms,
                 };
-                (leadership, Some(holding))
+                (leadership, Some(holding), gate)
             }
         };
+        let client = gated(connection(), gate.clone());
+        let client = fenced(client, leadership.clone(), None);
+        let recorder = Recorder::new(client.clone(), reporter);
         let outside = Outside {
             clock: setup.clock.clone(),
-            dial: dial(setup.gate.clone(), setup.servers),
+            dial: dial(gate, setup.servers),
         };
         let settings = Settings {
             image_repository: "registry.example/quorate".into(),
             operator_namespace: Some("quorate-system".into()),
+            user: Some(crate::build::USER),
         };
         let shared = Shared::new(
             client, caches, settings, leadership, recorder, metrics, outside,

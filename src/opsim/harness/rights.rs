@@ -4,18 +4,24 @@
 use std::sync::{Arc, Mutex};
 
 use crate::build;
-use crate::opsim::api::{self, Call, Verdict};
+use crate::opsim::api::{self, Call, Kind, Verdict};
 
 use super::gate::{Ledger, lock};
+use super::operator::LEASE;
 
 /// Has every request of every operator checked from now on.
 pub(super) fn enforce(api: &api::Shared, ledger: Arc<Mutex<Ledger>>) {
-    let rules = build::every_rule();
-    api.intercept(move |call: &Call| match api::permitted(&rules, call) {
-        Ok(()) => Verdict::Pass,
-        Err(refusal) => {
-            lock(&ledger).forbidden.push(refusal.message.clone());
-            Verdict::Refuse(refusal)
+    let (rules, lease) = (build::every_rule(), build::lease_rules(LEASE.1));
+    api.intercept(move |call: &Call| {
+        // The Lease is its own namespace's business, and no other one's is.
+        let own = call.kind == Kind::Lease && call.namespace == LEASE.0;
+        let rules = if own { &lease } else { &rules };
+        match api::permitted(rules, call) {
+            Ok(()) => Verdict::Pass,
+            Err(refusal) => {
+                lock(&ledger).forbidden.push(refusal.message.clone());
+                Verdict::Refuse(refusal)
+            }
         }
     });
 }

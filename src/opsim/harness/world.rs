@@ -2,7 +2,7 @@
 //! What happens next follows from a seed; between any two requests of an operator everything else
 //! has its turn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -51,6 +51,8 @@ pub struct Options {
     pub late: Option<Kind>,
     /// A second operator begins to act after this write, counted from 1, and for a while both do.
     pub rival: Option<u64>,
+    /// A stranger makes objects with each cluster's labels, and pods that answer and lie.
+    pub intruder: bool,
     /// The operator's rules.
     pub rules: Rules,
 }
@@ -66,6 +68,7 @@ impl Options {
             flaky: 0,
             late: None,
             rival: None,
+            intruder: false,
             rules: Rules::SHIPPED,
         }
     }
@@ -98,6 +101,11 @@ pub(crate) struct World {
     /// Operators that come back, by when: name, and whether by the Lease.
     pub(super) reborn: Vec<(u64, String)>,
     pub(super) rival: Rival,
+    /// A stranger is at work.
+    pub(crate) intruder: bool,
+    pub(super) intruders: u32,
+    /// The lives of resources that it has made something for.
+    pub(super) intruded: BTreeSet<String>,
     pub(crate) options: Options,
     time: Arc<AtomicU64>,
     pub(crate) random: Xoshiro256PlusPlus,
@@ -154,6 +162,9 @@ impl World {
             operators: Vec::new(),
             reborn: Vec::new(),
             rival: Rival::default(),
+            intruder: options.intruder,
+            intruders: 0,
+            intruded: BTreeSet::new(),
             options,
             time: Arc::new(AtomicU64::new(START_MS)),
             random,
@@ -281,6 +292,7 @@ impl World {
         } else {
             self.idle.saturating_add(1)
         };
+        self.turn_intruder();
         self.turn_rival(now_ms);
         self.turn_operators(now_ms).await;
         // Tasks of clients have their turn.

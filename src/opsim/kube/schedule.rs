@@ -18,12 +18,17 @@ pub(super) fn advance(api: &mut ApiServer, tie: u64) {
     let waiting: Vec<Arc<Value>> = api
         .all(Kind::Pod)
         .filter(|pod| object::text(pod, &["spec", "nodeName"]).is_empty())
-        .filter(|pod| !object::is_deleting(pod))
+        .filter(|pod| !object::is_deleting(pod) && is_for_this_scheduler(pod))
         .cloned()
         .collect();
     for pod in waiting {
         one(api, &pod, tie);
     }
+}
+
+fn is_for_this_scheduler(pod: &Value) -> bool {
+    let wanted = object::text(pod, &["spec", "schedulerName"]);
+    matches!(wanted, "" | "default-scheduler")
 }
 
 fn one(api: &mut ApiServer, pod: &Value, tie: u64) {

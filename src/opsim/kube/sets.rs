@@ -76,8 +76,15 @@ fn ended(pod: &Value) -> bool {
 
 /// The pods that the set controls, after taking on those that fit and that nobody controls.
 fn own_pods(api: &mut ApiServer, set: &Value) -> Vec<Arc<Value>> {
+    // Of a pod with another name the controller wants to know nothing, whatever its labels say.
+    let is_named = |pod: &Value| {
+        let rest = object::name(pod).strip_prefix(object::name(set));
+        let ordinal = rest.and_then(|rest| rest.strip_prefix('-'));
+        ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+    };
     let fits = |pod: &&Arc<Value>| {
         object::namespace(pod) == object::namespace(set)
+            && is_named(pod)
             && label_selector_fits(&set["spec"]["selector"], pod)
     };
     let pods: Vec<Arc<Value>> = api.all(Kind::Pod).filter(fits).cloned().collect();

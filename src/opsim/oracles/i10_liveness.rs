@@ -11,6 +11,7 @@ use crate::crd::{
     operator_secret_name, pdb_name, peers_service_name, pod_name, slot_service_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
+use crate::opsim::harness::intruder;
 use crate::opsim::harness::truth::ClusterTruth;
 
 /// Why this cluster is not in its desired state, if it is not.
@@ -75,6 +76,7 @@ fn members(cluster: &ClusterTruth) -> Option<String> {
 fn ours<'a>(api: &'a ApiServer, kind: Kind, uid: &str) -> BTreeMap<&'a str, &'a Value> {
     let all = api.all(kind);
     let ours = all.filter(|object| object::label(object, LABEL_CLUSTER_UID) == Some(uid));
+    let ours = ours.filter(|object| !intruder::made(object));
     ours.map(|object| (object::name(object), &**object))
         .collect()
 }

@@ -9,6 +9,7 @@ mod more;
 mod nodes;
 mod servers;
 mod sleep;
+mod strangers;
 mod tls;
 mod tls_given;
 
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Scenario> {
         &budget::SCENARIOS[..],
         &servers::SCENARIOS[..],
         &sleep::SCENARIOS[..],
+        &strangers::SCENARIOS[..],
         &tls::SCENARIOS[..],
         &tls_given::SCENARIOS[..],
     ]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
 use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::intruder;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -31,7 +32,8 @@ async fn create(world: &mut World) -> Result<(), Failure> {
 /// Every member's server is told this.
 fn told(world: &World, argument: &str) -> Result<(), Failure> {
     let api = world.api.lock();
-    let pods = api.all(Kind::Pod).filter(|pod| {
+    let pods = api.all(Kind::Pod).filter(|pod| !intruder::made(pod));
+    let pods = pods.filter(|pod| {
         let spec = object::at(pod, &["spec"]).cloned().unwrap_or_default();
         let arguments = spec["containers"][0]["args"].as_array().cloned();
         arguments.unwrap_or_default().contains(&json!(argument))

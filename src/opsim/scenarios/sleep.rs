@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
 use crate::opsim::faults;
+use crate::opsim::harness::intruder;
 use crate::opsim::harness::truth::Truth;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
@@ -135,7 +136,8 @@ async fn on_a_drained_node(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await?;
     user::edit(world, "demo", &json!({"paused": true, "replicas": 3}));
     world.pass_ms(60_000).await?;
-    if world.api.lock().all(Kind::Pod).next().is_some() {
+    let pods = |pod: &&std::sync::Arc<Value>| !intruder::made(pod);
+    if world.api.lock().all(Kind::Pod).any(|pod| pods(&pod)) {
         return Err(world.unexpected("it woke although it is paused"));
     }
     user::edit(world, "demo", &json!({"paused": false}));

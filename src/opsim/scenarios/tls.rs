@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::opsim::api::Kind;
 use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::intruder;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -73,7 +74,7 @@ async fn names(world: &mut World) -> Result<(), Failure> {
 
 fn uids(world: &World, kind: Kind) -> Vec<String> {
     let api = world.api.lock();
-    let all = api.all(kind);
+    let all = api.all(kind).filter(|one| !intruder::made(one));
     all.map(|one| crate::opsim::api::object::uid(one).to_owned())
         .collect()
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
+use crate::opsim::harness::intruder;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::own::{self, Theirs};
 use crate::opsim::run::Scenario;
@@ -226,6 +227,6 @@ async fn until(
 
 fn pods(world: &World) -> Vec<String> {
     let api = world.api.lock();
-    let all = api.all(Kind::Pod);
+    let all = api.all(Kind::Pod).filter(|pod| !intruder::made(pod));
     all.map(|pod| object::uid(pod).to_owned()).collect()
 }

@@ -54,7 +54,7 @@ impl Servers {
             commit: disk.matched,
             applied: disk.matched,
             configuration_index: disk.membership.configuration_index,
-            epoch: disk.membership.epoch,
+            epoch: disk.membership.epoch.max(process.newest),
             members: members.collect(),
             tombstones: (disk.membership.tombstones.iter())
                 .map(|stone| proto::Tombstone {

@@ -114,6 +114,8 @@ struct Process {
     /// The last time that it could answer a linearizable read as a voter.
     ready_ms: Option<u64>,
     exit: Option<(i32, &'static str)>,
+    /// The highest epoch that a caller named.
+    newest: u64,
     loaded: BTreeMap<TlsPort, certificates::Loaded>,
 }
 
@@ -124,6 +126,13 @@ pub(crate) enum Health {
     Runs(bool),
     /// It ended: exit code and termination message.
     Ended(i32, String),
+}
+
+/// A stranger's pod that answers as a member, with the cluster's own key.
+#[derive(Clone, Debug)]
+pub(crate) struct Liar {
+    pub(crate) pod_uid: String,
+    pub(crate) cluster_uid: String,
 }
 
 /// How the simulated servers behave.
@@ -171,6 +180,10 @@ pub(crate) struct Servers {
     pub(crate) alarms: Vec<String>,
     /// Calls that were refused because a newer operator had spoken.
     pub(crate) fenced: u64,
+    /// Strangers' pods that answer as members, by address.
+    pub(crate) liars: BTreeMap<String, Liar>,
+    /// What was asked of them.
+    pub(crate) deceived: Vec<String>,
     /// The Secrets with certificates, by name.
     mounted: BTreeMap<String, certificates::Mounted>,
     /// Volumes that a fault destroyed.
@@ -196,6 +209,8 @@ impl Servers {
             founded: BTreeMap::new(),
             alarms: Vec::new(),
             fenced: 0,
+            liars: BTreeMap::new(),
+            deceived: Vec::new(),
             mounted: BTreeMap::new(),
             gone: BTreeSet::new(),
             lost: BTreeMap::new(),
@@ -237,6 +252,7 @@ impl Servers {
                 retired_ms: None,
                 ready_ms: None,
                 exit: self.refuses(&container),
+                newest: 0,
                 loaded: BTreeMap::new(),
                 container,
             };
@@ -284,6 +300,22 @@ impl Servers {
         process.exit.is_none()
             && self.now_ms >= process.serves_from_ms
             && !self.hung.contains(&process.container.pod_uid)
+    }
+
+    /// Takes note of a caller's epoch, and refuses one that is older than the newest.
+    pub(crate) fn heard(&mut self, pod: &str, epoch: u64) -> Result<(), tonic::Status> {
+        let Some(process) = self.processes.get_mut(pod) else {
+            return Ok(());
+        };
+        process.newest = process.newest.max(epoch);
+        let newest = process.newest;
+        if epoch < newest {
+            self.fenced += 1;
+            return Err(tonic::Status::aborted(format!(
+                "epoch {epoch} is older than {newest}, which this server has seen"
+            )));
+        }
+        Ok(())
     }
 
     /// Time has come to `now_ms`.

@@ -11,7 +11,7 @@ use crate::server::member_secure::Secure;
 use crate::server::operator_auth::{Key, Recipient, Verified, Verifier};
 use crate::wire::member as proto;
 
-use super::Servers;
+use super::{Liar, Servers};
 
 /// The way to whoever answers at this address.
 pub(crate) fn way(servers: &Arc<Mutex<Servers>>, address: &str, secure: Option<&Secure>) -> Way {
@@ -21,6 +21,17 @@ pub(crate) fn way(servers: &Arc<Mutex<Servers>>, address: &str, secure: Option<&
     let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
         let (servers, ip, secure) = (servers.clone(), ip.clone(), secure.clone());
         async move {
+            let liar = {
+                let held = servers.lock().unwrap_or_else(PoisonError::into_inner);
+                let liar = held.liars.get(&ip).cloned();
+                liar.map(|liar| (held.keys.get(&liar.cluster_uid).cloned(), liar))
+            };
+            if let Some((key, liar)) = liar {
+                let verifier = Verifier::new(key.map(|key| Key::new(&key)), None, &Lies::own());
+                let member = proto::member_server::MemberServer::new(Lies { servers, liar });
+                let answer = Verified::new(member, verifier).oneshot(request).await;
+                return answer.map_err(|never| match never {});
+            }
             let port = Port::open(servers, &ip, secure.as_ref())?;
             let verifier = Verifier::new(port.key.clone(), None, &port.own);
             let member = proto::member_server::MemberServer::new(port);
@@ -80,6 +91,19 @@ impl Port {
         })
     }
 
+    /// What a caller orders is refused once a newer one has spoken to this server.
+    fn ordered<T>(
+        &self,
+        fence: Option<proto::Fence>,
+        act: impl FnOnce(&mut Servers, &str) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let fence = fence.ok_or_else(|| Status::invalid_argument("no fence"))?;
+        self.with(|servers, pod| {
+            servers.heard(pod, fence.epoch)?;
+            act(servers, pod)
+        })
+    }
+
     fn with<T>(
         &self,
         act: impl FnOnce(&mut Servers, &str) -> Result<T, Status>,
@@ -98,8 +122,13 @@ impl proto::member_server::Member for Port {
         &self,
         request: Request<proto::DescribeRequest>,
     ) -> Result<Response<proto::DescribeResponse>, Status> {
-        let linearizable = request.into_inner().linearizable;
-        self.with(|servers, pod| servers.describe(pod, linearizable))
+        let request = request.into_inner();
+        self.with(|servers, pod| {
+            if request.epoch > 0 {
+                drop(servers.heard(pod, request.epoch));
+            }
+            servers.describe(pod, request.linearizable)
+        })
     }
 
     async fn bootstrap(
@@ -115,7 +144,9 @@ impl proto::member_server::Member for Port {
         request: Request<proto::AddLearnerRequest>,
     ) -> Result<Response<proto::ChangeResponse>, Status> {
         let request = request.into_inner();
-        self.with(|servers, pod| servers.add_learner(pod, request))
+        self.ordered(request.fence, |servers, pod| {
+            servers.add_learner(pod, request)
+        })
     }
 
     async fn promote(
@@ -123,7 +154,7 @@ impl proto::member_server::Member for Port {
         request: Request<proto::PromoteRequest>,
     ) -> Result<Response<proto::ChangeResponse>, Status> {
         let request = request.into_inner();
-        self.with(|servers, pod| servers.promote(pod, &request))
+        self.ordered(request.fence, |servers, pod| servers.promote(pod, &request))
     }
 
     async fn remove(
@@ -131,7 +162,7 @@ impl proto::member_server::Member for Port {
         request: Request<proto::RemoveRequest>,
     ) -> Result<Response<proto::ChangeResponse>, Status> {
         let request = request.into_inner();
-        self.with(|servers, pod| servers.remove(pod, &request))
+        self.ordered(request.fence, |servers, pod| servers.remove(pod, &request))
     }
 
     async fn update_peer_urls(
@@ -139,27 +170,125 @@ impl proto::member_server::Member for Port {
         request: Request<proto::UpdatePeerUrlsRequest>,
     ) -> Result<Response<proto::ChangeResponse>, Status> {
         let request = request.into_inner();
-        self.with(|servers, pod| servers.update_peer_urls(pod, request))
+        self.ordered(request.fence, |servers, pod| {
+            servers.update_peer_urls(pod, request)
+        })
     }
 
     async fn transfer(
         &self,
         request: Request<proto::TransferRequest>,
     ) -> Result<Response<proto::TransferResponse>, Status> {
-        let to = request.into_inner().to;
-        self.with(|servers, pod| {
-            let leader = servers.transfer(pod, to)?;
+        let request = request.into_inner();
+        self.ordered(request.fence, |servers, pod| {
+            let leader = servers.transfer(pod, request.to)?;
             Ok(proto::TransferResponse { leader })
         })
     }
 
     async fn retire(
         &self,
-        _: Request<proto::RetireRequest>,
+        request: Request<proto::RetireRequest>,
     ) -> Result<Response<proto::RetireResponse>, Status> {
-        self.with(|servers, pod| {
+        self.ordered(request.into_inner().fence, |servers, pod| {
             let leader = servers.retire(pod);
             Ok(proto::RetireResponse { leader })
         })
+    }
+}
+
+/// A stranger's pod: it leads, of a later term than anybody, with an epoch that no Lease reaches, and
+/// nobody but itself is a member.
+struct Lies {
+    servers: Arc<Mutex<Servers>>,
+    liar: Liar,
+}
+
+impl Lies {
+    fn own() -> Recipient {
+        Recipient {
+            disk_uuid: "of-nobody".to_owned(),
+            boot: "of-nobody".to_owned(),
+        }
+    }
+
+    fn asked<T>(&self, what: &str) -> Result<Response<T>, Status> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.deceived.push(what.to_owned());
+        Err(Status::internal("this is nobody's member"))
+    }
+}
+
+#[tonic::async_trait]
+impl proto::member_server::Member for Lies {
+    async fn describe(
+        &self,
+        _: Request<proto::DescribeRequest>,
+    ) -> Result<Response<proto::DescribeResponse>, Status> {
+        drop(self.asked::<()>("Describe"));
+        Ok(Response::new(proto::DescribeResponse {
+            version: "0.1.0".to_owned(),
+            pod_uid: self.liar.pod_uid.clone(),
+            cluster_uid: self.liar.cluster_uid.clone(),
+            disk_uuid: "of-nobody".to_owned(),
+            phase: proto::Phase::Member.into(),
+            cluster_id: 66,
+            member_id: 66,
+            term: u64::MAX,
+            epoch: u64::MAX,
+            configuration_index: u64::MAX,
+            leader_with_quorum: true,
+            ready: true,
+            ..proto::DescribeResponse::default()
+        }))
+    }
+
+    async fn bootstrap(
+        &self,
+        _: Request<proto::BootstrapRequest>,
+    ) -> Result<Response<proto::BootstrapResponse>, Status> {
+        self.asked("Bootstrap")
+    }
+
+    async fn add_learner(
+        &self,
+        _: Request<proto::AddLearnerRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        self.asked("AddLearner")
+    }
+
+    async fn promote(
+        &self,
+        _: Request<proto::PromoteRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        self.asked("Promote")
+    }
+
+    async fn remove(
+        &self,
+        _: Request<proto::RemoveRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        self.asked("Remove")
+    }
+
+    async fn update_peer_urls(
+        &self,
+        _: Request<proto::UpdatePeerUrlsRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        self.asked("UpdatePeerUrls")
+    }
+
+    async fn transfer(
+        &self,
+        _: Request<proto::TransferRequest>,
+    ) -> Result<Response<proto::TransferResponse>, Status> {
+        self.asked("Transfer")
+    }
+
+    async fn retire(
+        &self,
+        _: Request<proto::RetireRequest>,
+    ) -> Result<Response<proto::RetireResponse>, Status> {
+        self.asked("Retire")
     }
 }

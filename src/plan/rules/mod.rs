@@ -6,6 +6,7 @@ mod bootstrap;
 mod budget;
 pub(super) mod certificates;
 mod conflict;
+mod edited;
 pub(super) mod encrypt;
 mod farewell;
 pub(super) mod given;
@@ -105,6 +106,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if !planted(Mutant::SetForgotten) {
         missing_set::rule(s, draft);
     }
+    edited::rule(s, draft);
     // 7: without a quorum nothing about members is decided.
     if bootstrap::no_quorum(s, draft) {
         return;

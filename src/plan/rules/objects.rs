@@ -39,6 +39,7 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
                 draft.wait("ApplyObject", "", "Terminating", text);
                 continue;
             }
+            Some(facts) if facts.inputs.is_none() => "it is not as it was made",
             Some(facts) if facts.inputs.as_ref() != Some(inputs) => "what it is made from changed",
             Some(_) => continue,
         };

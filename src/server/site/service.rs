@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -12,6 +13,7 @@ use super::start::retire;
 use super::{Happening, Site};
 use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
+use crate::server::clock;
 use crate::server::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
 use crate::server::operator_auth::{Verified, Verifier};
 use crate::server::ports::PortSecurity;
@@ -22,12 +24,22 @@ use crate::wire::member as proto;
 
 /// The service as a router for the peer port.
 pub(super) fn router(site: Arc<Site>, verifier: Verifier) -> axum::Router {
-    let service = proto::member_server::MemberServer::new(Service { site });
+    let service = proto::member_server::MemberServer::new(Service {
+        site,
+        newest: AtomicU64::new(0),
+    });
     tonic::service::Routes::new(Verified::new(service, verifier)).into_axum_router()
 }
 
+/// 2024-01-01, in Unix seconds: operators count their epochs from there.
+const EPOCHS_BEGIN: u64 = 1_704_067_200;
+/// Clocks of nodes differ by less than this, in seconds.
+const DAY: u64 = 86_400;
+
 struct Service {
     site: Arc<Site>,
+    /// The highest epoch that any caller named since this server started.
+    newest: AtomicU64,
 }
 
 #[tonic::async_trait]
@@ -36,10 +48,17 @@ impl proto::member_server::Member for Service {
         &self,
         request: Request<proto::DescribeRequest>,
     ) -> Result<Response<proto::DescribeResponse>, Status> {
-        if request.into_inner().linearizable {
+        let request = request.into_inner();
+        if request.epoch > 0 {
+            // Whoever asks is answered; what an older one orders is refused from now on.
+            drop(self.heard(request.epoch));
+        }
+        if request.linearizable {
             self.site.handle.settled().await.map_err(status)?;
         }
-        Ok(Response::new(describe(&self.site)))
+        let mut said = describe(&self.site);
+        said.epoch = said.epoch.max(self.newest.load(Ordering::SeqCst));
+        Ok(Response::new(said))
     }
 
     async fn bootstrap(
@@ -107,15 +126,19 @@ impl proto::member_server::Member for Service {
         &self,
         request: Request<proto::TransferRequest>,
     ) -> Result<Response<proto::TransferResponse>, Status> {
-        let to = request.into_inner().to;
+        let request = request.into_inner();
+        self.admit(request.fence.as_ref(), true)?;
+        let to = request.to;
         let leader = self.site.handle.move_leader(to).await.map_err(status)?;
         Ok(Response::new(proto::TransferResponse { leader }))
     }
 
     async fn retire(
         &self,
-        _: Request<proto::RetireRequest>,
+        request: Request<proto::RetireRequest>,
     ) -> Result<Response<proto::RetireResponse>, Status> {
+        // One that is behind in the configuration may retire.
+        self.admit(request.into_inner().fence.as_ref(), false)?;
         let leader = retire(&self.site).await;
         // Those that stay connected would meet the removal.
         let shared = Arc::clone(&self.site.shared);
@@ -128,17 +151,60 @@ impl proto::member_server::Member for Service {
 }
 
 impl Service {
+    /// The fence of a call that changes something, if neither its caller nor what it was decided on is
+    /// out of date. `indexed`: nobody else compares the configuration index.
+    fn admit(&self, fence: Option<&proto::Fence>, indexed: bool) -> Result<proto::Fence, Status> {
+        let fence = fence.ok_or_else(|| {
+            Status::invalid_argument(
+                "a call that changes something needs a fence: the configuration index that it was \
+                 decided on, and the caller's epoch",
+            )
+        })?;
+        self.heard(fence.epoch)?;
+        let current = self.membership().configuration_index;
+        if indexed && fence.configuration_index != current {
+            let error = MembershipError::ConfigurationChanged {
+                expected: fence.configuration_index,
+                current,
+            };
+            return Err(refusal(&error, error.to_string()));
+        }
+        Ok(*fence)
+    }
+
+    /// Takes note of a caller's epoch: one that is older than the newest is refused from here on, also
+    /// before the newer one has changed anything. One that no Lease has come to yet is not believed:
+    /// whoever has the key could else keep every later caller out for good.
+    fn heard(&self, epoch: u64) -> Result<(), Status> {
+        let recorded = self.membership().epoch;
+        let today = clock::since_1970().as_secs().saturating_sub(EPOCHS_BEGIN);
+        if epoch > recorded.max(today.saturating_add(DAY)) {
+            return Err(Status::invalid_argument(format!(
+                "epoch {epoch} is more than a day ahead of this server's clock ({today}): set the clocks of the nodes"
+            )));
+        }
+        let newest = self.newest.fetch_max(epoch, Ordering::SeqCst).max(recorded);
+        if epoch < newest {
+            let error = MembershipError::StaleEpoch {
+                given: epoch,
+                current: newest,
+            };
+            return Err(refusal(&error, error.to_string()));
+        }
+        Ok(())
+    }
+
+    fn membership(&self) -> Arc<crate::node::Membership> {
+        self.site.handle.published().membership.clone()
+    }
+
     async fn change(
         &self,
         request: MembershipRequest,
         fence: Option<proto::Fence>,
     ) -> Result<Response<proto::ChangeResponse>, Status> {
-        let fence = fence.ok_or_else(|| {
-            Status::invalid_argument(
-                "a change of the membership needs a fence: the configuration index that it was \
-                 decided on, and the caller's epoch",
-            )
-        })?;
+        // The index is compared once more, where changes are ordered.
+        let fence = self.admit(fence.as_ref(), false)?;
         let fence = Fence {
             configuration_index: Some(fence.configuration_index),
             epoch: Some(fence.epoch),

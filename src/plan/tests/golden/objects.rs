@@ -37,6 +37,7 @@ fn conflicts_and_earlier_lives() {
         inputs: None,
         created_ms: 0,
         asleep: false,
+        edited: false,
     };
     let mut world = World::new(3);
     world.sets.insert(

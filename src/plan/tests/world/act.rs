@@ -156,10 +156,12 @@ impl World {
                     inputs: None,
                     created_ms,
                     asleep: false,
+                    edited: false,
                 });
                 set.inputs = inputs;
                 set.plain_peers = *transition || self.cluster.spec.tls.is_none();
                 set.asleep = *asleep;
+                set.edited = false;
             }
             Action::ReleasePod { member, uid } => {
                 let pod = self.pods.get_mut(member).expect("a pod");

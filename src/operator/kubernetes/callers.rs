@@ -1,0 +1,238 @@
+//! Who asks the operator something over HTTP, and whether he may: the API server is asked, by
+//! TokenReview and SubjectAccessReview. What is remembered is bounded in number and in time, so are
+//! the questions; a token is never kept, only its hash.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use sha2::{Digest, Sha256};
+
+use crate::operator::clock::{Clock, Moment};
+
+/// The audience of tokens that are made to ask the operator: the API server takes none of them.
+pub(crate) const AUDIENCE: &str = "quorate.dev";
+/// So long an answer holds.
+const HOLDS: Duration = Duration::from_secs(30);
+/// Answers that are remembered.
+const REMEMBERED: usize = 256;
+/// Questions to the API server in a span of time: a stranger does not make this operator flood it.
+const QUESTIONS: u32 = 20;
+const SPAN: Duration = Duration::from_secs(1);
+/// The longest token that is looked at, in bytes.
+const LONGEST: usize = 16 << 10;
+/// How long the API server may take.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wish {
+    /// To read this path.
+    Path(&'static str),
+    /// To read objects of a kind, by their group and plural, in a namespace.
+    Read {
+        group: &'static str,
+        plural: &'static str,
+        namespace: String,
+        /// `None`: any.
+        name: Option<String>,
+    },
+}
+
+/// Why somebody gets nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// Nobody knows who asks.
+    #[error("the token is none that the API server knows: {0}")]
+    Unknown(String),
+    /// He may not.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The API server does not say, or is not asked.
+    #[error("{0}")]
+    Unclear(String),
+}
+
+/// Asks the API server.
+pub(super) struct Callers {
+    client: Client,
+    clock: Clock,
+    inner: Mutex<Inner>,
+}
+
+/// The hash of a token, and what was asked for.
+type Asking = ([u8; 32], Wish);
+/// Since when it holds, and why not.
+type Answered = (Moment, Result<(), Refusal>);
+
+#[derive(Default)]
+struct Inner {
+    known: BTreeMap<Asking, Answered>,
+    /// Since when questions are counted, and how many there were.
+    asked: Option<(Moment, u32)>,
+}
+
+impl Callers {
+    pub(super) fn new(client: Client, clock: Clock) -> Self {
+        Self {
+            client,
+            clock,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Whether the holder of this token may do this. `audience`: whom the token has to be for; else
+    /// the API server itself.
+    pub(super) async fn may(
+        &self,
+        token: &str,
+        audience: Option<&str>,
+        wish: &Wish,
+    ) -> Result<(), Refusal> {
+        let key = (Sha256::digest(token.as_bytes()).into(), wish.clone());
+        if token.is_empty() || token.len() > LONGEST {
+            return Err(Refusal::Unknown("it is empty, or too long".to_owned()));
+        }
+        {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = inner.known.get(&key);
+            if let Some((_, answer)) = known.filter(|(at, _)| at.elapsed() < HOLDS) {
+                return answer.clone();
+            }
+            inner.count(&self.clock)?;
+        }
+        let answer = tokio::time::timeout(BOUND, self.ask(token, audience, wish)).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(Refusal::Unclear(
+                "the API server does not answer".to_owned(),
+            ))
+        });
+        if !matches!(answer, Err(Refusal::Unclear(_))) {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.known.retain(|_, (at, _)| at.elapsed() < HOLDS);
+            if inner.known.len() < REMEMBERED {
+                inner.known.insert(key, (self.clock.now(), answer.clone()));
+            }
+        }
+        answer
+    }
+
+    async fn ask(&self, token: &str, audience: Option<&str>, wish: &Wish) -> Result<(), Refusal> {
+        let user = self.user(token, audience).await?;
+        let name = user.username.clone().unwrap_or_default();
+        let review = SubjectAccessReview {
+            spec: asked(user, wish),
+            ..SubjectAccessReview::default()
+        };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let review = api.create(&PostParams::default(), &review).await;
+        let review = review.map_err(|error| unclear("SubjectAccessReviews", &error))?;
+        if review.status.is_some_and(|status| status.allowed) {
+            return Ok(());
+        }
+        Err(Refusal::Forbidden(match wish {
+            Wish::Path(path) => {
+                format!("{name} may not get {path}: give it a ClusterRole with this nonResourceURL")
+            }
+            Wish::Read {
+                plural, namespace, ..
+            } => format!("{name} may not get {plural} in namespace {namespace}"),
+        }))
+    }
+
+    /// Whose token it is.
+    async fn user(&self, token: &str, audience: Option<&str>) -> Result<UserInfo, Refusal> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                audiences: audience.map(|audience| vec![audience.to_owned()]),
+            },
+            ..TokenReview::default()
+        };
+        let api: Api<TokenReview> = Api::all(self.client.clone());
+        let review = api.create(&PostParams::default(), &review).await;
+        let review = review.map_err(|error| unclear("TokenReviews", &error))?;
+        let status = review.status.unwrap_or_default();
+        let audiences = status.audiences.unwrap_or_default();
+        let meant = audience.is_none_or(|wanted| audiences.iter().any(|one| one == wanted));
+        match status.user {
+            Some(user) if status.authenticated == Some(true) && meant => Ok(user),
+            _ => Err(Refusal::Unknown(
+                status
+                    .error
+                    .unwrap_or_else(|| "it is not valid here".to_owned()),
+            )),
+        }
+    }
+}
+
+impl Inner {
+    /// One more question, if there may be one.
+    fn count(&mut self, clock: &Clock) -> Result<(), Refusal> {
+        match &mut self.asked {
+            Some((since, count)) if since.elapsed() < SPAN => {
+                if *count >= QUESTIONS {
+                    let text = "too many ask at this moment: try again in a second";
+                    return Err(Refusal::Unclear(text.to_owned()));
+                }
+                *count += 1;
+            }
+            asked => *asked = Some((clock.now(), 1)),
+        }
+        Ok(())
+    }
+}
+
+fn asked(user: UserInfo, wish: &Wish) -> SubjectAccessReviewSpec {
+    let mut spec = SubjectAccessReviewSpec {
+        user: user.username,
+        groups: user.groups,
+        uid: user.uid,
+        extra: user.extra,
+        ..SubjectAccessReviewSpec::default()
+    };
+    let verb = Some("get".to_owned());
+    match wish {
+        Wish::Path(path) => {
+            spec.non_resource_attributes = Some(NonResourceAttributes {
+                path: Some((*path).to_owned()),
+                verb,
+            });
+        }
+        Wish::Read {
+            group,
+            plural,
+            namespace,
+            name,
+        } => {
+            spec.resource_attributes = Some(ResourceAttributes {
+                group: Some((*group).to_owned()),
+                resource: Some((*plural).to_owned()),
+                namespace: Some(namespace.clone()),
+                name: name.clone(),
+                verb,
+                ..ResourceAttributes::default()
+            });
+        }
+    }
+    spec
+}
+
+fn unclear(what: &str, error: &kube::Error) -> Refusal {
+    Refusal::Unclear(match error {
+        kube::Error::Api(status) if status.code == 403 => format!(
+            "this is off, because the operator may not create {what}: give it the right (the chart's clusterRead)"
+        ),
+        error => format!("the API server does not say who asks: {error}"),
+    })
+}
+
+#[cfg(test)]
+#[path = "callers_test.rs"]
+pub(super) mod tests;

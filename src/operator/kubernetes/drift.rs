@@ -1,0 +1,217 @@
+//! Edits by hand: whether an object still is as it was made. Compared is what is rendered, field by
+//! field; what others add beside it, and what the API server fills in, is theirs. Reads and
+//! remembers; what comes of an edit is the plan's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::facts;
+use crate::build::{self, SetOptions, Settings};
+use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_RENDERED, ValidatedCluster, bytes_of};
+use crate::mutants::{Mutant, planted};
+use crate::operator::clock::{Clock, Moment};
+
+/// Between two times that one object is given back what it was made as: whoever edits it again and
+/// again does not keep the operator busy.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What is known of the objects of a cluster; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By kind and name: of which version of the object, by which specification, and whether it was
+    /// edited. One generation may be looked at by two specifications: as it is, and, where that is
+    /// refused, as it was last admitted.
+    judged: BTreeMap<String, (String, String, bool)>,
+    /// By kind and name: fields that the API server gives another value, whatever is applied.
+    kept: BTreeMap<String, BTreeSet<String>>,
+    /// When an object was last written.
+    written: BTreeMap<String, Moment>,
+}
+
+impl Known {
+    /// Whether somebody edited an object, of which `rendered` says what it would be made as.
+    pub(super) fn is_edited<K>(
+        &self,
+        live: &K,
+        specification: &str,
+        rendered: impl FnOnce() -> Option<K>,
+    ) -> bool
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let (key, version) = (key(live), live.resource_version().unwrap_or_default());
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = inner.written.get(&key);
+        if planted(Mutant::EditsStay) || recent.is_some_and(|at| at.elapsed() < AGAIN) {
+            return false;
+        }
+        if let Some((of, under, edited)) = inner.judged.get(&key)
+            && of == &version
+            && under == specification
+            && !version.is_empty()
+        {
+            return *edited;
+        }
+        let kept = inner.kept.get(&key);
+        let edited = rendered().is_some_and(|rendered| {
+            let differ = differ(&rendered, live);
+            differ
+                .iter()
+                .any(|path| kept.is_none_or(|kept| !kept.contains(path)))
+        });
+        let under = specification.to_owned();
+        inner.judged.insert(key, (version, under, edited));
+        edited
+    }
+
+    /// An object was applied, and this is what the API server made of it. What it changed at once it
+    /// would change again.
+    pub(super) fn made<K>(&self, rendered: &K, stored: &K, clock: &Clock)
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let differ = differ(rendered, stored);
+        let key = key(stored);
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if differ.is_empty() {
+            inner.kept.remove(&key);
+        } else {
+            tracing::info!(object = %key, fields = ?differ, "the API server keeps other values than were applied");
+            inner.kept.insert(key.clone(), differ);
+        }
+        inner.judged.remove(&key);
+        inner.written.insert(key, clock.now());
+    }
+}
+
+/// What a member's set would be made as again; `None` where the operator would make it otherwise by
+/// now, for another spec, image or release: then only the member's next roll changes it.
+pub(super) fn set_as_made(
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    set: &StatefulSet,
+) -> Option<StatefulSet> {
+    let made = facts::annotation(&set.metadata, ANNOTATION_RENDERED)?;
+    let member = set.name_any();
+    // How it was made follows from what was seen then.
+    (0..8u8).find_map(|bits| {
+        let how = SetOptions {
+            apart: bits & 1 != 0,
+            asleep: bits & 2 != 0,
+            transition: bits & 4 != 0,
+        };
+        let set = build::stateful_set(cluster, settings, &member, how);
+        let again = facts::annotation(&set.metadata, ANNOTATION_RENDERED)?;
+        (again == made).then_some(set)
+    })
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    format!("{} {}", K::kind(&()), object.name_any())
+}
+
+/// The fields that are rendered and not so. None of an object that another release rendered.
+fn differ<K: Resource<DynamicType = ()> + Serialize>(rendered: &K, live: &K) -> BTreeSet<String> {
+    let builder = |object: &K| facts::annotation(object.meta(), ANNOTATION_BUILDER);
+    let mut differ = BTreeSet::new();
+    let (Ok(rendered_json), Ok(live_json)) =
+        (serde_json::to_value(rendered), serde_json::to_value(live))
+    else {
+        return differ;
+    };
+    if builder(live).is_some_and(|of| Some(of) != builder(rendered)) {
+        return differ;
+    }
+    for path in ["labels", "annotations", "ownerReferences"] {
+        let wanted = &rendered_json["metadata"][path];
+        let found = &live_json["metadata"][path];
+        compare(&format!("metadata.{path}"), wanted, found, &mut differ);
+    }
+    compare(
+        "spec",
+        &rendered_json["spec"],
+        &live_json["spec"],
+        &mut differ,
+    );
+    differ
+}
+
+fn compare(path: &str, wanted: &Value, found: &Value, differ: &mut BTreeSet<String>) {
+    let same = match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => {
+            for (key, wanted) in wanted {
+                let found = found.get(key).unwrap_or(&Value::Null);
+                compare(&format!("{path}.{key}"), wanted, found, differ);
+            }
+            // A selector means another thing with one word more.
+            let whole = path == "spec.selector" || path.starts_with("spec.selector.");
+            !whole || wanted.len() == found.len()
+        }
+        (Value::Array(wanted), Value::Array(found)) => {
+            let name = |one: &Value| one["name"].as_str().map(str::to_owned);
+            if !wanted.is_empty() && wanted.iter().chain(found).all(|one| name(one).is_some()) {
+                for wanted in wanted {
+                    let named = name(wanted).unwrap_or_default();
+                    let other = found.iter().find(|one| name(one).as_ref() == Some(&named));
+                    let found = other.unwrap_or(&Value::Null);
+                    compare(&format!("{path}[{named}]"), wanted, found, differ);
+                }
+                true
+            } else {
+                for (at, (wanted, found)) in wanted.iter().zip(found).enumerate() {
+                    compare(&format!("{path}[{at}]"), wanted, found, differ);
+                }
+                wanted.len() == found.len()
+            }
+        }
+        // Nothing, in words: the API server leaves it out.
+        (Value::Array(wanted), Value::Null) => wanted.is_empty(),
+        (Value::Object(wanted), Value::Null) => wanted.is_empty(),
+        (Value::String(wanted), Value::Null) => wanted.is_empty(),
+        (Value::Bool(wanted), Value::Null) => !wanted,
+        (Value::Null, _) => true,
+        (wanted, found) => wanted == found || same_quantity(wanted, found),
+    };
+    if !same {
+        differ.insert(path.to_owned());
+    }
+}
+
+/// Whether two texts are one quantity: the API server writes `1024Mi` as `1Gi`.
+fn same_quantity(wanted: &Value, found: &Value) -> bool {
+    let thousandths = |value: &Value| {
+        let text = value.as_str()?;
+        let text = text.strip_suffix('m').unwrap_or(text);
+        let scale = if Some(text) == value.as_str() {
+            1000
+        } else {
+            1
+        };
+        bytes_of(text).ok()?.checked_mul(scale)
+    };
+    // A fraction of a unit counts in thousandths, whether it is written so or with a point.
+    let exact = |value: &Value| {
+        let text = value.as_str()?;
+        match text.split_once('.') {
+            Some((whole, fraction)) if fraction.bytes().all(|b| b.is_ascii_digit()) => {
+                let digits: u64 = format!("{whole}{fraction:0<3}").parse().ok()?;
+                (fraction.len() <= 3).then_some(digits)
+            }
+            _ => thousandths(value),
+        }
+    };
+    exact(wanted).is_some_and(|wanted| exact(found) == Some(wanted))
+}
+
+#[cfg(test)]
+#[path = "drift_test.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+//! What counts as an edit.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::json;
+
+use super::*;
+use crate::operator::testing::seen_at;
+
+fn cluster() -> ValidatedCluster {
+    seen_at(0).observed.cluster.expect("a cluster")
+}
+
+fn settings() -> Settings {
+    Settings {
+        image_repository: "registry.example/quorate".into(),
+        user: Some(build::USER),
+    }
+}
+
+/// The object as the API server has it after this change.
+fn edited<K: Serialize + serde::de::DeserializeOwned>(object: &K, change: Value) -> K {
+    fn merge(into: &mut Value, change: Value) {
+        match change {
+            Value::Object(change) if into.is_object() => {
+                for (key, change) in change {
+                    merge(&mut into[key], change);
+                }
+            }
+            change => *into = change,
+        }
+    }
+    let mut value = serde_json::to_value(object).expect("JSON");
+    merge(&mut value, change);
+    serde_json::from_value(value).expect("an object")
+}
+
+fn fields<K: Resource<DynamicType = ()> + Serialize>(made: &K, live: &K) -> Vec<String> {
+    differ(made, live).into_iter().collect()
+}
+
+/// `maxUnavailable: 3`, written by hand, stayed for good: the budget's hash still said what it had
+/// been made from, and only that was compared.
+#[test]
+fn edits_of_what_is_rendered_are_seen_and_nothing_else() {
+    let cluster = cluster();
+    let gate = build::gate(&cluster);
+    assert_eq!(fields(&gate, &gate), Vec::<String>::new());
+    let loose = edited(&gate, json!({"spec": {"maxUnavailable": 3}}));
+    assert_eq!(fields(&gate, &loose), ["spec.maxUnavailable"]);
+    let narrow = json!({"spec": {"selector": {"matchLabels": {"one": "more"}}}});
+    assert_eq!(
+        fields(&gate, &edited(&gate, narrow)),
+        ["spec.selector.matchLabels"]
+    );
+    let theirs = json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "x"}},
+        "spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}});
+    assert!(fields(&gate, &edited(&gate, theirs)).is_empty());
+
+    let service = build::client_service(&cluster);
+    let stored = json!({"spec": {"clusterIP": "10.0.0.1", "sessionAffinity": "None"}});
+    assert!(fields(&service, &edited::<Service>(&service, stored)).is_empty());
+    let other = json!({"spec": {"selector": {"app": "mine"}}});
+    assert_eq!(
+        fields(&service, &edited(&service, other)),
+        ["spec.selector"]
+    );
+}
+
+#[test]
+fn a_set_is_compared_with_what_it_was_made_as() {
+    let (cluster, settings) = (cluster(), settings());
+    let how = SetOptions {
+        apart: true,
+        ..SetOptions::default()
+    };
+    let set = build::stateful_set(&cluster, &settings, "demo-1", how);
+    let again = |set: &StatefulSet| set_as_made(&cluster, &settings, set);
+    assert_eq!(again(&set).as_ref(), Some(&set), "whatever was seen then");
+    for change in [
+        json!({"replicas": 2}),
+        json!({"updateStrategy": {"type": "RollingUpdate"}}),
+        json!({"template": {"spec": {"serviceAccountName": "mine"}}}),
+        json!({"template": {"spec": {"containers": [{"name": "member", "image": "x"}]}}}),
+    ] {
+        let live = edited(&set, json!({"spec": change}));
+        let made = again(&live).expect("as it was made");
+        assert!(!fields(&made, &live).is_empty(), "{change}");
+    }
+    let more = json!({"spec": {"minReadySeconds": 0, "template": {"spec": {
+        "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}}}});
+    assert!(fields(&set, &edited(&set, more)).is_empty());
+    // Another image of the operator's, or another release: that is no edit.
+    let other = Settings {
+        image_repository: "elsewhere/quorate".into(),
+        user: None,
+    };
+    assert_eq!(set_as_made(&cluster, &other, &set), None);
+    let newer = json!({"metadata": {"annotations": {"quorate.dev/builder": "0"}},
+        "spec": {"replicas": 2}});
+    assert!(fields(&set, &edited(&set, newer)).is_empty());
+}
+
+/// A webhook that changes what is applied, each time, would have been fought for ever.
+#[test]
+fn what_the_api_server_keeps_otherwise_is_let_be_and_an_edit_is_not_fought_at_every_turn() {
+    let time = Arc::new(AtomicU64::new(1_000));
+    let (clock, known) = (Clock::simulated(time.clone()), Known::default());
+    let gate = build::gate(&cluster());
+    let version = |number: u32, change: Value| -> PodDisruptionBudget {
+        let mut live = edited(&gate, change);
+        live.metadata.resource_version = Some(number.to_string());
+        live
+    };
+    let is_edited = |live: &PodDisruptionBudget| known.is_edited(live, "s", || Some(gate.clone()));
+    let mutated = json!({"metadata": {"labels": {"app.kubernetes.io/name": "other"}}});
+    assert!(is_edited(&version(1, mutated.clone())));
+    known.made(&gate, &version(2, mutated.clone()), &clock);
+    time.fetch_add(10_000, Ordering::SeqCst);
+    assert!(!is_edited(&version(2, mutated)), "it would come back");
+    let edit = json!({"spec": {"maxUnavailable": 1}});
+    assert!(is_edited(&version(3, edit.clone())));
+    known.made(&gate, &version(4, json!({})), &clock);
+    assert!(
+        !is_edited(&version(5, edit.clone())),
+        "a moment ago it was mended"
+    );
+    time.fetch_add(10_000, Ordering::SeqCst);
+    assert!(is_edited(&version(5, edit)));
+}
+
+#[test]
+fn quantities_are_compared_by_what_they_mean() {
+    let same = |one: &str, other: &str| same_quantity(&json!(one), &json!(other));
+    assert!(same("1024Mi", "1Gi") && same("0.5", "500m") && same("1000m", "1"));
+    assert!(!same("500m", "500") && !same("1Gi", "1G") && !same("a", "b"));
+}
+
+/// Objects as a real API server of Kubernetes keeps them, with all that it and its controllers fill in:
+/// none of that is an edit, so that nothing is written again when the operator is upgraded.
+#[test]
+fn what_a_real_kubernetes_fills_in_is_no_edit() {
+    fn kept<K: serde::de::DeserializeOwned>(kind: &str) -> Vec<K> {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/data/releases/0.1.0/objects"
+        );
+        let text = std::fs::read_to_string(format!("{path}/{kind}.json")).expect("kept");
+        let list: Value = serde_json::from_str(&text).expect("JSON");
+        let items = list["items"].as_array().expect("a list").iter();
+        items
+            .map(|item| serde_json::from_value(item.clone()).expect("an object"))
+            .collect()
+    }
+    let resources: Vec<crate::crd::EtcdCluster> = kept("etcdclusters");
+    let cluster = crate::crd::validate(&resources[0]).expect("admitted");
+    let mut compared = 0;
+    for live in kept::<Service>("services") {
+        let name = live.name_any();
+        let rendered = match crate::crd::slot_number(&cluster.name, &name) {
+            Some(slot) => {
+                let member = build::slot_member(&live).expect("a slot has a member");
+                Some(build::slot_service(&cluster, slot, &member))
+            }
+            None => build::service(&cluster, &name),
+        };
+        let rendered = rendered.expect("one of ours");
+        assert_eq!(fields(&rendered, &live), Vec::<String>::new(), "{name}");
+        compared += 1;
+    }
+    assert!(compared >= 5, "{compared}");
+    for live in kept::<StatefulSet>("statefulsets") {
+        assert_eq!(
+            set_as_made(&cluster, &settings(), &live),
+            None,
+            "it carries no hash"
+        );
+        let image = live.spec.as_ref().and_then(|set| {
+            let pod = set.template.spec.as_ref()?;
+            pod.containers.first()?.image.clone()
+        });
+        let image = image.expect("an image");
+        let settings = Settings {
+            image_repository: image.rsplit_once(':').expect("a tag").0.to_owned(),
+            ..settings()
+        };
+        let least = (0..8u8).map(|bits| {
+            let how = SetOptions {
+                apart: bits & 1 != 0,
+                asleep: bits & 2 != 0,
+                transition: bits & 4 != 0,
+            };
+            let made = build::stateful_set(&cluster, &settings, &live.name_any(), how);
+            fields(&made, &live)
+        });
+        let least = least.min_by_key(Vec::len).expect("eight ways");
+        assert_eq!(least, ["metadata.annotations.quorate.dev/rendered"]);
+    }
+}

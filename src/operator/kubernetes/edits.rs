@@ -1,0 +1,122 @@
+//! Which of a cluster's objects somebody edited, as facts: the plan is not told what such an object
+//! was made from, and so makes it again. Compares caches with what is rendered; asks nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Resource, ResourceExt};
+
+use super::facts;
+use super::platform::{OneCluster, counts_evictions};
+use crate::build;
+use crate::crd::{ValidatedCluster, operator_secret_name, slot_service_name};
+use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, SlotFacts};
+
+impl OneCluster {
+    /// Whether somebody edited an object that would be made as this.
+    pub(super) fn is_edited<K>(
+        &self,
+        cluster: Option<&ValidatedCluster>,
+        live: &K,
+        rendered: impl FnOnce(&ValidatedCluster) -> Option<K>,
+    ) -> bool
+    where
+        K: Resource<DynamicType = ()> + serde::Serialize,
+    {
+        let Some(cluster) = cluster else { return false };
+        let drift = &self.memory.drift;
+        drift.is_edited(live, &build::spec_hash(cluster), || rendered(cluster))
+    }
+
+    /// Of objects that somebody edited it is not told what they were made from.
+    pub(super) fn unmark_edited(
+        &self,
+        cluster: Option<&ValidatedCluster>,
+        budgets: &[Arc<PodDisruptionBudget>],
+        objects: &mut BTreeMap<ObjectKey, ObjectFacts>,
+    ) {
+        let caches = &self.shared.caches;
+        for (key, facts) in objects
+            .iter_mut()
+            .filter(|(_, facts)| facts.owner == Owner::Ours)
+        {
+            let edited = match key.kind {
+                ObjectKind::Service => {
+                    caches
+                        .services
+                        .get(&self.key.0, &key.name)
+                        .is_some_and(|live| {
+                            self.is_edited(cluster, &*live, |cluster| {
+                                build::service(cluster, &key.name)
+                            })
+                        })
+                }
+                ObjectKind::PodDisruptionBudget => {
+                    let mut ours = budgets.iter().filter(|one| one.name_any() == key.name);
+                    ours.next().is_some_and(|live| {
+                        let least = facts::budget(live).least;
+                        self.is_edited(cluster, &**live, |cluster| {
+                            Some(match least.filter(|_| counts_evictions(Some(cluster))) {
+                                Some(least) => build::budget(cluster, least),
+                                None => build::gate(cluster),
+                            })
+                        })
+                    })
+                }
+                ObjectKind::Certificate => self.memory.issued.get(&key.name).is_some_and(|live| {
+                    self.is_edited(cluster, live, |cluster| {
+                        build::issued_certificate(cluster, &key.name)
+                    })
+                }),
+                // A key that is gone locks the operator out of members that start from now on.
+                ObjectKind::Secret => {
+                    key.name == operator_secret_name(&self.key.1)
+                        && caches
+                            .secrets
+                            .get(&self.key.0, &key.name)
+                            .is_some_and(|live| {
+                                build::operator_key(&live)
+                                    .is_none_or(|key| key.trim_ascii().is_empty())
+                            })
+                }
+            };
+            if edited {
+                facts.inputs = None;
+            }
+        }
+    }
+
+    /// The same of slots.
+    pub(super) fn unmark_edited_slots(
+        &self,
+        cluster: Option<&ValidatedCluster>,
+        slots: &mut BTreeMap<u32, SlotFacts>,
+    ) {
+        for (slot, facts) in slots
+            .iter_mut()
+            .filter(|(_, facts)| facts.owner == Owner::Ours)
+        {
+            let name = slot_service_name(&self.key.1, *slot);
+            let live = self.shared.caches.services.get(&self.key.0, &name);
+            let member = facts.member.clone();
+            let edited = live.is_some_and(|live| {
+                self.is_edited(cluster, &*live, |cluster| {
+                    Some(build::slot_service(cluster, *slot, &member?))
+                })
+            });
+            if edited {
+                facts.inputs = None;
+            }
+        }
+    }
+
+    /// Notes what the API server made of what was applied.
+    pub(super) fn made<K>(&self, rendered: &K, stored: &K)
+    where
+        K: Resource<DynamicType = ()> + serde::Serialize,
+    {
+        let clock = &self.shared.outside.clock;
+        self.memory.drift.made(rendered, stored, clock);
+    }
+}

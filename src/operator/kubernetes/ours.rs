@@ -1,0 +1,118 @@
+//! Which objects that carry a cluster's labels are its own. A label is no proof: whoever may make a
+//! pod in the namespace may give it any. What counts is who controls an object, down from the
+//! resource's UID, together with the one name that it can have. Reads objects, and asks nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+
+use super::facts;
+use crate::crd::{
+    LABEL_CLUSTER_UID, LABEL_MEMBER, claim_name, member_name, member_number, pod_name,
+};
+use crate::mutants::{Mutant, planted};
+use crate::plan::Owner;
+
+/// A resource, by the name and the UID that its objects are made for.
+#[derive(Clone, Copy)]
+pub(super) struct Life<'a> {
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+}
+
+/// The pods of a cluster, by member.
+#[derive(Default)]
+pub(super) struct Pods {
+    /// Those that a set of ours made: what they and their servers say counts.
+    pub(super) own: BTreeMap<String, Arc<Pod>>,
+    /// Those that only have a member's name: of a set that is gone, or of a stranger. They are there,
+    /// and nothing that they say counts.
+    pub(super) others: BTreeMap<String, Arc<Pod>>,
+}
+
+impl Life<'_> {
+    /// The sets that this life's members are made by, and those of others under members' names. Any
+    /// other set is in nobody's way, whatever its labels say.
+    pub(super) fn sets(self, found: Vec<Arc<StatefulSet>>) -> Vec<Arc<StatefulSet>> {
+        let mut found = found;
+        found.retain(|set| {
+            planted(Mutant::LabelsBelieved) || member_number(self.name, &set.name_any()).is_some()
+        });
+        found
+    }
+
+    /// The pods of members: of two with one label, the one that its set made.
+    pub(super) fn pods(self, found: &[Arc<Pod>], sets: &[Arc<StatefulSet>]) -> Pods {
+        let mut pods = Pods::default();
+        for pod in found {
+            let meta = &pod.metadata;
+            let of_this_life = facts::has_label(meta, LABEL_CLUSTER_UID, self.uid);
+            let Some(member) = facts::label(meta, LABEL_MEMBER).filter(|_| of_this_life) else {
+                continue;
+            };
+            if planted(Mutant::LabelsBelieved) {
+                pods.own.insert(member, pod.clone());
+                continue;
+            }
+            // The only name that a member's set gives.
+            let named = pod.name_any() == pod_name(&member);
+            if !named || member_number(self.name, &member).is_none() {
+                continue;
+            }
+            let own = sets.iter().any(|set| {
+                set.name_any() == member && self.owns(&set.metadata) && is_made_by(meta, set)
+            });
+            let kind = if own { &mut pods.own } else { &mut pods.others };
+            kind.insert(member, pod.clone());
+        }
+        pods
+    }
+
+    /// The claims that this life's members use, and those of other lives. One that says that it is of
+    /// this life and has not the name that it would have is neither. A claim has no owner where it
+    /// outlives the resource, so its name has to do.
+    pub(super) fn claims(
+        self,
+        found: Vec<Arc<PersistentVolumeClaim>>,
+    ) -> Vec<Arc<PersistentVolumeClaim>> {
+        let mut found = found;
+        found.retain(|claim| {
+            let meta = &claim.metadata;
+            if !facts::has_label(meta, LABEL_CLUSTER_UID, self.uid)
+                || planted(Mutant::LabelsBelieved)
+            {
+                return true;
+            }
+            let member = facts::label(meta, LABEL_MEMBER);
+            let number = member.and_then(|member| member_number(self.name, &member));
+            number.is_some_and(|number| {
+                claim.name_any() == claim_name(&member_name(self.name, number), self.uid)
+            })
+        });
+        found
+    }
+
+    /// Whether the resource controls an object.
+    pub(super) fn owns(self, meta: &ObjectMeta) -> bool {
+        facts::owner(meta, self.name, self.uid) == Owner::Ours
+    }
+}
+
+/// Whether this very set controls a pod.
+fn is_made_by(pod: &ObjectMeta, set: &StatefulSet) -> bool {
+    let mut owners = pod.owner_references.iter().flatten();
+    let controller = owners.find(|owner| owner.controller == Some(true));
+    controller.is_some_and(|owner| {
+        owner.kind == "StatefulSet"
+            && owner.name == set.name_any()
+            && Some(&owner.uid) == set.metadata.uid.as_ref()
+    })
+}
+
+#[cfg(test)]
+#[path = "ours_test.rs"]
+mod tests;
