@@ -85,7 +85,7 @@ else
 fi
 
 install_by_chart() {
-  helm upgrade --install quorate charts/quorate --namespace quorate-system --create-namespace \
+  helm upgrade --install quorate charts/quorate --namespace quorate-system --create-namespace --set allNamespaces=true \
     --set image.repository="${quorate_image%:*}",image.tag="${quorate_image##*:}" >/dev/null
   kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
   say "the operator runs, installed by the Helm chart"

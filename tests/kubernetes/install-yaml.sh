@@ -9,7 +9,7 @@ helm=target/kubernetes/bin/helm
 render() {
   printf '%s\n' "# Generated from charts/quorate by make generate; edit the chart." \
     "apiVersion: v1" "kind: Namespace" "metadata: {name: quorate-system}"
-  $helm template quorate charts/quorate --kube-version 1.33.0 --namespace quorate-system |
+  $helm template quorate charts/quorate --kube-version 1.33.0 --namespace quorate-system --set allNamespaces=true |
     sed -e '/helm.sh\/chart:/d' -e 's/app.kubernetes.io\/managed-by: Helm/app.kubernetes.io\/managed-by: kubectl/' -e '/^# Source: /d'
 }
 if [ "${1:-}" = --check ]; then

@@ -7,6 +7,27 @@ refused() { # refused WHAT MESSAGE-PART: the resource on standard input must be 
   say "refused: $1: $(tail -1 <<<"$message")"
 }
 resource() { printf 'apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %s}\nspec: %s\n' "$1" "$2"; }
+# what the operator may do, and what not: asked of the API server's own authorizer
+may() { kubectl auth can-i "$@" --as=system:serviceaccount:quorate-system:quorate 2>/dev/null || true; }
+for right in "create statefulsets.apps" "delete pods" "create pods --subresource=eviction" "patch etcdclusters.quorate.dev --subresource=status" "list nodes" "create tokenreviews.authentication.k8s.io"; do
+  # shellcheck disable=SC2086
+  equal "the operator may $right" yes "$(may $right -n "$ns")"
+done
+for right in "create pods" "create pods --subresource=exec" "get pods --subresource=log" "update secrets" "deletecollection secrets" "patch etcdclusters.quorate.dev" "delete etcdclusters.quorate.dev" "get leases.coordination.k8s.io" "create leases.coordination.k8s.io" \
+  "update nodes" "delete persistentvolumes" "create serviceaccounts --subresource=token" "impersonate users" "create clusterrolebindings.rbac.authorization.k8s.io" "escalate clusterroles.rbac.authorization.k8s.io"; do
+  # shellcheck disable=SC2086
+  equal "the operator may $right" no "$(may $right -n "$ns")"
+done
+equal "the operator may write its Lease" yes "$(may update leases.coordination.k8s.io/quorate-operator -n quorate-system)"
+equal "the operator may write another Lease" no "$(may update leases.coordination.k8s.io/other -n quorate-system)"
+# nobody is answered whom the API server does not know; the probes are everybody's
+operator_pod=$(kubectl -n quorate-system get pods -l app.kubernetes.io/component=operator -o jsonpath='{.items[0].metadata.name}')
+if message=$(kubectl get --raw "/api/v1/namespaces/quorate-system/pods/$operator_pod:8080/proxy/metrics" 2>&1); then die "the operator's metrics are open: $(head -1 <<<"$message")"; fi
+kubectl get --raw "/api/v1/namespaces/quorate-system/pods/$operator_pod:8080/proxy/livez" >/dev/null
+message=$(resource demo '{replicas: 3}' | kubectl create --dry-run=client -o json -f - | jq -c '{token: "made-up", cluster: (. + {metadata: (.metadata + {namespace: "kube-system"})})}' |
+  kubectl create --raw "/api/v1/namespaces/quorate-system/pods/$operator_pod:8080/proxy/forecast" -f -)
+grep -q 'token is none that the API server knows' <<<"$message" || die "a stranger was told what would be done: $message"
+say "the operator has the rights that it uses, and tells nothing to whom the API server does not know"
 operator_kill # what is invalid is refused by the definition itself, with no operator there
 resource demo '{replicas: 10}' | refused "too many replicas" 'replicas'
 resource demo '{replicas: -1}' | refused "a negative size" 'replicas'

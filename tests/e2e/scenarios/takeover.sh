@@ -14,7 +14,7 @@ for namespace in "$other" "$stranger"; do
   kubectl create namespace "$namespace" >/dev/null
   kubectl label namespace "$namespace" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
 done
-helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set replicas=2 --set "watchNamespaces={$own,$other}" --set clusterRead=false >/dev/null
+helm upgrade quorate charts/quorate --namespace quorate-system --reuse-values --set replicas=2 --set allNamespaces=false --set "watchNamespaces={$own,$other}" --set clusterRead=false >/dev/null
 trap 'helm rollback quorate --namespace quorate-system >/dev/null 2>&1; kubectl delete namespace "$other" "$stranger" --wait=false >/dev/null' EXIT
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
 # the pods of the old template leave after the rollout is done, and one of them may still hold the Lease
