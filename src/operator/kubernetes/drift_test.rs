@@ -16,6 +16,7 @@ fn cluster() -> ValidatedCluster {
 fn settings() -> Settings {
     Settings {
         image_repository: "registry.example/quorate".into(),
+        operator_namespace: Some("quorate-system".into()),
         user: Some(build::USER),
     }
 }
@@ -95,6 +96,7 @@ fn a_set_is_compared_with_what_it_was_made_as() {
     // Another image of the operator's, or another release: that is no edit.
     let other = Settings {
         image_repository: "elsewhere/quorate".into(),
+        operator_namespace: None,
         user: None,
     };
     assert_eq!(set_as_made(&cluster, &other, &set), None);

@@ -52,6 +52,14 @@ impl OneCluster {
                             })
                         })
                 }
+                ObjectKind::NetworkPolicy => caches
+                    .policies
+                    .get(&self.key.0, &key.name)
+                    .is_some_and(|live| {
+                        self.is_edited(cluster, &*live, |cluster| {
+                            Some(build::network_policy(cluster, &self.shared.settings))
+                        })
+                    }),
                 ObjectKind::PodDisruptionBudget => {
                     let mut ours = budgets.iter().filter(|one| one.name_any() == key.name);
                     ours.next().is_some_and(|live| {
