@@ -74,6 +74,7 @@ pub fn refusal(o: &Observed) -> Option<Refusal> {
         Err(invalid) => Some(Refusal {
             reason: "InvalidSpec",
             text: format!("the resource is invalid: {}", invalid.problems),
+            of_certificate: false,
         }),
         Ok(_) if o.deleting => None,
         Ok(cluster) => rules::refusal(&Situation::new(o, cluster)),

@@ -77,6 +77,8 @@ pub struct Refusal {
     pub reason: &'static str,
     /// In words, with what to do about it.
     pub text: String,
+    /// It is about a certificate, of which TLSReady tells as well.
+    pub of_certificate: bool,
 }
 
 /// Hashes of specifications.

@@ -71,6 +71,11 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         let text = format!("there is no authority of the {} port yet", port.as_str());
         return told(False, "NotIssued", text);
     }
+    // What is asked for is not what the members use, however well they do with what they have.
+    let refused = s.o.refused.as_ref();
+    if let Some(change) = refused.filter(|change| change.of_certificate) {
+        return told(False, change.reason, change.text.clone());
+    }
     if let Some(unfit) = unfit(s) {
         return told(False, unfit.reason, unfit.text);
     }

@@ -14,15 +14,21 @@ use crate::plan::certificates::NOT_ISSUED;
 /// Why the specification cannot be carried out, as far as that is known before anything is made
 /// from it. What an image holds is known only afterwards: that is refused by its own rule.
 pub(in crate::plan) fn refusal(s: &Situation<'_>) -> Option<Refusal> {
-    let of = |reason: &'static str| move |text: String| Refusal { reason, text };
+    let of = |reason, text, of_certificate| {
+        Some(Refusal {
+            reason,
+            text,
+            of_certificate,
+        })
+    };
     if let Some(why) = version::why_by_name(s) {
-        return Some(of("VersionRefused")(why));
+        return of("VersionRefused", why, false);
     }
     if let Some(why) = timings::why(s) {
-        return Some(of("TimingsRefused")(why));
+        return of("TimingsRefused", why, false);
     }
     let unfit = given::unfit(s).filter(|unfit| unfit.reason != NOT_ISSUED && !s.hibernates())?;
-    Some(of(unfit.reason)(unfit.text))
+    of(unfit.reason, unfit.text, true)
 }
 
 /// Remembers a specification that nothing speaks against, before anything is made from it.
