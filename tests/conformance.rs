@@ -172,7 +172,7 @@ fn quoted(page: &str) -> Vec<&str> {
     parts.filter(|part| !part.contains('\n')).collect()
 }
 
-/// Whether docs/failure-modes.md may name this: a test, a file, a line of the simulator's
+/// Whether a page may name this: a test, a file, a line of the simulator's
 /// counters, or a text of the build. Anything else is prose.
 fn exists(name: &str, sources: &str) -> bool {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
@@ -193,23 +193,26 @@ fn exists(name: &str, sources: &str) -> bool {
 }
 
 #[test]
-fn every_test_and_text_that_the_failure_modes_name_exists() {
-    let page = fs::read_to_string(root().join("docs/failure-modes.md")).expect("the page");
+fn every_test_and_text_that_the_pages_name_exists() {
+    let read = |page: &str| fs::read_to_string(root().join(page)).expect("the page");
+    let failures = read("docs/failure-modes.md");
+    let security = read("docs/security.md");
     let mut paths = Vec::new();
     files(&root().join("src"), &mut paths);
     let sources: String = paths
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
         .collect();
-    let names = quoted(&page);
+    let mut names = quoted(&failures);
     assert!(names.len() > 50, "the page was read");
+    names.extend(quoted(&security));
     let missing: Vec<_> = names
         .iter()
         .filter(|name| !exists(name, &sources))
         .collect();
     assert!(
         missing.is_empty(),
-        "the page names what is not there: {missing:?}"
+        "the pages name what is not there: {missing:?}"
     );
     for wrong in [
         "sim: nothing of the kind",

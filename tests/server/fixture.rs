@@ -96,7 +96,12 @@ impl Server {
         let mut command = Command::new(by[0]);
         command.args(&by[1..]).arg(env!("CARGO_BIN_EXE_quorate"));
         let command = without_settings(command);
-        Server::in_folder(command, folder, address(), arguments, "/health")
+        let mut server = Server::in_folder(command, folder, address(), arguments, "/health");
+        // A pipe that nobody reads would stop a server that says much.
+        if let Some(mut log) = server.process.stderr.take() {
+            std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        }
+        server
     }
 
     /// The same with what a snapshot holds, and without a look at its alarms.

@@ -159,7 +159,10 @@ fn what_a_real_kubernetes_fills_in_is_no_edit() {
     let resources: Vec<crate::crd::EtcdCluster> = kept("etcdclusters");
     let cluster = crate::crd::validate(&resources[0]).expect("admitted");
     let mut compared = 0;
-    for live in kept::<Service>("services") {
+    for mut live in kept::<Service>("services") {
+        // As if this release had made it: what Kubernetes fills in is the same.
+        let notes = live.metadata.annotations.get_or_insert_default();
+        notes.insert(ANNOTATION_BUILDER.to_owned(), build::BUILDER.to_string());
         let name = live.name_any();
         let rendered = match crate::crd::slot_number(&cluster.name, &name) {
             Some(slot) => {
@@ -198,6 +201,7 @@ fn what_a_real_kubernetes_fills_in_is_no_edit() {
             fields(&made, &live)
         });
         let least = least.min_by_key(Vec::len).expect("eight ways");
-        assert_eq!(least, ["metadata.annotations.quorate.dev/rendered"]);
+        // Rendered by the builder of another release: no difference to it is an edit.
+        assert_eq!(least, Vec::<String>::new());
     }
 }

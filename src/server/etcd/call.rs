@@ -311,6 +311,10 @@ impl Services {
         if !self.serves() {
             let limit = client_timeout(metadata).unwrap_or(self.shared.timeout);
             self.arrive(limit).await;
+            // Its data are still being compared with the others': they may not be the cluster's.
+            if self.shared.member.held() {
+                return Err(not_a_member());
+            }
         }
         self.admit_now(learner, metadata)
     }
