@@ -11,16 +11,7 @@ fn add(teller: &mut Teller, at: usize, flags: &[&str]) -> usize {
     let urls = format!("--peer-urls=http://{}", teller.cluster.members[new].peer);
     let mut all = vec!["member", "add", &name, &urls];
     all.extend(flags);
-    // etcd wants every member to have been connected for a while.
-    let mut said = teller.cluster.ctl(at, &all, "");
-    let added = eventually(|| {
-        let waiting = said.stderr.contains("unhealthy cluster");
-        if waiting {
-            said = teller.cluster.ctl(at, &all, "");
-        }
-        !waiting
-    });
-    assert!(added, "{said:?}");
+    let said = teller.cluster.change(at, &all);
     teller.introduce(new);
     // The names of the others come in the order of their IDs, which is chance.
     let line = said.stdout.lines().next().unwrap_or_default().to_owned();
@@ -168,16 +159,7 @@ fn grow_by_voters(teller: &mut Teller) {
         assert_eq!(teller.cluster.prepare(), new);
         let url = format!("--peer-urls=http://{}", teller.cluster.members[new].peer);
         let add = ["member", "add", &format!("m{new}"), &url];
-        let mut said = teller.cluster.ctl(0, &add, "");
-        // etcd wants every member to have been connected for a while.
-        let added = eventually(|| {
-            let waiting = said.stderr.contains("unhealthy cluster");
-            if waiting {
-                said = teller.cluster.ctl(0, &add, "");
-            }
-            !waiting
-        });
-        assert!(added, "{said:?}");
+        let said = teller.cluster.change(0, &add);
         note_added(teller, new, &said);
         list_local(teller, 0);
         if new == 1 {
@@ -199,15 +181,7 @@ fn grow_by_voters(teller: &mut Teller) {
     let id = teller.cluster.id(0);
     teller.name(id.clone(), "ID0");
     let remove = ["member", "remove", &id];
-    let mut said = teller.cluster.ctl(1, &remove, "");
-    let removed = eventually(|| {
-        let waiting = said.stderr.contains("unhealthy cluster");
-        if waiting {
-            said = teller.cluster.ctl(1, &remove, "");
-        }
-        !waiting
-    });
-    assert!(removed, "{said:?}");
+    let said = teller.cluster.change(1, &remove);
     teller.note(&format!("{} {}", said.status, said.stdout));
     list(teller, 2);
     note_last(teller, 2, &["get", "--prefix", ""]);
@@ -242,15 +216,7 @@ fn a_fourth_voter_is_added_before_it_starts() {
         assert_eq!(teller.cluster.prepare(), 3);
         let url = format!("--peer-urls=http://{}", teller.cluster.members[3].peer);
         let add = ["member", "add", "m3", &url];
-        let mut said = teller.cluster.ctl(0, &add, "");
-        let added = eventually(|| {
-            let waiting = said.stderr.contains("unhealthy cluster");
-            if waiting {
-                said = teller.cluster.ctl(0, &add, "");
-            }
-            !waiting
-        });
-        assert!(added, "{said:?}");
+        let said = teller.cluster.change(0, &add);
         note_added(teller, 3, &said);
         list(teller, 1);
         note_last(teller, 2, &["put", "meanwhile", "1"]);

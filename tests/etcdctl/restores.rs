@@ -92,7 +92,8 @@ fn three_members_start_from_etcds_snapshot() {
     let joiner = ours.prepare();
     let peer = format!("--peer-urls=http://{}", ours.members[joiner].peer);
     let name = ours.members[joiner].name.clone();
-    ours.must(0, &["member", "add", &name, &peer]);
+    let added = ours.change(0, &["member", "add", &name, &peer]);
+    assert_eq!(added.status, 0, "{added:?}");
     ours.run(joiner, "existing");
     ours.wait_healthy(joiner);
     reach(&ours, joiner, newest + 1);
