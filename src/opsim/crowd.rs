@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::api::Kind;
+use super::api::{Kind, object};
 use super::harness::gate::lock;
 use super::harness::ground::NAMESPACE;
 use super::harness::operator::{Operator, is_ours};
@@ -26,6 +26,8 @@ pub struct Crowd {
     operator: Operator,
     /// The objects of one cluster, by kind.
     objects: Vec<(Kind, Value)>,
+    /// What operators read from the API server once a cluster: specifications that were admitted.
+    admitted: Vec<Value>,
 }
 
 /// What was asked while so much time passed.
@@ -62,6 +64,8 @@ impl Crowd {
             ours.map(|found| (*kind, found)).collect::<Vec<_>>()
         });
         let objects = objects.collect();
+        let kept = api.all(Kind::ControllerRevision);
+        let admitted = kept.map(|found| (**found).clone()).collect();
         drop(api);
         let operator = runtime.block_on(async { world.operator("second") });
         Ok(Self {
@@ -69,6 +73,7 @@ impl Crowd {
             world,
             operator,
             objects,
+            admitted,
         })
     }
 
@@ -83,8 +88,15 @@ impl Crowd {
             }
         }
         for number in 0..clusters {
+            let namespace = format!("tenant-{number}");
+            for kept in &self.admitted {
+                let mut kept = moved(kept, &namespace);
+                object::take(&mut kept, &["metadata", "resourceVersion"]);
+                let made = api.lock().create("crowd", Kind::ControllerRevision, kept);
+                debug_assert!(made.is_ok(), "{made:?}");
+            }
             for (kind, found) in &self.objects {
-                let found = moved(found, &format!("tenant-{number}"));
+                let found = moved(found, &namespace);
                 self.operator.add(*kind, &found, now_ms);
             }
         }
