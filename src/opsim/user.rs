@@ -114,6 +114,18 @@ pub(crate) fn unchanged(world: &World, before: u64) -> Result<(), super::harness
     Err(world.unexpected(format!("the configuration went from {before} to {now}")))
 }
 
+/// Waits until the cluster has three voters, and this one is not among them.
+pub(crate) async fn replaced(
+    world: &mut World,
+    victim: &str,
+) -> Result<(), super::harness::world::Failure> {
+    let gone = |world: &World, _: &_| {
+        let voters = voters(world);
+        voters.len() == 3 && !voters.iter().any(|voter| voter == victim)
+    };
+    world.until("a replacement", 300_000, gone).await
+}
+
 /// The status of a resource.
 pub(crate) fn status(world: &World, name: &str) -> Value {
     let found = world.api.lock().get(Kind::EtcdCluster, NAMESPACE, name);

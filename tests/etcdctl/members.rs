@@ -22,7 +22,11 @@ fn add(teller: &mut Teller, at: usize, flags: &[&str]) -> usize {
 
 /// Notes the members in the order of their names.
 fn list(teller: &mut Teller, at: usize) {
-    let said = teller.cluster.must(at, &["member", "list"]);
+    list_with(teller, at, "--consistency=l");
+}
+
+fn list_with(teller: &mut Teller, at: usize, consistency: &str) {
+    let said = teller.cluster.must(at, &["member", "list", consistency]);
     let mut lines: Vec<&str> = said
         .lines()
         .map(|line| line.split_once(", ").map_or(line, |(_, rest)| rest))
@@ -140,15 +144,7 @@ fn note_added(teller: &mut Teller, new: usize, said: &Answer) {
 
 /// Notes what this member knows of the members by itself, in the order of their names.
 fn list_local(teller: &mut Teller, at: usize) {
-    let said = teller
-        .cluster
-        .must(at, &["member", "list", "--consistency=s"]);
-    let mut lines: Vec<&str> = said
-        .lines()
-        .map(|line| line.split_once(", ").map_or(line, |(_, rest)| rest))
-        .collect();
-    lines.sort_unstable();
-    teller.note(&lines.join("\n"));
+    list_with(teller, at, "--consistency=s");
 }
 
 /// A cluster grows by voters, as every guide for hosts does it: one member, then two, then three,

@@ -47,36 +47,19 @@ fn a_pod_counts_only_as_its_set_made_it() {
         ),
         set("demo-3", "s3", json!([])),
     ];
+    let held = |name: &str, member: &str, kind: &str, by: &str, uid: &str| {
+        pod(name, member, controller(kind, by, uid))
+    };
     let found = [
-        pod(
-            "demo-1-0",
-            "demo-1",
-            controller("StatefulSet", "demo-1", "s1"),
-        ),
+        held("demo-1-0", "demo-1", "StatefulSet", "demo-1", "s1"),
         pod("stray", "demo-1", json!([])),
-        pod("zzz-0", "demo-1", controller("StatefulSet", "demo-1", "s1")),
+        held("zzz-0", "demo-1", "StatefulSet", "demo-1", "s1"),
         // Of sets that are not this life's.
-        pod(
-            "demo-2-0",
-            "demo-2",
-            controller("StatefulSet", "demo-2", "s2"),
-        ),
-        pod(
-            "demo-3-0",
-            "demo-3",
-            controller("StatefulSet", "demo-3", "s3"),
-        ),
+        held("demo-2-0", "demo-2", "StatefulSet", "demo-2", "s2"),
+        held("demo-3-0", "demo-3", "StatefulSet", "demo-3", "s3"),
         // Of a set that is gone, and with somebody else's UID.
-        pod(
-            "demo-4-0",
-            "demo-4",
-            controller("StatefulSet", "demo-4", "s4"),
-        ),
-        pod(
-            "demo-5-0",
-            "demo-5",
-            controller("ReplicaSet", "demo-1", "s1"),
-        ),
+        held("demo-4-0", "demo-4", "StatefulSet", "demo-4", "s4"),
+        held("demo-5-0", "demo-5", "ReplicaSet", "demo-1", "s1"),
         pod("other-1-0", "other-1", json!([])),
     ];
     let pods = DEMO.pods(&found, &sets);

@@ -11,7 +11,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-use super::nodes::{Drain, finish, none_is_on};
+use super::nodes::{Drain, finish, none_is_on, three};
 
 pub(super) const SCENARIOS: [Scenario; 6] = [
     Scenario {
@@ -45,14 +45,6 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         script: |world| Box::pin(drain_remove_first(world)),
     },
 ];
-
-async fn three(world: &mut World, class: &str) -> Result<(), Failure> {
-    world.start_operator("operator-1");
-    let mut spec = user::spec(3);
-    spec["storage"]["storageClassName"] = json!(class);
-    user::create(world, "demo", &spec);
-    world.settle(SOON_MS).await
-}
 
 fn has_identity(world: &World) -> bool {
     let found = world
@@ -115,12 +107,7 @@ async fn webhook_dead(world: &mut World) -> Result<(), Failure> {
     user::delete(world, Kind::Service, "demo-client");
     let victim = user::follower(world);
     faults::disk_is_emptied(world, &victim);
-    world
-        .until("a replacement", 300_000, |world, _| {
-            let voters = user::voters(world);
-            voters.len() == 3 && !voters.contains(&victim)
-        })
-        .await?;
+    user::replaced(world, &victim).await?;
     world
         .until("the failure in the status", 200_000, |world, _| {
             user::reason(world, "demo", "Stalled").as_deref() == Some("ActFails")
@@ -173,12 +160,7 @@ async fn refused_beside_a_loss(
     world.start_operator("operator-2");
     let victim = user::follower(world);
     faults::disk_is_emptied(world, &victim);
-    world
-        .until("a replacement", 300_000, |world, _| {
-            let voters = user::voters(world);
-            voters.len() == 3 && !voters.contains(&victim)
-        })
-        .await?;
+    user::replaced(world, &victim).await?;
     world
         .until("the refusal in a whole status", 60_000, |world, _| {
             let status = user::status(world, "demo");

@@ -127,12 +127,7 @@ async fn service_refused(world: &mut World) -> Result<(), Failure> {
     world.pass_ms(20_000).await?;
     let victim = user::follower(world);
     faults::disk_is_emptied(world, &victim);
-    world
-        .until("a replacement", 300_000, |world, _| {
-            let voters = user::voters(world);
-            voters.len() == 3 && !voters.contains(&victim)
-        })
-        .await?;
+    user::replaced(world, &victim).await?;
     user::edit(world, "demo", &json!({"replicas": 5}));
     world
         .until("five voters", 300_000, |world, _| {

@@ -121,7 +121,8 @@ impl Drain {
     }
 }
 
-async fn three(world: &mut World, class: &str) -> Result<(), Failure> {
+/// A cluster of three members whose volumes are of this class.
+pub(super) async fn three(world: &mut World, class: &str) -> Result<(), Failure> {
     world.start_operator("operator-1");
     let mut spec = user::spec(3);
     spec["storage"]["storageClassName"] = json!(class);
