@@ -9,6 +9,7 @@ mod budget;
 mod certificates;
 mod claim;
 mod common;
+mod earlier;
 mod issued;
 mod member;
 mod network;
@@ -38,6 +39,7 @@ pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, USER, owner, resource_objects,
     wanted_inputs, wanted_objects, wanted_slot_inputs,
 };
+pub use earlier::stateful_set_by;
 pub use issued::{
     Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue, issue_of,
     issued_certificate, issued_names,

@@ -267,24 +267,34 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
 /// that asks for nothing is the first to be starved, and to be evicted. A limit is a request too, by
 /// Kubernetes' own rule; none is ever added.
 fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
-    let resources = &cluster.spec.resources;
-    let map = |from: &BTreeMap<String, crate::crd::Quantity>| -> BTreeMap<String, Quantity> {
-        let pairs = from.iter();
-        pairs
-            .map(|(key, value)| (key.clone(), Quantity(value.0.clone())))
-            .collect()
-    };
-    let (mut requests, limits) = (map(&resources.requests), map(&resources.limits));
+    let mut asked = asked_requirements(cluster).unwrap_or_default();
+    let limits = asked.limits.as_ref();
+    let unlimited = |kind: &str| limits.is_none_or(|limits| !limits.contains_key(kind));
     for (kind, least) in [("cpu", CPU.to_owned()), ("memory", memory(cluster))] {
-        if !limits.contains_key(kind) {
+        if unlimited(kind) {
+            let requests = asked.requests.get_or_insert_default();
             requests.entry(kind.to_owned()).or_insert(Quantity(least));
         }
     }
-    ResourceRequirements {
-        requests: (!requests.is_empty()).then_some(requests),
-        limits: (!limits.is_empty()).then_some(limits),
+    asked
+}
+
+/// What the user gives alone; `None` where that is nothing.
+pub(super) fn asked_requirements(cluster: &ValidatedCluster) -> Option<ResourceRequirements> {
+    let resources = &cluster.spec.resources;
+    let map = |from: &BTreeMap<String, crate::crd::Quantity>| {
+        let pairs = from.iter();
+        let map: BTreeMap<String, Quantity> = pairs
+            .map(|(key, value)| (key.clone(), Quantity(value.0.clone())))
+            .collect();
+        (!map.is_empty()).then_some(map)
+    };
+    let (requests, limits) = (map(&resources.requests), map(&resources.limits));
+    (requests.is_some() || limits.is_some()).then_some(ResourceRequirements {
+        requests,
+        limits,
         claims: None,
-    }
+    })
 }
 
 /// What a member needs with all the data that its quota lets in: two and a half times as much. Who

@@ -579,6 +579,9 @@ faults! {
     /// An operator acts on although it could not renew its Lease.
     ActsWithoutLease "acts-without-lease" in "operator/kubernetes/lease.rs",
         Test("operator::kubernetes::lease::tests::a_holder_has_ended_all_that_it_began_when_another_may_take_over");
+    /// What an earlier release made is compared with nothing.
+    EarlierUnseen "earlier-unseen" in "operator/kubernetes/drift.rs",
+        Operator("upgraded-and-edited", &[STORY]);
     /// What somebody edits by hand stays as it is.
     EditsStay "edits-stay" in "operator/kubernetes/drift.rs",
         Test("operator::kubernetes::drift::tests::what_the_api_server_keeps_otherwise_is_let_be_and_an_edit_is_not_fought_at_every_turn");

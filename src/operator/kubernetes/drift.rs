@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Container;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::facts;
 use crate::build::{self, SetOptions, Settings};
-use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_RENDERED, ValidatedCluster, bytes_of};
+use crate::crd::{
+    ANNOTATION_BUILDER, ANNOTATION_INPUTS, ANNOTATION_RENDERED, ValidatedCluster, bytes_of,
+};
 use crate::mutants::{Mutant, planted};
 use crate::operator::clock::{Clock, Moment};
 
@@ -93,44 +96,93 @@ impl Known {
     }
 }
 
-/// What a member's set would be made as again; `None` where the operator would make it otherwise by
-/// now, for another spec, image or release: then only the member's next roll changes it.
+/// What a member's set would be made as again, by the builder that made it; `None` where the operator
+/// would make it otherwise by now, for another spec or image: then only the member's next roll
+/// changes it.
 pub(super) fn set_as_made(
     cluster: &ValidatedCluster,
     settings: &Settings,
     set: &StatefulSet,
 ) -> Option<StatefulSet> {
-    let made = facts::annotation(&set.metadata, ANNOTATION_RENDERED)?;
     let member = set.name_any();
+    let by = builder_of(set).unwrap_or(build::BUILDER);
     // How it was made follows from what was seen then.
-    (0..8u8).find_map(|bits| {
+    let ways = (0..8u8).filter_map(|bits| {
         let how = SetOptions {
             apart: bits & 1 != 0,
             asleep: bits & 2 != 0,
             transition: bits & 4 != 0,
         };
-        let set = build::stateful_set(cluster, settings, &member, how);
-        let again = facts::annotation(&set.metadata, ANNOTATION_RENDERED)?;
-        (again == made).then_some(set)
-    })
+        build::stateful_set_by(by, cluster, settings, &member, how)
+    });
+    let rendered = |set: &StatefulSet| facts::annotation(&set.metadata, ANNOTATION_RENDERED);
+    if let Some(made) = rendered(set) {
+        let mut ways = ways;
+        return ways.find(|way| rendered(way).as_ref() == Some(&made));
+    }
+    // It does not say what it was made as: the first builder's sets do not, nor does one of which
+    // somebody took the note away. What it was made from it says, and the nearest way counts.
+    let inputs = facts::annotation(&set.metadata, ANNOTATION_INPUTS);
+    if inputs.as_ref() != Some(&build::wanted_inputs(cluster)) {
+        return None;
+    }
+    let ways = ways.map(|mut way| {
+        if cluster.spec.image.is_none() {
+            keep_repository(&mut way, set, &cluster.spec.version);
+        }
+        way
+    });
+    ways.min_by_key(|way| differ(way, set).len())
+}
+
+/// The repository of an image that the resource does not name is a setting of the operator that
+/// made the set, and may be another one by now: only the tag counts then.
+fn keep_repository(way: &mut StatefulSet, live: &StatefulSet, version: &str) {
+    let live = containers(live).find(|one| one.name == build::CONTAINER);
+    let image = live.and_then(|one| one.image.as_ref());
+    let Some(image) = image.filter(|image| {
+        let tag = image.rsplit_once(':').map(|(_, tag)| tag);
+        tag == Some(version)
+    }) else {
+        return;
+    };
+    let pod = way.spec.as_mut().and_then(|set| set.template.spec.as_mut());
+    let ours = pod.into_iter().flat_map(|pod| &mut pod.containers);
+    for one in ours.filter(|one| one.name == build::CONTAINER) {
+        one.image = Some(image.clone());
+    }
+}
+
+fn containers(set: &StatefulSet) -> impl Iterator<Item = &Container> {
+    let pod = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
+    pod.into_iter().flat_map(|pod| &pod.containers)
+}
+
+/// Which builder made an object, as far as it says.
+fn builder_of<K: Resource>(object: &K) -> Option<u32> {
+    facts::annotation(object.meta(), ANNOTATION_BUILDER)?
+        .parse()
+        .ok()
 }
 
 fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
     format!("{} {}", K::kind(&()), object.name_any())
 }
 
-/// The fields that are rendered and not so. None of an object that another release rendered.
+/// The fields that are rendered and not so. None of an object that a newer release rendered. Sets that
+/// an older one rendered are compared with what that was; all other kinds have been the same since the
+/// first builder, but for its number.
 fn differ<K: Resource<DynamicType = ()> + Serialize>(rendered: &K, live: &K) -> BTreeSet<String> {
-    let builder = |object: &K| facts::annotation(object.meta(), ANNOTATION_BUILDER);
     let mut differ = BTreeSet::new();
+    let (by, of) = (builder_of(live), builder_of(rendered));
+    if by > of || by < of && planted(Mutant::EarlierUnseen) {
+        return differ;
+    }
     let (Ok(rendered_json), Ok(live_json)) =
         (serde_json::to_value(rendered), serde_json::to_value(live))
     else {
         return differ;
     };
-    if builder(live).is_some_and(|of| Some(of) != builder(rendered)) {
-        return differ;
-    }
     for path in ["labels", "annotations", "ownerReferences"] {
         let wanted = &rendered_json["metadata"][path];
         let found = &live_json["metadata"][path];
@@ -142,6 +194,9 @@ fn differ<K: Resource<DynamicType = ()> + Serialize>(rendered: &K, live: &K) -> 
         &live_json["spec"],
         &mut differ,
     );
+    if by.is_some_and(|by| by > 0) && by < of {
+        differ.remove(&format!("metadata.annotations.{ANNOTATION_BUILDER}"));
+    }
     differ
 }
 

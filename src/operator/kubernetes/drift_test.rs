@@ -100,7 +100,7 @@ fn a_set_is_compared_with_what_it_was_made_as() {
         user: None,
     };
     assert_eq!(set_as_made(&cluster, &other, &set), None);
-    let newer = json!({"metadata": {"annotations": {"quorate.dev/builder": "0"}},
+    let newer = json!({"metadata": {"annotations": {"quorate.dev/builder": "99"}},
         "spec": {"replicas": 2}});
     assert!(fields(&set, &edited(&set, newer)).is_empty());
 }
@@ -199,11 +199,13 @@ fn what_a_real_kubernetes_fills_in_is_no_edit() {
         let (rendered, name) = (kept_service(&cluster, live), live.name_any());
         let none = Vec::<String>::new();
         assert_eq!(fields(&rendered, &of_this_builder(live)), none, "{name}");
+        assert_eq!(fields(&rendered, live), none, "{name} of the first builder");
     }
     let budgets: Vec<PodDisruptionBudget> = kept("poddisruptionbudgets");
     assert_eq!(budgets.len(), 1);
     let gate = build::gate(&cluster);
     assert!(fields(&gate, &of_this_builder(&budgets[0])).is_empty());
+    assert!(fields(&gate, &budgets[0]).is_empty());
     let sets: Vec<StatefulSet> = kept("statefulsets");
     assert_eq!(sets.len(), 3);
     for live in &sets {
@@ -225,3 +227,92 @@ const ADDED: [&str; 2] = [
     "metadata.annotations.quorate.dev/rendered",
     "spec.template.spec.containers[member].resources.requests",
 ];
+
+/// What the operator of release 0.1.0 had made was compared with nothing until it was applied again, which
+/// for a set is its member's next roll: a disruption budget that somebody had opened, a Service that
+/// led elsewhere and a set of two pods stayed as they were through the upgrade and after it.
+#[test]
+fn edits_of_what_an_older_release_made_are_seen() {
+    let cluster = kept_cluster();
+    let budgets: Vec<PodDisruptionBudget> = kept("poddisruptionbudgets");
+    let loose = edited(&budgets[0], json!({"spec": {"maxUnavailable": 3}}));
+    assert_eq!(
+        fields(&build::gate(&cluster), &loose),
+        ["spec.maxUnavailable"]
+    );
+    for live in kept::<Service>("services") {
+        let rendered = kept_service(&cluster, &live);
+        let other = edited(&live, json!({"spec": {"selector": {"app": "mine"}}}));
+        assert_eq!(fields(&rendered, &other), ["spec.selector"]);
+    }
+    let again = |set: &StatefulSet| set_as_made(&cluster, &settings(), set);
+    for live in kept::<StatefulSet>("statefulsets") {
+        let name = live.name_any();
+        let first = build::stateful_set_by(1, &cluster, &settings(), &name, AS_KEPT);
+        assert_eq!(again(&live), first, "as the first builder made it");
+        let unedited = again(&live).map(|made| fields(&made, &live));
+        assert_eq!(unedited, Some(Vec::new()), "{name}");
+        for (change, seen) in [
+            (json!({"replicas": 2}), "spec.replicas"),
+            (
+                json!({"updateStrategy": {"type": "RollingUpdate"}}),
+                "spec.updateStrategy.type",
+            ),
+            (
+                json!({"template": {"spec": {"serviceAccountName": "mine"}}}),
+                "spec.template.spec.serviceAccountName",
+            ),
+        ] {
+            let live = edited(&live, json!({ "spec": change }));
+            let made = again(&live).expect("of the same inputs");
+            assert_eq!(fields(&made, &live), [seen]);
+        }
+        // One that the next roll changes is left alone, and so is one of a newer release.
+        let mut other = cluster.clone();
+        other.spec.version = "0.2.0".into();
+        assert_eq!(set_as_made(&other, &settings(), &live), None);
+        let newer = json!({"metadata": {"annotations": {"quorate.dev/builder": "99"}}});
+        assert_eq!(again(&edited(&live, newer)), None);
+    }
+}
+
+/// The repository of an image that the resource does not name is the operator's setting, and may have
+/// been another one at the time of an older release: nothing may be written for that.
+#[test]
+fn another_repository_is_no_edit_and_another_tag_is_one() {
+    let mut cluster = kept_cluster();
+    cluster.spec.image = None;
+    let elsewhere = Settings {
+        image_repository: "elsewhere/quorate".into(),
+        ..settings()
+    };
+    let then = build::stateful_set_by(1, &cluster, &elsewhere, "demo-1", AS_KEPT).expect("known");
+    let differ = |live: &StatefulSet| {
+        let made = set_as_made(&cluster, &settings(), live).expect("of the same inputs");
+        fields(&made, live)
+    };
+    assert!(differ(&then).is_empty());
+    let image = |image: &str| {
+        let mut live = then.clone();
+        let pod = live
+            .spec
+            .as_mut()
+            .and_then(|set| set.template.spec.as_mut());
+        pod.expect("a template").containers[0].image = Some(image.into());
+        differ(&live)
+    };
+    let seen = ["spec.template.spec.containers[member].image"];
+    assert_eq!(image("elsewhere/quorate:0.0.9"), seen);
+}
+
+/// Whoever took the note of what a set was made as away hid every other edit of it.
+#[test]
+fn a_set_without_the_note_of_its_making_is_an_edited_one() {
+    let (cluster, settings) = (cluster(), settings());
+    let set = build::stateful_set(&cluster, &settings, "demo-1", SetOptions::default());
+    let mut live = edited(&set, json!({"spec": {"replicas": 2}}));
+    live.annotations_mut().remove(ANNOTATION_RENDERED);
+    let made = set_as_made(&cluster, &settings, &live).expect("of the same inputs");
+    let seen = ["metadata.annotations.quorate.dev/rendered", "spec.replicas"];
+    assert_eq!(fields(&made, &live), seen);
+}

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use rand::RngExt as _;
 use serde_json::{Value, json};
 
+use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_RENDERED};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::faults;
 use crate::opsim::harness::ground::NAMESPACE;
@@ -13,7 +14,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 2] = [
+pub(super) const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "strangers",
         story: "somebody makes pods, a set, a claim, a Service and a Secret with the cluster's labels, whose servers say that they lead: the cluster is made, grows, is healed and shrinks as without them",
@@ -23,6 +24,11 @@ pub(super) const SCENARIOS: [Scenario; 2] = [
         name: "edited-by-hand",
         story: "somebody edits sets, Services and the disruption budget by hand, some at a time: all of it is taken back, and no pod is restarted for it",
         script: |world| Box::pin(edited(world)),
+    },
+    Scenario {
+        name: "upgraded-and-edited",
+        story: "an operator finds what that of release 0.1.0 made, and leaves it as it is; what somebody edits of it by hand is taken back, and no pod is restarted for it",
+        script: |world| Box::pin(upgraded(world)),
     },
 ];
 
@@ -96,6 +102,70 @@ async fn edited(world: &mut World) -> Result<(), Failure> {
     user::create(world, "demo", &user::spec(3));
     world.settle(SOON_MS).await?;
     let before = told(world);
+    rounds_of_edits(world, &before).await
+}
+
+async fn upgraded(world: &mut World) -> Result<(), Failure> {
+    world.start_operator("operator-1");
+    user::create(world, "demo", &user::spec(3));
+    world.settle(SOON_MS).await?;
+    let before = told(world);
+    world.stop_operators();
+    as_the_first_builder_made(world);
+    let found = told(world);
+    world.start_operator("operator-2");
+    world.pass_ms(30_000).await?;
+    world.settle(SOON_MS).await?;
+    unchanged(world, &found, "the upgrade")?;
+    rounds_of_edits(world, &before).await
+}
+
+/// Makes of a cluster's objects what the operator of release 0.1.0 would have made.
+fn as_the_first_builder_made(world: &World) {
+    const ACTOR: &str = "release-0.1.0";
+    let mut api = world.api.lock();
+    for kind in EDITED {
+        let names: Vec<String> = api
+            .all(kind)
+            .map(|one| object::name(one).to_owned())
+            .collect();
+        for name in names {
+            api.edit(ACTOR, kind, (NAMESPACE, &name), |one| {
+                one["metadata"]["annotations"][ANNOTATION_BUILDER] = json!("1");
+                if kind != Kind::StatefulSet {
+                    return;
+                }
+                if let Some(notes) = one["metadata"]["annotations"].as_object_mut() {
+                    notes.remove(ANNOTATION_RENDERED);
+                }
+                let template = &mut one["spec"]["template"];
+                template["metadata"]["annotations"][ANNOTATION_BUILDER] = json!("1");
+                template["spec"]["containers"][0]["resources"] = json!({});
+            });
+        }
+    }
+}
+
+/// Whether the objects say what they said, and the pods are the same ones.
+fn unchanged(world: &World, before: &BTreeMap<String, Value>, what: &str) -> Result<(), Failure> {
+    let now = told(world);
+    if let Some((name, was)) = before
+        .iter()
+        .find(|(name, said)| now.get(*name) != Some(said))
+    {
+        let is = now.get(name);
+        return Err(world.unexpected(format!("after {what} {name} was {was} and is {is:?}")));
+    }
+    match now.len() == before.len() {
+        true => Ok(()),
+        false => Err(world.unexpected(format!("something was left of {what}"))),
+    }
+}
+
+async fn rounds_of_edits(
+    world: &mut World,
+    before: &BTreeMap<String, Value>,
+) -> Result<(), Failure> {
     for round in 0..4 {
         for kind in EDITED {
             let api = world.api.clone();
@@ -120,17 +190,7 @@ async fn edited(world: &mut World) -> Result<(), Failure> {
         }
         world.pass_ms(30_000).await?;
         world.settle(SOON_MS).await?;
-        let now = told(world);
-        if let Some((name, _)) = before
-            .iter()
-            .find(|(name, said)| now.get(*name) != Some(said))
-        {
-            let (was, is) = (&before[name], now.get(name));
-            return Err(world.unexpected(format!("{name} was {was} and is {is:?}")));
-        }
-        if now.len() != before.len() {
-            return Err(world.unexpected("something was left of the edits"));
-        }
+        unchanged(world, before, "the edits")?;
     }
     Ok(())
 }

@@ -1,0 +1,49 @@
+//! A member's set as an earlier builder made it. A newer operator leaves such a set as it is until
+//! its member's next roll, and tells from this rendering what somebody edited of it in the meantime.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+
+use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_RENDERED, ValidatedCluster};
+
+use super::common::{BUILDER, Settings, USER};
+use super::pod::{SetOptions, asked_requirements, stateful_set};
+
+/// The builder of release 0.1.0.
+const FIRST: u32 = 1;
+
+/// The set of a member as this builder made it; `None` for one that this release does not know.
+///
+/// The first builder said nothing of what it had rendered, requested nothing that the user does not
+/// ask for, and always named the user of the processes.
+pub fn stateful_set_by(
+    builder: u32,
+    cluster: &ValidatedCluster,
+    settings: &Settings,
+    member: &str,
+    how: SetOptions,
+) -> Option<StatefulSet> {
+    if builder == BUILDER {
+        return Some(stateful_set(cluster, settings, member, how));
+    }
+    if builder != FIRST {
+        return None;
+    }
+    let settings = Settings {
+        user: Some(USER),
+        ..settings.clone()
+    };
+    let mut set = stateful_set(cluster, &settings, member, how);
+    let template = set.spec.as_mut().map(|spec| {
+        let pod = spec.template.spec.iter_mut();
+        for container in pod.flat_map(|pod| &mut pod.containers) {
+            container.resources = asked_requirements(cluster);
+        }
+        spec.template.metadata.get_or_insert_default()
+    });
+    for meta in template.into_iter().chain([&mut set.metadata]) {
+        let annotations = meta.annotations.get_or_insert_default();
+        annotations.remove(ANNOTATION_RENDERED);
+        annotations.insert(ANNOTATION_BUILDER.to_owned(), FIRST.to_string());
+    }
+    Some(set)
+}
