@@ -483,6 +483,9 @@ faults! {
     /// A pod that was asked to end and does not is waited for without end.
     HangsForGood "hangs-for-good" in "plan/evidence.rs",
         Test("plan::tests::golden::faults::a_pod_that_does_not_end");
+    /// A voter whose pod was deleted a moment ago is dead, however new the next one will be.
+    PodlessIsDeath "podless-is-death" in "plan/evidence.rs",
+        Test("plan::tests::golden::growth::a_corrected_spec_gives_its_set_time_to_make_a_pod");
     /// A voter whose node goes away is removed before another one comes, whatever was asked for.
     RemoveFirstUnasked "removes-first-unasked" in "plan/nodes.rs",
         Operator("cordon-alone", &["I4"]);

@@ -183,8 +183,22 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         };
     }
     let tried = ran.map(|pod| pod.created_ms + start(pod));
+    // However long its member was away, its end was asked for only then, perhaps by the operator.
+    let leaves = pod
+        .and_then(|pod| pod.ends_ms)
+        .map_or(0, |end| end + START_MS);
+    let leaves = if planted(Mutant::PodlessIsDeath) {
+        0
+    } else {
+        leaves
+    };
+    // The next pod of its set is made in a moment, also where the last one was deleted by the operator.
+    let made = (pod.is_none() && no_node.is_none() && !planted(Mutant::PodlessIsDeath))
+        .then(|| (now + START_MS).saturating_sub(hinted_age(s, name)));
     match ends {
-        Some(end) if end > now && hangs => wait(why, "its pod to be gone", ends),
+        Some(end) if hangs && end.max(leaves) > now => {
+            wait(why, "its pod to be gone", Some(end.max(leaves)))
+        }
         Some(end) if end > now && no_node.is_some() => {
             wait(why, "a node that can use its volume", ends)
         }
@@ -195,6 +209,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
             "room on a node: add a node, or ask for less in spec.resources",
             None,
         ),
+        Some(_) if made.is_some_and(|by| by > now) => wait(why, "its set to make its pod", made),
         Some(_) if blameless => Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000)),
         // However long it was away: the pod that a corrected spec gave it has had no time yet.
         Some(_) if tried.is_some_and(|end| end > now) => wait(why, "its new pod to start", tried),

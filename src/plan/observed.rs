@@ -263,6 +263,8 @@ pub struct PodFacts {
     pub ready_since_ms: Option<u64>,
     /// It is being deleted.
     pub terminating: bool,
+    /// By when it is to be gone where it is being deleted: the end of its grace period.
+    pub ends_ms: Option<u64>,
     /// The node that it is bound to.
     pub node: Option<String>,
     /// Since when an eviction may take it, because its member's leave was prepared; `None` while the

@@ -100,6 +100,7 @@ impl Future {
             ready_since_ms: None,
             terminating: false,
             node: node.clone(),
+            ends_ms: None,
             released_ms: None,
             inputs: self.o.sets.get(member).and_then(|set| set.inputs.clone()),
             peer_tls: self

@@ -109,6 +109,7 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         phase: phase(pod),
         ready_since_ms: ready_since(pod),
         terminating: meta.deletion_timestamp.is_some(),
+        ends_ms: ends(meta),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         // A value that is no time of ours released it long ago.
         released_ms: label(meta, LABEL_RELEASED)
@@ -132,6 +133,7 @@ pub(super) fn stranger(pod: &Pod) -> PodFacts {
         phase: phase(pod),
         ready_since_ms: None,
         terminating: meta.deletion_timestamp.is_some(),
+        ends_ms: ends(meta),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         released_ms: None,
         inputs: None,
@@ -143,6 +145,11 @@ pub(super) fn stranger(pod: &Pod) -> PodFacts {
         waiting: Some("it is not of the member's set".to_owned()),
         last_exit: None,
     }
+}
+
+fn ends(meta: &ObjectMeta) -> Option<u64> {
+    let asked = meta.deletion_timestamp.as_ref();
+    asked.map(|end| milliseconds(Some(end)))
 }
 
 fn phase(pod: &Pod) -> PodPhase {

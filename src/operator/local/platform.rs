@@ -631,6 +631,7 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
             .then_some(pod.created_ms),
         terminating: pod.deleting,
         node: None,
+        ends_ms: None,
         released_ms: None,
         inputs: Some(pod.input_hash.clone()),
         peer_tls: false,

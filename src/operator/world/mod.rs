@@ -337,6 +337,7 @@ impl World {
             ready_since_ms: self.runs(name).then_some(pod.created_ms),
             terminating: pod.deleting,
             node: None,
+            ends_ms: None,
             released_ms: None,
             inputs: Some(pod.inputs.clone()),
             peer_tls: false,

@@ -62,6 +62,10 @@ pub(super) struct World {
     pub(super) unseen: BTreeSet<String>,
     /// Members whose kubelet does not look whether they are ready any more.
     pub(super) unprobed: BTreeSet<String>,
+    /// Members whose set makes no pod for now.
+    pub(super) podless: BTreeSet<String>,
+    /// Members whose pod takes its whole grace period to end.
+    pub(super) lingering: BTreeSet<String>,
     /// Sides of a partition between members; who is not named is on side 0.
     pub(super) side: BTreeMap<String, u8>,
     /// Entries that a learner receives in a second.
@@ -140,6 +144,8 @@ impl World {
             commit: 0,
             alarms: Vec::new(),
             unseen: BTreeSet::new(),
+            podless: BTreeSet::new(),
+            lingering: BTreeSet::new(),
             unprobed: BTreeSet::new(),
             side: BTreeMap::new(),
             catch_up: 1_000_000,
@@ -394,6 +400,9 @@ impl World {
         let members: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         for member in members {
             if !self.pods.contains_key(&member) {
+                if self.podless.contains(&member) {
+                    continue;
+                }
                 let uid = self.fresh("pod");
                 let pod = PodFacts {
                     uid,
@@ -401,6 +410,7 @@ impl World {
                     ready_since_ms: None,
                     terminating: false,
                     node: None,
+                    ends_ms: None,
                     released_ms: None,
                     inputs: self.sets[&member].inputs.clone(),
                     peer_tls: self.tls.of_sets.contains_key(&member),

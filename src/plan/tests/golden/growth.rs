@@ -224,6 +224,35 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
     assert_eq!(world.configuration_index, before);
 }
 
+/// Found end to end on a busy machine: the operator deleted the pod of a bad image, looked again while
+/// it was on its way out, and took it for one that hangs: its member had been away for longer than
+/// `unhealthySeconds`, and was replaced. A look between the two pods said the same of one that has none.
+#[test]
+fn a_corrected_spec_gives_its_set_time_to_make_a_pod() {
+    let ways: [fn(&mut World); 2] = [
+        |world| drop(world.lingering.insert("demo-3".into())),
+        |world| drop(world.podless.insert("demo-3".into())),
+    ];
+    for hold in ways {
+        let mut world = rested(3);
+        world.inputs = "spec-2".into();
+        world.bad_inputs.insert("spec-2".into());
+        (0..1230).for_each(|_| drop(world.pass()));
+        let before = world.configuration_index;
+        hold(&mut world);
+        world.inputs = "spec-1".into();
+        // The set, the pod, and then nothing until there is another one.
+        (0..12).for_each(|_| drop(world.pass()));
+        assert_eq!(world.configuration_index, before, "it was removed");
+        let held = world.pods.get("demo-3").is_none_or(|pod| pod.terminating);
+        assert!(held, "the world makes no pod in between");
+        (world.lingering.clear(), world.podless.clear());
+        world.pods.remove("demo-3");
+        world.settle(1000);
+        assert_eq!(world.configuration_index, before);
+    }
+}
+
 #[test]
 fn a_changed_template_of_few() {
     let mut script = Script::new(

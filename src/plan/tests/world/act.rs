@@ -1,7 +1,7 @@
 //! What a step does to the toy world, and what no step may ever ask of it.
 
 use super::tls::url;
-use super::{CLUSTER_UID, SLOT_INPUTS, World};
+use super::{CLUSTER_UID, SECOND, SLOT_INPUTS, World};
 use crate::crd::{bytes_of, claim_name, latch_name};
 use crate::plan::*;
 
@@ -176,8 +176,14 @@ impl World {
                 pod.released_ms = None;
             }
             Action::DeletePod { member, uid } => {
-                assert_eq!(&self.pods[member].uid, uid);
-                self.pods.remove(member);
+                let by = self.now + 30 * SECOND;
+                let pod = self.pods.get_mut(member).expect("a pod");
+                assert_eq!(&pod.uid, uid);
+                if self.lingering.contains(member) {
+                    (pod.terminating, pod.ends_ms) = (true, Some(by));
+                } else {
+                    self.pods.remove(member);
+                }
             }
             Action::DeleteSet { member, uid } => {
                 assert_eq!(&self.sets[member].uid, uid);
