@@ -41,7 +41,7 @@ pub enum Error {
     },
     /// The file was written by a newer release.
     #[error(
-        "{file} has format {found}, this binary reads formats up to {supported}; start the release that wrote it, or a newer one"
+        "{file} has format {found}, this binary reads formats up to {supported}; its data is kept: start the release that wrote it, or a newer one"
     )]
     TooNew {
         /// The file.
@@ -50,6 +50,16 @@ pub enum Error {
         found: u32,
         /// The newest format that this binary knows.
         supported: u32,
+    },
+    /// A file that this server did not make lies among its own.
+    #[error("{file}: {what}; {remedy}")]
+    Stray {
+        /// The file.
+        file: String,
+        /// What it is not.
+        what: &'static str,
+        /// What to do about it.
+        remedy: &'static str,
     },
     /// The identity file is missing, or contradicts the rest of the directory.
     #[error("{file}: {what}; {remedy}")]
@@ -136,6 +146,10 @@ pub enum Class {
     Io,
     /// A broken contract inside the process.
     Bug,
+    /// A newer release wrote what is on the disk. The disk is sound.
+    TooNew,
+    /// A file that is not the server's lies in its directories. The disk is sound.
+    Stray,
 }
 
 impl Class {
@@ -150,6 +164,8 @@ impl Class {
             Self::InUse => 25,
             Self::Io => 26,
             Self::Bug => 27,
+            Self::TooNew => 28,
+            Self::Stray => 29,
         }
     }
 
@@ -164,6 +180,8 @@ impl Class {
             Self::InUse => "in_use",
             Self::Io => "io",
             Self::Bug => "bug",
+            Self::TooNew => "too_new",
+            Self::Stray => "stray_file",
         }
     }
 }
@@ -174,7 +192,9 @@ impl Error {
         match self {
             Self::InUse { .. } => Class::InUse,
             Self::Foreign { .. } => Class::ForeignDisk,
-            Self::Corrupt { .. } | Self::TooNew { .. } => Class::Corrupt,
+            Self::Corrupt { .. } => Class::Corrupt,
+            Self::TooNew { .. } => Class::TooNew,
+            Self::Stray { .. } => Class::Stray,
             Self::Identity { .. } => Class::Identity,
             Self::Full { .. } => Class::DiskFull,
             Self::Sync { .. } => Class::Fsync,
@@ -194,6 +214,9 @@ impl Error {
         }
     }
 }
+
+/// The remedy for a file that somebody, or a newer release, put among the server's own.
+pub(crate) const MOVE_AWAY: &str = "move it out of the data directory if you put it there, or start the release that made it; the rest of the directory is kept as it is";
 
 /// The remedy for damage in a member's own durable state.
 pub(crate) const REPLACE_MEMBER: &str = "do not edit or delete single files: remove this member from the cluster and add it again with an empty data directory, or restore the directory from a backup of the volume taken while the server was stopped";

@@ -295,6 +295,8 @@ fn exit_codes_and_names_are_fixed() {
         (Class::InUse, 25, "in_use"),
         (Class::Io, 26, "io"),
         (Class::Bug, 27, "bug"),
+        (Class::TooNew, 28, "too_new"),
+        (Class::Stray, 29, "stray_file"),
     ];
     for (class, code, name) in all {
         assert_eq!((class.exit_code(), class.name()), (code, name));

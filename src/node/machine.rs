@@ -87,6 +87,16 @@ pub enum RestoreError {
     Store(#[from] store::Error),
 }
 
+impl RestoreError {
+    /// Whether a newer version wrote the checkpoint: nothing is wrong with it.
+    pub fn is_newer(&self) -> bool {
+        matches!(
+            self,
+            Self::Format { .. } | Self::Store(store::Error::CheckpointFormat(_))
+        )
+    }
+}
+
 /// The description of a checkpoint: everything in it but the store. Kept beside the chunks.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CheckpointMeta {

@@ -3,14 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::TlsPort;
+use crate::disk::Class;
 use crate::plan::{Description, Exit, MemberView, Phase, PortSecurity};
 use crate::wire::member as proto;
 
-/// Exit codes of the server that mean something for its disk (`quorate::disk`'s classes).
-const CORRUPT: i32 = 20;
-const FOREIGN_DISK: i32 = 21;
-const DISK_FULL: i32 = 22;
-const FSYNC: i32 = 23;
+/// What releases say of a disk or an entry that a newer one wrote, whatever code they end with.
+const NEWER: [&str; 4] = [
+    "this binary reads formats up to",
+    "this version knows up to",
+    "run the version that wrote it",
+    "a newer version wrote it",
+];
+/// What releases say of a file that they did not make.
+const STRAY: [&str; 2] = [
+    "this file is not a log segment",
+    "this file is not a checkpoint",
+];
 
 /// A description as received `age_ms` ago. `leads` is true only where the member list was read
 /// through a quorum.
@@ -109,18 +117,50 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// How a server ended, from its exit code and, where there is one, its termination message.
+/// How a server ended, from its exit code and the words that it left in its termination message.
+/// `None`: a platform that keeps no such words, whose servers are of the operator's own release.
 pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
-    let class = termination_message
-        .and_then(|line| serde_json::from_str::<serde_json::Value>(line.trim()).ok())
-        .and_then(|message| message.get("class")?.as_str().map(str::to_owned));
-    match (code, class.as_deref()) {
-        (_, Some("log_lost" | "lost_log")) => Exit::LostLog,
-        (CORRUPT, _) | (_, Some("corrupt")) => Exit::Corrupt,
-        (FOREIGN_DISK, _) | (_, Some("foreign_disk")) => Exit::ForeignDisk,
-        (DISK_FULL, _) | (_, Some("disk_full")) => Exit::DiskFull,
-        (FSYNC, _) | (_, Some("fsync")) => Exit::Fsync,
-        (code, _) => Exit::Other(code),
+    let Some(words) = termination_message else {
+        return by_code(code);
+    };
+    let said = serde_json::from_str::<serde_json::Value>(words.trim()).ok();
+    let field = |name: &str| said.as_ref()?.get(name)?.as_str();
+    let (class, message) = (field("class"), field("message").unwrap_or_default());
+    // What release ended is not known: 0.1.0 called a newer release's disk damaged, and a strange
+    // file a foreign disk. Its words tell them apart.
+    if NEWER.iter().any(|words| message.contains(words)) {
+        return Exit::TooNew;
+    }
+    if STRAY.iter().any(|words| message.contains(words)) {
+        return Exit::Stray;
+    }
+    match class {
+        Some("too_new" | "unknown_entry") => Exit::TooNew,
+        Some("stray_file") => Exit::Stray,
+        Some("log_lost" | "lost_log") => Exit::LostLog,
+        Some("corrupt") => Exit::Corrupt,
+        Some("foreign_disk") => Exit::ForeignDisk,
+        Some("disk_full") => Exit::DiskFull,
+        Some("fsync") => Exit::Fsync,
+        _ => match by_code(code) {
+            // Nobody said so, and a disk is deleted for it.
+            Exit::Corrupt | Exit::ForeignDisk => Exit::Other(code),
+            exit => exit,
+        },
+    }
+}
+
+/// How a server of this release ended.
+fn by_code(code: i32) -> Exit {
+    let is = |class: Class| code == i32::from(class.exit_code());
+    match code {
+        _ if is(Class::Corrupt) => Exit::Corrupt,
+        _ if is(Class::ForeignDisk) => Exit::ForeignDisk,
+        _ if is(Class::DiskFull) => Exit::DiskFull,
+        _ if is(Class::Fsync) => Exit::Fsync,
+        _ if is(Class::TooNew) => Exit::TooNew,
+        _ if is(Class::Stray) => Exit::Stray,
+        code => Exit::Other(code),
     }
 }
 
@@ -131,12 +171,48 @@ mod tests {
     #[test]
     fn ends_are_told_by_code_or_message() {
         assert_eq!(exit(20, None), Exit::Corrupt);
+        assert_eq!(exit(28, None), Exit::TooNew);
+        assert_eq!(exit(29, None), Exit::Stray);
         assert_eq!(
             exit(1, Some("{\"class\":\"foreign_disk\",\"exitCode\":1}\n")),
             Exit::ForeignDisk
         );
         assert_eq!(exit(1, Some("{\"class\":\"log_lost\"}")), Exit::LostLog);
+        assert_eq!(exit(22, Some("")), Exit::DiskFull);
         assert_eq!(exit(137, Some("no JSON")), Exit::Other(137));
+    }
+
+    /// A rollback by `spec.image` to 0.1.0 had the operator remove the member and delete its disk:
+    /// that release ends on a newer one's disk with the code and the class of damage. Its words are
+    /// the only difference, so a code of damage without words is no evidence either.
+    #[test]
+    fn a_disk_of_a_newer_release_is_not_damaged_whatever_release_ends_on_it() {
+        let said = |class: &str, code: i32, message: &str| {
+            let line = serde_json::json!({"class": class, "exitCode": code, "message": message});
+            exit(code, Some(&format!("{line}\n")))
+        };
+        let newer = "/data/identity has format 2, this binary reads formats up to 1; start the \
+                     release that wrote it, or a newer one";
+        assert_eq!(said("corrupt", 20, newer), Exit::TooNew);
+        assert_eq!(said("too_new", 28, newer), Exit::TooNew);
+        let entry = "entry 7 cannot be applied: it is of an unknown kind; run the version that \
+                     wrote it";
+        assert_eq!(said("unknown_entry", 20, entry), Exit::TooNew);
+        assert_eq!(said("unknown_entry", 28, "..."), Exit::TooNew);
+        let checkpoint = "the checkpoint is of format 2, this version knows up to 1";
+        assert_eq!(said("corrupt", 20, checkpoint), Exit::TooNew);
+        let stray = "/data/log/notes.txt: this file is not a log segment; move it out of the data \
+                     directory if you put it there";
+        assert_eq!(said("foreign_disk", 21, stray), Exit::Stray);
+        assert_eq!(said("stray_file", 29, stray), Exit::Stray);
+        assert_eq!(
+            said("corrupt", 20, "... is damaged at offset 7"),
+            Exit::Corrupt
+        );
+        for code in [20, 21] {
+            assert_eq!(exit(code, Some("")), Exit::Other(code));
+            assert_eq!(exit(code, Some("cut off {\"class")), Exit::Other(code));
+        }
     }
 
     #[test]

@@ -26,8 +26,9 @@ pub(super) enum Verdict {
     },
     /// Its pod is replaced.
     Restart(String),
-    /// It does not serve and nothing automatic is right: somebody has to look.
-    Stuck(String),
+    /// It does not serve and nothing automatic is right: somebody has to look. The reason of the
+    /// condition Stalled, and why.
+    Stuck(&'static str, String),
     /// It is removed, then replaced.
     Dead(String),
 }
@@ -40,7 +41,7 @@ impl Verdict {
             Verdict::Unknown(why)
             | Verdict::Wait { why, .. }
             | Verdict::Restart(why)
-            | Verdict::Stuck(why)
+            | Verdict::Stuck(_, why)
             | Verdict::Dead(why) => Some(why),
         }
     }
@@ -71,7 +72,39 @@ pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &Member
             None => Verdict::Unknown("the leader reaches it, the operator does not".to_owned()),
         };
     }
+    if let Some(held) = disk_is_sound(s, name) {
+        return held;
+    }
     without_contact(s, name, member)
+}
+
+/// A server that ends on its disk and says that the disk is sound. However long it is away, it is
+/// never removed for that: with the right version, or without the file, it is back with all it had.
+fn disk_is_sound(s: &Situation<'_>, name: &str) -> Option<Verdict> {
+    let pod = s.o.pods.get(name)?;
+    let now = s.o.now_ms;
+    // One that has run since then ended for this long ago.
+    if pod.started_ms.is_some_and(|since| since + START_MS <= now) {
+        return None;
+    }
+    let held = |reason, what: &str| {
+        let kept = "it is not removed, and its volume is kept";
+        Some(Verdict::Stuck(reason, format!("{what}; {kept}")))
+    };
+    match pod.last_exit? {
+        _ if planted(Mutant::TooNewIsDeath) => None,
+        Exit::TooNew => held(
+            "DiskTooNew",
+            "its disk is sound, but a newer version wrote it than the one that runs now: set \
+             spec.version or spec.image to the version that ran before, or to a newer one",
+        ),
+        Exit::Stray => held(
+            "StrayFile",
+            "its disk is sound, but a file that is not the server's lies in its data directory (the \
+             last words of its pod name it): move that file away, or run the version that made it",
+        ),
+        _ => None,
+    }
 }
 
 /// Whether the disk that the member is bound to cannot come back. Believed at once. A volume that no
@@ -100,11 +133,18 @@ fn disk_is_gone(
         return Some(format!("its volume is gone: {why}"));
     }
     let pod = s.o.pods.get(name).filter(|pod| pod.started_ms.is_none())?;
+    // A release that no voter serves from may call a disk damaged that it cannot read.
+    if on_trial(s, name) {
+        return None;
+    }
     match pod.last_exit? {
+        Exit::TooNew | Exit::Stray if planted(Mutant::TooNewIsDeath) => {
+            Some("its server does not take its disk".to_owned())
+        }
         Exit::Corrupt => Some("its server says that its disk is damaged".to_owned()),
         Exit::ForeignDisk => Some("its server says that its disk belongs to another".to_owned()),
         Exit::LostLog => Some("its server says that its disk lost acknowledged entries".to_owned()),
-        Exit::DiskFull | Exit::Fsync | Exit::Other(_) => None,
+        Exit::TooNew | Exit::Stray | Exit::DiskFull | Exit::Fsync | Exit::Other(_) => None,
     }
 }
 
@@ -118,6 +158,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     let patience = in_ms(healing.unhealthy_seconds);
     let ends = (patience > 0).then(|| (now + patience).saturating_sub(lost_ms));
     let pod = s.o.pods.get(name);
+    let stuck = |why: String| Verdict::Stuck("UpdateFailed", why);
     let wait = |why: String, for_what: &str, until_ms| Verdict::Wait {
         why,
         for_what: for_what.to_owned(),
@@ -154,7 +195,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     // What it is made from is on trial with it: no voter serves from the same.
     let deadline = s.cluster.spec.update_strategy.progress_deadline_seconds;
     if lost_ms >= in_ms(deadline) && !blameless && on_trial(s, name) {
-        return Verdict::Stuck(format!(
+        return stuck(format!(
             "it did not come back with the current spec in {deadline} s ({why}); nobody else is restarted: correct the spec, or set it back"
         ));
     }
@@ -216,7 +257,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         Some(_) if twin_serves(s, name) => {
             Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000))
         }
-        Some(_) => Verdict::Stuck(format!(
+        Some(_) => stuck(format!(
             "{why}; no healthy voter runs what it runs, so it is not removed: check the image and the pod template"
         )),
         None => wait(why, "somebody: healing.unhealthySeconds is 0", None),
@@ -294,6 +335,8 @@ fn exit_in_words(state: &str, exit: Exit) -> String {
     let why = match exit {
         Exit::Corrupt => "its disk is damaged",
         Exit::ForeignDisk => "its disk belongs to another member",
+        Exit::TooNew => "a newer version wrote its disk",
+        Exit::Stray => "a file that is not the server's lies in its data directory",
         Exit::LostLog => "its disk lost acknowledged entries",
         Exit::DiskFull => "its disk is full: raise spec.storage.size, or free space on its volume",
         Exit::Fsync => "its disk failed to persist a write: look at its volume and node",

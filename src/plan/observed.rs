@@ -327,6 +327,10 @@ pub enum Exit {
     ForeignDisk,
     /// Its disk holds less than it acknowledged.
     LostLog,
+    /// A newer version wrote what is on its disk: the disk is sound.
+    TooNew,
+    /// A file that is not the server's lies in its data directory: the disk is sound.
+    Stray,
     /// Its disk is full.
     DiskFull,
     /// The disk failed to persist.

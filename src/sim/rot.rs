@@ -114,7 +114,7 @@ impl World {
         }
         let refused = matches!(
             class,
-            Some(Class::Corrupt | Class::Identity | Class::ForeignDisk)
+            Some(Class::Corrupt | Class::Identity | Class::ForeignDisk | Class::TooNew)
         );
         if self.hosts[host].spoilt && refused {
             self.counters.refused_starts += 1;

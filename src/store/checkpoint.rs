@@ -404,6 +404,9 @@ impl Import {
     }
 
     fn take_head(&mut self, head: Head) -> Result<(), Error> {
+        if head.format > FORMAT {
+            return Err(Error::CheckpointFormat(head.format));
+        }
         if head.format != FORMAT {
             let text = format!("its format is {}, this version reads {FORMAT}", head.format);
             return Err(damaged(&text));

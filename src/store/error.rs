@@ -67,4 +67,7 @@ pub enum Error {
     /// A checkpoint that cannot be read back.
     #[error("the checkpoint of the store is damaged: {0}")]
     Checkpoint(String),
+    /// A checkpoint that a newer version wrote.
+    #[error("the checkpoint of the store is of format {0}, which this version does not know")]
+    CheckpointFormat(u32),
 }

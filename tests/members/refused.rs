@@ -139,3 +139,66 @@ async fn a_member_whose_disk_was_lost_is_refused_by_the_others() {
     );
     servers[0].serves("the-others-go-on").await;
 }
+
+/// A data directory of a newer release was called damaged (20), a file that somebody had put into
+/// the log a foreign disk (21). Both are evidence of death to an operator: after a rollback it would
+/// have deleted sound disks. Each has an exit code of its own now, the disk is left as it is, and the
+/// release that wrote it goes on.
+#[tokio::test]
+async fn what_a_newer_release_wrote_is_refused_and_left_as_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let message = home.path().join("message");
+    let flag = format!("--termination-message-file={}", message.display());
+    server.arguments.push(flag);
+    server.start();
+    server.serves("key").await;
+    server.kill();
+    let first = |directory: &str| {
+        let mut files: Vec<_> = std::fs::read_dir(server.data.join(directory))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| !path.to_string_lossy().ends_with(".tmp"))
+            .collect();
+        files.sort();
+        files.remove(0)
+    };
+    // Where the checksum of a head lies, and what it covers after the format's number.
+    let identity = (server.data.join("identity"), 16, 20..usize::MAX);
+    let segment = (first("log"), 12, 16..96);
+    let checkpoint = (first("checkpoints"), 12, 16..36);
+    let mut cases = Vec::new();
+    for (path, sum_at, covered) in [identity, segment, checkpoint] {
+        let sound = std::fs::read(&path).unwrap();
+        let mut newer = sound.clone();
+        let format = u32::from_le_bytes(newer[8..12].try_into().unwrap()) + 1;
+        newer[8..12].copy_from_slice(&format.to_le_bytes());
+        let covered = covered.start..covered.end.min(newer.len());
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), &newer[covered]);
+        newer[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
+        cases.push((path, Some(sound), newer, 28, "too_new", "start the release"));
+    }
+    for (directory, class) in [("log", "stray_file"), ("checkpoints", "stray_file")] {
+        let path = server.data.join(directory).join("notes.txt");
+        cases.push((path, None, b"mine".to_vec(), 29, class, "move it out"));
+    }
+    for (path, sound, newer, code, class, remedy) in cases {
+        std::fs::write(&path, &newer).unwrap();
+        server.start();
+        let status = server.ended().await;
+        assert_eq!(status.code(), Some(code), "{path:?}: {}", server.log());
+        let said = std::fs::read_to_string(&message).unwrap();
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(said["class"], class, "{said}");
+        let text = said["message"].as_str().unwrap();
+        assert!(text.contains(&*path.to_string_lossy()), "{text}");
+        assert!(text.contains(remedy), "{text}");
+        assert_eq!(std::fs::read(&path).unwrap(), newer, "it was touched");
+        match sound {
+            Some(sound) => std::fs::write(&path, sound).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    server.start();
+    server.holds("key", "1").await;
+}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::device::Disk;
 use super::directory::CHECKPOINTS;
-use super::error::{Error, Result};
+use super::error::{Error, MOVE_AWAY, Result};
 use super::frame;
 use super::log::Position;
 use crate::mutants::{Mutant, planted};
@@ -132,7 +132,7 @@ impl Checkpoints {
     /// Positions of all checkpoints by name, newest first; their contents are not checked.
     ///
     /// # Errors
-    /// [`Error::Foreign`] for a file that is no checkpoint.
+    /// [`Error::Stray`] for a file that is no checkpoint.
     pub fn list(&self) -> Result<Vec<Position>> {
         let path = |name: &str| self.disk.describe(&format!("{CHECKPOINTS}/{name}"));
         let names = self
@@ -141,10 +141,10 @@ impl Checkpoints {
             .map_err(|e| Error::io("list", path(""), e))?;
         let mut found = Vec::new();
         for name in names.iter().filter(|name| !name.ends_with(".tmp")) {
-            found.push(parse_name(name).ok_or_else(|| Error::Foreign {
+            found.push(parse_name(name).ok_or_else(|| Error::Stray {
                 file: path(name),
-                what: "this file is not a checkpoint".to_owned(),
-                remedy: "move it out of the data directory if you put it there",
+                what: "this file is not a checkpoint",
+                remedy: MOVE_AWAY,
             })?);
         }
         found.sort_unstable();
@@ -209,7 +209,7 @@ impl Checkpoints {
     /// is damaged does not count: the newest, from which a start goes on, was verified whole.
     ///
     /// # Errors
-    /// [`Error::Foreign`], [`Error::TooNew`], [`Error::Io`].
+    /// [`Error::Stray`], [`Error::TooNew`], [`Error::Io`].
     pub fn known(&self) -> Result<Vec<CheckpointInfo>> {
         let mut known = Vec::new();
         for position in self.list()?.into_iter().rev() {

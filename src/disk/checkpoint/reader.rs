@@ -10,7 +10,7 @@ use super::{
 };
 use crate::disk::device::{Disk, DiskFile, read_exact};
 use crate::disk::error::{Error, Result};
-use crate::disk::frame::Cursor;
+use crate::disk::frame::{self, Cursor};
 use crate::disk::log::Position;
 use crate::mutants::{Mutant, planted};
 
@@ -74,14 +74,16 @@ impl CheckpointReader {
         let (Some(found), Some(sum)) = (cursor.u32(), cursor.u32()) else {
             return Err(self.damaged(8, "its head is short"));
         };
-        if found > FORMAT {
+        let checksum =
+            |format: u32| crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), cursor.0);
+        if found > FORMAT && !frame::rotten(FORMAT, sum, checksum) {
             return Err(Error::TooNew {
                 file: self.path.clone(),
                 found,
                 supported: FORMAT,
             });
         }
-        if crc32c::crc32c_append(crc32c::crc32c(&found.to_le_bytes()), cursor.0) != sum {
+        if checksum(found) != sum {
             return Err(self.damaged(8, "its head does not match its checksum"));
         }
         let (Some(index), Some(term), Some(flags)) = (cursor.u64(), cursor.u64(), cursor.u32())

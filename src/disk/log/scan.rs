@@ -9,7 +9,7 @@ use super::index::{BatchRef, Index};
 use super::segment::{self, Head};
 use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
 use crate::disk::directory::LOG;
-use crate::disk::error::{Error, REPLACE_MEMBER, Result};
+use crate::disk::error::{Error, MOVE_AWAY, REPLACE_MEMBER, Result};
 use crate::mutants::{Mutant, planted};
 use crate::raft::{HardState, LogShape};
 
@@ -36,10 +36,10 @@ pub(crate) fn sequences(disk: &dyn Disk) -> Result<Vec<u64>> {
         .map_err(|e| Error::io("list", disk.describe(LOG), e))?;
     let mut found = Vec::new();
     for name in names.iter().filter(|name| !name.ends_with(".tmp")) {
-        let sequence = segment::sequence(name).ok_or_else(|| Error::Foreign {
+        let sequence = segment::sequence(name).ok_or_else(|| Error::Stray {
             file: disk.describe(&format!("{LOG}/{name}")),
-            what: "this file is not a log segment".to_owned(),
-            remedy: "move it out of the data directory if you put it there",
+            what: "this file is not a log segment",
+            remedy: MOVE_AWAY,
         })?;
         found.push(sequence);
     }

@@ -15,7 +15,7 @@ use crate::raft::HardState;
 pub(crate) const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"QUORSEGM";
 /// Bytes of a head that its checksum covers, after magic, format and checksum.
-const FIELDS: usize = 8 + 16 + 8 * 7;
+pub(super) const FIELDS: usize = 8 + 16 + 8 * 7;
 /// Zeros are synced at least every so many bytes: one sync of a whole segment would hold up the
 /// log's own, which share the disk with it.
 const SYNC_EVERY: u64 = 8 << 20;
@@ -75,7 +75,7 @@ impl Head {
     }
 }
 
-fn checksum(format: u32, fields: &[u8]) -> u32 {
+pub(super) fn checksum(format: u32, fields: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), fields)
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn read_head(
     let (Some(found), Some(sum)) = (cursor.u32(), cursor.u32()) else {
         return Err(damaged("the head is short"));
     };
-    if found > FORMAT {
+    if found > FORMAT && !frame::rotten(FORMAT, sum, |format| checksum(format, cursor.0)) {
         return Err(Error::TooNew {
             file: path(),
             found,

@@ -441,6 +441,16 @@ fn segments_of_another_disk_and_of_newer_releases_are_refused() {
     bytes[8] = 2;
     disk.plant(&name, &bytes);
     let error = open(&disk).unwrap_err();
+    assert_eq!(
+        error.class(),
+        Class::Corrupt,
+        "a number that rotted: {error}"
+    );
+    let sum = segment::checksum(2, &bytes[16..16 + segment::FIELDS]);
+    bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    disk.plant(&name, &bytes);
+    let error = open(&disk).unwrap_err();
+    assert_eq!(error.class(), Class::TooNew);
     assert!(
         matches!(
             error,

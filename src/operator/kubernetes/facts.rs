@@ -200,7 +200,9 @@ fn last_exit(container: &ContainerStatus) -> Option<Exit> {
         state.as_ref().and_then(|state| state.terminated.clone())
     };
     let ended = ended(&container.state).or_else(|| ended(&container.last_state))?;
-    Some(describe::exit(ended.exit_code, ended.message.as_deref()))
+    // No words are words too: they do not say that a disk is damaged.
+    let words = ended.message.unwrap_or_default();
+    Some(describe::exit(ended.exit_code, Some(&words)))
 }
 
 /// A member's claim. Its volume is lost if the claim says so; that no Node that exists can satisfy

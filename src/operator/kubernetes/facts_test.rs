@@ -89,6 +89,14 @@ fn only_the_members_own_container_is_evidence() {
     assert_eq!(facts.last_exit, Some(Exit::Other(1)));
     assert!(!facts.peer_tls, "a sidecar's argument is not the server's");
     let facts = containers([status("istio", 0), status("member", 21)]);
+    assert_eq!(
+        facts.last_exit,
+        Some(Exit::Other(21)),
+        "a code without words is no evidence"
+    );
+    let mut member = status("member", 21);
+    member["state"]["terminated"]["message"] = json!(r#"{"class":"foreign_disk"}"#);
+    let facts = containers([status("istio", 0), member]);
     assert_eq!(facts.last_exit, Some(Exit::ForeignDisk));
     let alone = pod(&of(json!({"metadata": {"uid": "p1"},
         "status": {"containerStatuses": [status("istio", 20)]}})));

@@ -60,9 +60,9 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
             );
             wait.deadline_ms = *until_ms;
         }
-        Verdict::Stuck(why) => {
+        Verdict::Stuck(reason, why) => {
             if !unstick(s, draft, name, why) {
-                draft.stall("UpdateFailed", format!("{name}: {why}"));
+                draft.stall(reason, format!("{name}: {why}"));
             }
         }
         Verdict::Restart(why) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Worker, disk_stop, open};
 use crate::disk::{Checkpoints, Position};
-use crate::node::{Applied, Input, Machine};
+use crate::node::{Applied, Input, Machine, StopReason};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::clock;
 use crate::server::compaction_hashes::CompactionHashes;
@@ -73,11 +73,10 @@ impl Applier {
                 ApplyJob::Entries(entries) => {
                     for entry in entries {
                         let before = self.machine.compacted();
-                        let applied = self.machine.apply(&entry).map_err(|error| Stop {
-                            code: 20,
-                            class: "unknown_entry",
-                            message: error.to_string(),
-                        })?;
+                        let applied = self
+                            .machine
+                            .apply(&entry)
+                            .map_err(|error| super::raft::stop(&StopReason::Entry(error)))?;
                         if self.machine.compacted() > before {
                             self.compactions.push((before, self.machine.compacted()));
                         }

@@ -7,7 +7,7 @@ use super::{Parts, disk_stop};
 use crate::disk::{self, CheckpointReader, Checkpoints, MemberFiles, Position};
 use crate::node::{
     CheckpointInfo, CheckpointMeta, CheckpointPolicy, Machine, Member, MemberConfig,
-    MemberRestored, Membership,
+    MemberRestored, Membership, RestoreError,
 };
 use crate::raft::{self, Restored, SnapshotMeta};
 use crate::server::config::Config;
@@ -140,19 +140,25 @@ pub(crate) fn restore(
     let mut reader = checkpoints
         .open(position)
         .map_err(|error| disk_stop(&error))?;
-    let damaged = |message: String| Stop {
-        code: disk::Class::Corrupt.exit_code(),
-        class: disk::Class::Corrupt.name(),
-        message,
+    let unusable = |error: RestoreError| {
+        let (class, remedy) = match error.is_newer() {
+            true => (disk::Class::TooNew, "; run the version that wrote it"),
+            false => (disk::Class::Corrupt, ""),
+        };
+        Stop {
+            code: class.exit_code(),
+            class: class.name(),
+            message: format!("the checkpoint at {position}: {error}{remedy}"),
+        }
     };
-    let meta = CheckpointMeta::read(reader.meta()).map_err(|error| damaged(error.to_string()))?;
+    let meta = CheckpointMeta::read(reader.meta()).map_err(unusable)?;
     let mut failure = None;
     let chunks = std::iter::from_fn(|| next(&mut reader, &mut failure));
     let machine = Machine::restore(member_id, boot_nonce, meta, chunks);
     if let Some(error) = failure {
         return Err(disk_stop(&error));
     }
-    machine.map_err(|error| damaged(format!("the checkpoint at {position}: {error}")))
+    machine.map_err(unusable)
 }
 
 fn next(reader: &mut CheckpointReader, failure: &mut Option<disk::Error>) -> Option<bytes::Bytes> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{ApplyJob, LogJob, Outside, Worker};
+use super::{ApplyJob, LogJob, Outside, Worker, disk_stop};
 use crate::disk::{Class, LogReader};
 use crate::node::{Effect, Input, Member, StopReason};
 use crate::raft::{Entry, LogRead, Role, RoleChange};
@@ -231,7 +231,9 @@ fn read_log(stepper: &Stepper, read: LogRead) {
         let entries = match log.read(read.from, read.to, read.max_bytes) {
             // They were dropped meanwhile: the member then sends a checkpoint.
             Err(crate::disk::Error::NotInLog { .. }) => Ok(Vec::new()),
-            other => other.map_err(|error| error.to_string()),
+            Ok(entries) => Ok(entries),
+            // With the class that it has: a read that failed is no proof that the disk is damaged.
+            Err(error) => return shared.stop(disk_stop(&error)),
         };
         let ticket = read.ticket;
         shared.report(Input::LogRead { ticket, entries });
@@ -251,16 +253,59 @@ fn role(shared: &Shared, change: RoleChange) {
     }
 }
 
-/// The end of the server because going on could lose or corrupt data.
+/// The end of the server because going on could lose or corrupt data. Its code is what an operator
+/// deletes disks by, so only what the disk itself shows counts as damage.
 pub(super) fn stop(reason: &StopReason) -> Stop {
-    let class = match reason {
-        StopReason::Consensus(crate::raft::Error::LogLost { .. }) => "log_lost",
-        StopReason::Entry(_) => "unknown_entry",
-        StopReason::Consensus(_) | StopReason::Log(_) => Class::Corrupt.name(),
+    use crate::raft::Error;
+    let (class, name) = match reason {
+        StopReason::Consensus(Error::LogLost { .. }) => (Class::Corrupt, "log_lost"),
+        StopReason::Entry(_)
+        | StopReason::Consensus(
+            Error::UnknownEntryKind { .. } | Error::BrokenConfiguration { .. },
+        ) => (Class::TooNew, "unknown_entry"),
+        StopReason::Consensus(
+            Error::Config(_) | Error::BadMessage { .. } | Error::Misuse(_) | Error::Change(_),
+        ) => (Class::Bug, Class::Bug.name()),
+        StopReason::Consensus(
+            Error::Restored(_) | Error::Diverged { .. } | Error::WrongRead { .. },
+        ) => (Class::Corrupt, Class::Corrupt.name()),
+        StopReason::Log(_) => (Class::Io, Class::Io.name()),
     };
     Stop {
-        code: Class::Corrupt.exit_code(),
-        class,
+        code: class.exit_code(),
+        class: name,
         message: reason.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::UnknownEntry;
+    use crate::raft::Error;
+
+    /// An entry that this version does not know ended the server as `corrupt` (20), which an operator
+    /// takes for a dead disk: an image that was rolled back had sound disks deleted.
+    #[test]
+    fn only_what_the_disk_shows_ends_the_server_as_damage() {
+        let unknown = StopReason::Entry(UnknownEntry {
+            index: 7,
+            why: "it is of format 2, this version knows up to 1".to_owned(),
+        });
+        let kind = Error::UnknownEntryKind { index: 7, kind: 9 };
+        let lost = Error::LogLost { commit: 9, last: 7 };
+        let restored = Error::Restored("its terms go back".to_owned());
+        let misuse = Error::Misuse("no such ticket".to_owned());
+        for (reason, code, class) in [
+            (unknown, 28, "unknown_entry"),
+            (kind.into(), 28, "unknown_entry"),
+            (lost.into(), 20, "log_lost"),
+            (restored.into(), 20, "corrupt"),
+            (misuse.into(), 27, "bug"),
+            (StopReason::Log("too many open files".to_owned()), 26, "io"),
+        ] {
+            let stop = stop(&reason);
+            assert_eq!((stop.code, stop.class), (code, class), "{reason}");
+        }
     }
 }

@@ -204,7 +204,10 @@ pub(super) fn store_error(error: &store::Error) -> Option<EtcdError> {
         store::Error::LeaseExists => EtcdError::LeaseExists,
         store::Error::LeaseTtlTooLarge => EtcdError::LeaseTtlTooLarge,
         store::Error::Auth(error) => auth_error(*error),
-        store::Error::NotReadOnly | store::Error::UnknownCommand | store::Error::Checkpoint(_) => {
+        store::Error::NotReadOnly
+        | store::Error::UnknownCommand
+        | store::Error::Checkpoint(_)
+        | store::Error::CheckpointFormat(_) => {
             return None;
         }
     })

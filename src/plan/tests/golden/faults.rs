@@ -454,3 +454,93 @@ fn a_pod_that_was_just_made_has_time_to_start() {
     );
     assert!(ages.iter().all(|age| *age >= 20_000), "{ages:?}");
 }
+
+/// A rollback by `spec.image` showed the plan a server that ends on a newer release's disk. That was
+/// taken for damage: the member was removed and its disk deleted, while the handbook promised that
+/// the image before takes the member back.
+#[test]
+fn a_disk_of_a_newer_version_is_kept() {
+    let mut script = Script::new(
+        "disk-too-new",
+        "An image is set back to a version that cannot read the disks: the first member that runs it is held, however long, and the image before takes it back. So is one with a strange file in its data directory.",
+    );
+    let mut world = rested(3);
+    world.inputs = "spec-old".into();
+    while world
+        .pods
+        .values()
+        .all(|pod| pod.inputs.as_deref() != Some("spec-old"))
+    {
+        world.pass();
+    }
+    let mut names = world.pods.iter();
+    let first = names.find(|(_, pod)| pod.inputs.as_deref() == Some("spec-old"));
+    let first = first.expect("the first of the roll").0.clone();
+    ends(&mut world, &first, Exit::TooNew, 30);
+    script.look("The first member ends on its disk", &world);
+    ends(&mut world, &first, Exit::TooNew, 3600);
+    script.look("An hour later", &world);
+    let pod = world.pods.get_mut(&first).expect("a pod");
+    pod.started_ms = Some(world.now);
+    script.look("Its container is just being started again", &world);
+    world.inputs = "spec-1".into();
+    for _ in 0..3 {
+        world.pass();
+    }
+    world.side.clear();
+    world.unseen.clear();
+    script.settle("The image before is set again", &mut world);
+    ends(&mut world, "demo-2", Exit::Stray, 3600);
+    script.look("A strange file lies in the log of demo-2", &world);
+    assert!(world.tombstones.is_empty(), "somebody was removed");
+    script.compare();
+}
+
+/// A server that has ended at each start for so many seconds.
+fn ends(world: &mut World, name: &str, how: Exit, seconds: u32) {
+    world.side.insert(name.into(), 1);
+    world.unseen.insert(name.into());
+    wait(world, seconds);
+    let pod = world.pods.get_mut(name).expect("a pod");
+    pod.started_ms = None;
+    pod.last_exit = Some(how);
+    pod.waiting = Some("CrashLoopBackOff: back-off".into());
+}
+
+/// What nobody else runs may be wrong about a disk: an image whose reader calls sound disks damaged
+/// would have had them deleted one after the other.
+#[test]
+fn damage_that_only_a_new_image_sees_is_no_evidence() {
+    let mut world = rested(3);
+    world.inputs = "spec-2".into();
+    while world
+        .pods
+        .values()
+        .all(|pod| pod.inputs.as_deref() != Some("spec-2"))
+    {
+        world.pass();
+    }
+    let mut names = world.pods.iter();
+    let first = names.find(|(_, pod)| pod.inputs.as_deref() == Some("spec-2"));
+    let first = first.expect("the first of the roll").0.clone();
+    for _ in 0..30 {
+        ends(&mut world, &first, Exit::Corrupt, 60);
+        let next = plan(&world.observe());
+        let removes = |action: &Action| matches!(action, Action::Remove { .. });
+        assert!(
+            !next.steps.iter().any(|step| removes(&step.action)),
+            "{next}"
+        );
+    }
+    let stalled = plan(&world.observe()).to_string();
+    assert!(stalled.contains("Stalled=True UpdateFailed"), "{stalled}");
+    // With what the others run, the same words are believed.
+    let mut world = rested(3);
+    ends(&mut world, "demo-2", Exit::Corrupt, 10);
+    let next = plan(&world.observe());
+    let first = next.first().map(|step| &step.action);
+    assert!(
+        matches!(first, Some(Action::Remove { member, .. }) if member == "demo-2"),
+        "{next}"
+    );
+}
