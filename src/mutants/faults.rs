@@ -504,6 +504,9 @@ faults! {
     /// A voter for whose pod no node has room is replaced by one for which none has either.
     RoomForgotten "room-forgotten" in "plan/evidence.rs",
         Test("plan::tests::golden::faults::a_voter_for_whom_no_node_has_room");
+    /// A voter whose disk hangs counts as one that serves.
+    HungDiskCounts "hung-disk-counts" in "plan/evidence.rs",
+        Test("plan::tests::golden::faults::a_voter_whose_disk_hangs_does_not_count");
     /// A voter whose disk a newer version wrote is dead.
     TooNewIsDeath "too-new-is-death" in "plan/evidence.rs",
         Test("plan::tests::golden::faults::a_disk_of_a_newer_version_is_kept");

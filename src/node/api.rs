@@ -85,6 +85,8 @@ pub enum Input {
     /// The checkpoint of [`Effect::TakeCheckpoint`] is durable, or could not be written for a
     /// reason that is no reason to stop; then it is tried again later.
     CheckpointDone(Option<CheckpointInfo>),
+    /// Space is short on the disk: take a checkpoint whatever the policy says, so that log can go.
+    WantCheckpoint,
     /// A peer's checkpoint lies complete and durable on this disk, beside the own ones.
     SnapshotReceived {
         /// The leader that sent it.

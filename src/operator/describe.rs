@@ -97,6 +97,7 @@ fn member(view: &proto::MemberView) -> MemberView {
         match_index: view.match_index,
         // -1: never.
         last_contact_ms: u64::try_from(view.last_contact_age_ms).ok(),
+        unsynced_ms: view.unsynced_ms,
         promotable: view.learner && view.in_sync,
         not_promotable: view.not_in_sync_reason.clone(),
     }

@@ -10,6 +10,8 @@ use super::situation::{CONTACT_MS, Situation, in_ms};
 /// However impatient the spec is, a pod that was just made has this long to start and to be linked:
 /// to replace it before that only puts the end off, on a machine that is busy as it is.
 const START_MS: u64 = 20_000;
+/// A voter that has synced nothing for this long of what it was sent may hang on its disk.
+const SYNC_MS: u64 = 5_000;
 
 /// What the evidence says about one member, and what may follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +53,12 @@ impl Verdict {
 pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &MemberView) -> Verdict {
     let leads = s.view.is_some_and(|(leader, _)| leader == name);
     let contact = leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS);
+    // Its answers need no disk, its acknowledgements do: it holds up a quorum that counts on it.
+    let hung = contact && !member.learner && member.unsynced_ms >= SYNC_MS;
+    if hung && !planted(Mutant::HungDiskCounts) {
+        let why = "it answers, but its disk has synced nothing of what it was sent";
+        return Verdict::Unknown(why.to_owned());
+    }
     if !ours {
         return if contact {
             Verdict::Healthy

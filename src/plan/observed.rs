@@ -483,6 +483,8 @@ pub struct MemberView {
     pub match_index: u64,
     /// Milliseconds since the leader last heard from it; `None` for never.
     pub last_contact_ms: Option<u64>,
+    /// For how long it has synced nothing of what the leader has sent it; 0 while nothing is owed.
+    pub unsynced_ms: u64,
     /// A learner that the leader would promote now.
     pub promotable: bool,
     /// Why it would not.

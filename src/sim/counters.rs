@@ -57,8 +57,12 @@ counters! {
     failed_syncs: "failed syncs", 1_000;
     /// Writes for which there was no space and that ended the process.
     full_disks: "processes ended by a full disk", 700;
+    /// Checkpoints for which there was no space, and that were tried again.
+    full_checkpoints: "checkpoints that found no space", 100;
     /// Disks that were slow for a while.
-    slow_disks: "slow disks", 700;
+    slow_disks: "slow disks", 500;
+    /// Disks that did nothing for a while, while their servers answered.
+    hung_disks: "disks that hung", 150;
     /// Disks that were lost for good.
     lost_disks: "disks lost for good", 400;
     /// Bits that flipped on a disk.
@@ -134,7 +138,11 @@ impl Counters {
     pub fn faults(&self) -> u64 {
         let processes = self.crashes + self.pauses;
         let network = self.cuts + self.isolated + self.splits;
-        let disks = self.stopped_disks + self.failed_syncs + self.full_disks + self.slow_disks;
+        let disks = self.stopped_disks
+            + self.failed_syncs
+            + self.full_disks
+            + self.slow_disks
+            + self.hung_disks;
         processes + network + disks + self.lost_disks + self.rotten + self.misdirected
     }
 

@@ -46,6 +46,8 @@ pub(super) struct Host {
     pub(super) slow_until: Micros,
     /// No space is left until then.
     pub(super) full_until: Micros,
+    /// A slow disk does nothing at all until it is slow no more.
+    pub(super) hangs: bool,
     /// Bytes that were durable have changed since the process started, or will be found changed
     /// when the next one starts.
     pub(super) spoilt: bool,
@@ -128,6 +130,7 @@ impl Host {
             paused_until: 0,
             slow_until: 0,
             full_until: 0,
+            hangs: false,
             spoilt: false,
             limits,
             id,

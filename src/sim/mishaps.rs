@@ -33,25 +33,35 @@ impl World {
             .note(now, format_args!("host {host} is paused for {span} us"));
     }
 
-    /// Each write takes many times as long for a while.
+    /// Each write takes many times as long for a while, or none ends before the while does.
     pub(super) fn slow_disk(&mut self) {
         let Some(host) = self.any_running() else {
             return;
         };
         let span = self.random.random_range(SECOND / 2..5 * SECOND);
         let now = self.agenda.now();
+        let hangs = self.random.random_bool(0.3);
         self.hosts[host].slow_until = now + span;
-        self.counters.slow_disks += 1;
+        self.hosts[host].hangs = hangs;
+        match hangs {
+            true => self.counters.hung_disks += 1,
+            false => self.counters.slow_disks += 1,
+        }
+        let how = if hangs { "hangs" } else { "is slow" };
         self.trace.note(
             now,
-            format_args!("the disk of host {host} is slow for {span} us"),
+            format_args!("the disk of host {host} {how} for {span} us"),
         );
     }
 
     /// How long an operation of a server's disk takes, up to so long on a good day.
     pub(super) fn disk_takes(&mut self, host: HostId, longest: Micros) -> Micros {
         let usual = self.random.random_range(50..longest);
-        match self.agenda.now() < self.hosts[host].slow_until {
+        let left = self.hosts[host]
+            .slow_until
+            .saturating_sub(self.agenda.now());
+        match left > 0 {
+            true if self.hosts[host].hangs => usual + left,
             true => usual * self.random.random_range(20..200),
             false => usual,
         }

@@ -16,6 +16,10 @@ pub struct PeerStatus {
     pub applied: Index,
     /// Milliseconds since it last answered; `None` if it never answered this leader.
     pub last_ack_age_ms: Option<u64>,
+    /// Milliseconds since it last held more durably than before, while it was sent more than it
+    /// holds; 0 while it holds all there is. Answers to heartbeats need no disk, so that a member
+    /// whose disk hangs is in contact like any other.
+    pub unsynced_ms: u64,
     /// Whether a checkpoint is on its way to it.
     pub snapshot_pending: bool,
     /// Why it is not in sync; `None` when it is.
@@ -34,6 +38,9 @@ pub(super) struct Contacts {
     /// (time, commit index) at each tick of the last election timeout and a bit more.
     commits: VecDeque<(u64, Index)>,
     peers: BTreeMap<MemberId, PeerStatus>,
+    /// What each member held durably, this one included, and when it last was more or all.
+    held: BTreeMap<MemberId, (Index, u64)>,
+    own_unsynced_ms: u64,
 }
 
 /// The times that contact is measured with, in milliseconds.
@@ -82,6 +89,8 @@ impl Contacts {
             leader_last: status.last_index,
             contact_within_ms: 2 * spans.heartbeat.max(spans.tick),
         };
+        self.own_unsynced_ms =
+            self.unsynced_ms(now, status.id, status.durable_index, status.last_index);
         self.peers.clear();
         let others = status.progress.iter().filter(|(id, _)| **id != status.id);
         for (id, progress) in others {
@@ -96,6 +105,7 @@ impl Contacts {
                 }
             }
             let peer = PeerStatus {
+                unsynced_ms: self.unsynced_ms(now, *id, progress.matched, status.last_index),
                 matched: progress.matched,
                 applied: progress.applied,
                 last_ack_age_ms: age,
@@ -105,6 +115,22 @@ impl Contacts {
             self.peers.insert(*id, peer);
         }
         self.since.retain(|id, _| status.progress.contains_key(id));
+        self.held
+            .retain(|id, _| status.progress.contains_key(id) || *id == status.id);
+    }
+
+    /// For how long a member has held no more than it does, of all that there is up to `last`.
+    fn unsynced_ms(&mut self, now: u64, id: MemberId, holds: Index, last: Index) -> u64 {
+        let (before, since) = self.held.entry(id).or_insert((holds, now));
+        if holds != *before || holds >= last {
+            (*before, *since) = (holds, now);
+        }
+        now.saturating_sub(*since)
+    }
+
+    /// The same of this leader's own disk.
+    pub(super) fn own_unsynced_ms(&self) -> u64 {
+        self.own_unsynced_ms
     }
 
     fn note_commit(&mut self, now: u64, spans: Spans, commit: Index) {
@@ -303,6 +329,38 @@ mod tests {
         }
         assert_eq!(contacts.steady(10_000, SPANS), [2].into());
         assert_eq!(contacts.steady(13_000, SPANS), [2, 3].into());
+    }
+
+    /// A voter whose disk hung counted as one that holds what it is sent: it answered every
+    /// heartbeat.
+    #[test]
+    fn a_disk_that_hangs_shows_although_its_member_answers() {
+        let mut contacts = Contacts::default();
+        contacts.lead(0);
+        for tick in 1..=50 {
+            // 2 syncs nothing from tick 20 to 40; 3 is always a little behind, and goes on.
+            let held = if (20..40).contains(&tick) { 20 } else { tick };
+            let at = status(
+                tick,
+                tick,
+                &[(2, held, Some(tick)), (3, tick - 1, Some(tick))],
+            );
+            observe(&mut contacts, &at);
+            let peer = |id| contacts.peers()[&id].clone();
+            assert_eq!(peer(2).last_ack_age_ms, Some(0));
+            assert_eq!(
+                peer(2).unsynced_ms,
+                if held < tick { (tick - 20) * 100 } else { 0 }
+            );
+            assert_eq!(peer(3).unsynced_ms, 0, "it goes on");
+            assert_eq!(contacts.own_unsynced_ms(), 0);
+        }
+        let mut own = status(51, 51, &[(2, 51, Some(51)), (3, 51, Some(51))]);
+        own.durable_index = 50;
+        observe(&mut contacts, &own);
+        own.ticks = 60;
+        observe(&mut contacts, &own);
+        assert_eq!(contacts.own_unsynced_ms(), 1000);
     }
 
     #[test]

@@ -123,6 +123,8 @@ pub struct MemberStatus {
     pub led: bool,
     /// At a leader: the other members, as of the last tick.
     pub peers: BTreeMap<MemberId, PeerStatus>,
+    /// At a leader: [`PeerStatus::unsynced_ms`] of its own disk.
+    pub unsynced_ms: u64,
     /// The newest durable checkpoint.
     pub checkpoint: CheckpointInfo,
     /// Proposals that wait or whose fate is not known here yet.
@@ -248,6 +250,7 @@ impl Member {
             leader_with_quorum: self.leads() && self.hears_quorum(&status),
             led: self.is_led(),
             peers: self.contacts.peers().clone(),
+            unsynced_ms: self.contacts.own_unsynced_ms(),
             checkpoint: self.retention.newest(),
             proposals_waiting: self.proposals.len(),
             reads_waiting: self.reads.len() + self.lease_calls.len(),
@@ -315,6 +318,13 @@ impl Member {
             }
             Input::CheckpointDone(info) => {
                 self.checkpoint_done(info, effects);
+                Ok(())
+            }
+            Input::WantCheckpoint => {
+                let newer = self.applied_index() > self.retention.newest().index;
+                if newer && self.retention.take(self.now) {
+                    effects.push(Effect::TakeCheckpoint);
+                }
                 Ok(())
             }
             Input::SnapshotReceived {

@@ -416,6 +416,7 @@ impl World {
             disk_uuid: member.disk.clone(),
             match_index: 100_u64.saturating_sub(lag),
             last_contact_ms: raft.contact_ms.get(&id).map(|at| self.now_ms - at),
+            unsynced_ms: 0,
             promotable: member.learner && caught_up,
             not_promotable: if caught_up {
                 String::new()

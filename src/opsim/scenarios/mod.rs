@@ -2,6 +2,7 @@
 //! that the desired state is reached is asked of all of them.
 
 mod budget;
+mod disks;
 mod hard;
 mod kept;
 mod life;
@@ -22,6 +23,7 @@ pub fn all() -> Vec<Scenario> {
         &hard::SCENARIOS[..],
         &more::SCENARIOS[..],
         &kept::SCENARIOS[..],
+        &disks::SCENARIOS[..],
         &nodes::SCENARIOS[..],
         &budget::SCENARIOS[..],
         &servers::SCENARIOS[..],

@@ -127,6 +127,10 @@ impl Servers {
             in_sync: behind.is_none(),
             not_in_sync_reason: behind.unwrap_or_default(),
             snapshot_pending: false,
+            unsynced_ms: match (leading, self.hung_disks.get(&member.name)) {
+                (Some(_), Some(since)) => self.now_ms.saturating_sub(*since),
+                _ => 0,
+            },
         }
     }
 }

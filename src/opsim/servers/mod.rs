@@ -170,6 +170,8 @@ pub(crate) struct Servers {
     pub(crate) keys: BTreeMap<String, Vec<u8>>,
     /// Pods whose server does nothing any more, and does not end.
     pub(crate) hung: BTreeSet<String>,
+    /// Members whose disk syncs nothing, and since when.
+    pub(crate) hung_disks: BTreeMap<String, u64>,
     /// Nodes whose servers are apart from those of all other nodes.
     pub(crate) islands: BTreeSet<String>,
     /// Nodes whose pods the operator cannot dial.
@@ -204,6 +206,7 @@ impl Servers {
             groups: BTreeMap::new(),
             keys: BTreeMap::new(),
             hung: BTreeSet::new(),
+            hung_disks: BTreeMap::new(),
             islands: BTreeSet::new(),
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
@@ -519,6 +522,14 @@ impl Servers {
             disk.damage = Some((code, class));
             let held = disk.clone();
             self.lost.insert(volume.to_owned(), held);
+        }
+        self.kill_on(volume);
+    }
+
+    /// Servers end on a disk, which is sound, with this code and class; `None`: no more.
+    pub(crate) fn refuse(&mut self, volume: &str, how: Option<(i32, &'static str)>) {
+        if let Some(disk) = self.disks.get_mut(volume) {
+            disk.damage = how;
         }
         self.kill_on(volume);
     }

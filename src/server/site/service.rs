@@ -436,6 +436,10 @@ fn view(member: &MemberRecord, own: u64, consensus: Option<&MemberStatus>) -> pr
         in_sync,
         not_in_sync_reason: reason,
         snapshot_pending: peer.is_some_and(|peer| peer.snapshot_pending),
+        unsynced_ms: match (itself, peer) {
+            (Some(leader), _) => leader.unsynced_ms,
+            (None, peer) => peer.map_or(0, |peer| peer.unsynced_ms),
+        },
     }
 }
 

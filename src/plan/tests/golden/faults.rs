@@ -1,7 +1,7 @@
 //! Situations in which something is lost, silent or sick.
 
 use crate::crd::{EtcdClusterStatus, claim_name};
-use crate::plan::observed::Exit;
+use crate::plan::observed::{Exit, Observed};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{CLUSTER_UID, World};
 use crate::plan::{Action, plan};
@@ -543,4 +543,40 @@ fn damage_that_only_a_new_image_sees_is_no_evidence() {
         matches!(first, Some(Action::Remove { member, .. }) if member == "demo-2"),
         "{next}"
     );
+}
+
+/// A voter whose syncs hang answers heartbeats and its description: the projection of the worst case
+/// counted it, and a restart of another took the quorum away.
+#[test]
+fn a_voter_whose_disk_hangs_does_not_count() {
+    let mut world = rested(3);
+    world.inputs = "spec-2".into();
+    let restarts = |observed: &Observed, name: &str| {
+        let next = plan(observed);
+        let deletes =
+            |action: &Action| matches!(action, Action::DeletePod { member, .. } if member == name);
+        next.steps.iter().any(|step| deletes(&step.action))
+    };
+    let mut observed = world.observe();
+    while !restarts(&observed, "demo-3") {
+        assert!(world.now < rested(3).now + 60_000, "{}", plan(&observed));
+        world.pass();
+        observed = world.observe();
+    }
+    let hangs = |observed: &mut Observed, for_ms| {
+        let descriptions = observed.descriptions.values_mut();
+        let members = descriptions.flat_map(|described| &mut described.members);
+        for member in members.filter(|member| member.name == "demo-2") {
+            member.unsynced_ms = for_ms;
+        }
+    };
+    hangs(&mut observed, 5_000);
+    let text = plan(&observed).to_string();
+    assert!(!restarts(&observed, "demo-3"), "{text}");
+    assert!(text.contains("2 of 3 voters are healthy"), "{text}");
+    let why = "demo-2: it answers, but its disk has synced nothing of what it was sent";
+    assert!(text.contains(why), "{text}");
+    // One that was sent something a moment ago is none of these.
+    hangs(&mut observed, 4_999);
+    assert!(restarts(&observed, "demo-3"));
 }
