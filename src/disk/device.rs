@@ -32,6 +32,20 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn lock(&self, name: &str) -> io::Result<Box<dyn DiskLock>>;
     /// Bytes free on the volume for this process.
     fn free_bytes(&self) -> io::Result<u64>;
+    /// Bytes of the volume, used or not.
+    fn total_bytes(&self) -> io::Result<u64>;
+    /// Creates a file that takes up `bytes` of the volume; what it holds does not matter.
+    fn allocate(&self, name: &str, bytes: u64) -> io::Result<()> {
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        let file = self.create(name)?;
+        let mut at = 0;
+        while at < bytes {
+            let n = (bytes - at).min(ZEROS.len() as u64);
+            file.write_at(at, &ZEROS[..usize::try_from(n).unwrap_or(ZEROS.len())])?;
+            at += n;
+        }
+        Ok(())
+    }
     /// The name as an operator would type it, for messages.
     fn describe(&self, name: &str) -> String;
 }

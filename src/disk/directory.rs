@@ -8,20 +8,20 @@ use super::device::{Disk, DiskLock};
 use super::error::{Error, Result};
 use super::frame;
 use super::identity::{self, Identity};
+use super::reserve::{self, or_without_reserve};
 
 pub(crate) const LOG: &str = "log";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const LOCK: &str = "lock";
 /// Names that a fresh volume may carry and that mean nothing.
-const HARMLESS: [&str; 3] = ["lost+found", LOCK, "fixtures"];
+const HARMLESS: [&str; 4] = ["lost+found", LOCK, "fixtures", reserve::NAME];
 
 /// A locked data directory. The lock is released when the value is dropped.
 #[derive(Debug)]
 pub struct DataDirectory {
     disk: Arc<dyn Disk>,
     identity: Option<Identity>,
-    #[expect(dead_code, reason = "held, not read")]
-    lock: Box<dyn DiskLock>,
+    lock: Arc<dyn DiskLock>,
 }
 
 impl DataDirectory {
@@ -42,21 +42,32 @@ impl DataDirectory {
             refuse_unless_empty(&*disk, &names)?;
         }
         frame::remove_temporaries(&*disk, "")?;
-        if let Some(identity) = &identity {
-            // An earlier process may have stopped at a failed sync: what is read here need not be
-            // on the disk. What is relied on from here on must be.
-            identity.store(&disk)?;
-        }
+        // Before anything is written: the volume may be full.
         for directory in [LOG, CHECKPOINTS] {
             disk.create_directory(directory)
                 .map_err(|e| Error::io("create", disk.describe(directory), e))?;
             frame::remove_temporaries(&*disk, directory)?;
         }
+        if let Some(identity) = &identity {
+            // An earlier process may have stopped at a failed sync: what is read here need not be
+            // on the disk. What is relied on from here on must be.
+            or_without_reserve(&disk, || identity.store(&disk))?;
+        }
         Ok(Self {
             disk,
             identity,
-            lock,
+            lock: Arc::from(lock),
         })
+    }
+
+    /// The directory as it is now, under the same lock, for whoever reads or makes its files. That
+    /// takes as long as they are large, and nobody who asks whose disk this is may wait for it.
+    pub fn share(&self) -> Self {
+        Self {
+            disk: Arc::clone(&self.disk),
+            identity: self.identity.clone(),
+            lock: Arc::clone(&self.lock),
+        }
     }
 
     /// The disk below.
@@ -74,7 +85,7 @@ impl DataDirectory {
     /// # Errors
     /// As [`Identity::store`].
     pub fn store_identity(&mut self, identity: Identity) -> Result<()> {
-        identity.store(&self.disk)?;
+        or_without_reserve(&self.disk, || identity.store(&self.disk))?;
         self.identity = Some(identity);
         Ok(())
     }

@@ -117,7 +117,20 @@ impl Disk for FileDisk {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        free_bytes(&self.root)
+        Ok(volume(&self.root)?.0)
+    }
+
+    fn total_bytes(&self) -> io::Result<u64> {
+        Ok(volume(&self.root)?.1)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn allocate(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(self.path(name))?;
+        allocate(&file, bytes)
     }
 
     fn describe(&self, name: &str) -> String {
@@ -198,6 +211,35 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Takes up space without writing it, where the file system can; else by writing zeros.
+#[cfg(target_os = "linux")]
+#[expect(
+    unsafe_code,
+    reason = "fallocate has no safe wrapper in the standard library"
+)]
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    // SAFETY: the descriptor belongs to `file`, which outlives the call; no memory is passed.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {}
+        _ => return Err(error),
+    }
+    let zeros = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let n = (bytes - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..usize::try_from(n).unwrap_or(zeros.len())], at)?;
+        at += n;
+    }
+    Ok(())
+}
+
+/// Bytes of a volume: free for this process, and all.
 #[expect(
     unsafe_code,
     reason = "statvfs has no safe wrapper in the standard library"
@@ -206,7 +248,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     clippy::useless_conversion,
     reason = "the fields are narrower on 32-bit machines"
 )]
-fn free_bytes(path: &Path) -> io::Result<u64> {
+fn volume(path: &Path) -> io::Result<(u64, u64)> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
@@ -218,5 +260,9 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
         }
         stat.assume_init()
     };
-    Ok(u64::from(stat.f_bavail).saturating_mul(u64::from(stat.f_frsize)))
+    let unit = u64::from(stat.f_frsize);
+    Ok((
+        u64::from(stat.f_bavail).saturating_mul(unit),
+        u64::from(stat.f_blocks).saturating_mul(unit),
+    ))
 }

@@ -16,6 +16,7 @@
 //! | `identity` | whose disk this is: [`Identity`] |
 //! | `log/<sequence>.log` | segments: [`Log`] |
 //! | `checkpoints/<index>-<term>.checkpoint` | states of the machine: [`Checkpoints`] |
+//! | `reserve` | nothing: room for the moment when there is none ([`Reserve`]) |
 //! | `*/*.tmp` | unfinished work, removed at start |
 
 /// The oldest version whose servers can read what this one writes into a data directory, the log's
@@ -32,6 +33,7 @@ mod frame;
 mod identity;
 mod log;
 mod open;
+mod reserve;
 #[cfg(test)]
 mod tests;
 
@@ -43,5 +45,6 @@ pub use directory::DataDirectory;
 pub use error::{Class, Error, Result};
 pub use file::FileDisk;
 pub use identity::{Identity, Phase};
-pub use log::{Log, LogOptions, LogReader, Position, Preparer};
+pub use log::{Log, LogOptions, LogReader, Position, Preparer, log_bytes};
 pub use open::{FirstCheckpoint, MemberFiles, create_member, open_member};
+pub use reserve::Reserve;

@@ -86,6 +86,10 @@ impl RequestError {
     }
 }
 
+/// Why NOSPACE is raised.
+pub(crate) const QUOTA_IS_USED_UP: &str = "the quota is used up; compact, delete what is not \
+                                           needed or raise --quota-backend-bytes";
+
 /// What readers may see, published together once a batch, after it was applied.
 #[derive(Debug, Clone)]
 pub struct Published {
@@ -285,8 +289,8 @@ impl MemberHandle {
     }
 
     /// Raises NOSPACE in the name of this member, unless it is on or about to be. A failure is
-    /// logged: whoever finds no space next tries again.
-    pub(crate) async fn raise_no_space(&self) {
+    /// logged: whoever finds no space next tries again. `why` is for the log: what is used up.
+    pub(crate) async fn raise_no_space(&self, why: &str) {
         let alarm = Alarm {
             kind: AlarmKind::NoSpace,
             member: self.status().member_id,
@@ -306,8 +310,7 @@ impl MemberHandle {
         match self.set_alarm(change).await {
             Ok(_) => tracing::error!(
                 size,
-                "the quota is used up: raised the alarm NOSPACE; compact, delete what is not \
-                 needed or raise --quota-backend-bytes, then switch the alarm off"
+                "{why}: raised the alarm NOSPACE; then switch the alarm off"
             ),
             Err(error) => tracing::warn!(size, "cannot raise the alarm NOSPACE yet: {error}"),
         }

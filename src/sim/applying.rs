@@ -4,6 +4,8 @@
 
 use rand::RngExt as _;
 
+use crate::disk::Class;
+use crate::disk::double::Faults;
 use crate::node::{
     Applied, CheckpointInfo, Input, LogPayload, Membership, Outcome, PayloadBody, Report,
 };
@@ -205,6 +207,11 @@ impl World {
             return Ok(());
         };
         let written = process.write_checkpoint();
+        if let Err(error) = &written
+            && error.class() == Class::DiskFull
+        {
+            return self.no_room_for_checkpoint(host);
+        }
         let info: Option<CheckpointInfo> =
             match self.unless_disk_failed(host, "checkpoint", written)? {
                 Some(info) => info,
@@ -212,6 +219,31 @@ impl World {
             };
         self.counters.checkpoints += 1;
         self.feed(host, Input::CheckpointDone(info))
+    }
+
+    /// A checkpoint found no room: what can be given up for it is, and it is tried again.
+    fn no_room_for_checkpoint(&mut self, host: HostId) -> Step {
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let made = process.checkpoints.make_room();
+        if self
+            .unless_disk_failed(host, "making room", made)?
+            .is_none()
+        {
+            return Ok(());
+        }
+        if self.hosts[host].disk.stopped() {
+            // So did the unfinished file's removal, whose error nobody looks at.
+            self.end_by_disk(host);
+            return Ok(());
+        }
+        self.counters.full_checkpoints += 1;
+        let now = self.agenda.now();
+        self.trace
+            .note(now, format_args!("host {host}: no room for a checkpoint"));
+        self.set_faults(host, Faults::default());
+        self.feed(host, Input::CheckpointDone(None))
     }
 
     pub(super) fn install(&mut self, host: HostId, meta: &SnapshotMeta) -> Step {

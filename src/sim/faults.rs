@@ -143,7 +143,7 @@ impl World {
 
     /// A process ends because of its disk. After a failed sync the machine stays up, so the next
     /// process reads what may never have reached the disk.
-    fn end_by_disk(&mut self, host: HostId) {
+    pub(super) fn end_by_disk(&mut self, host: HostId) {
         self.hosts[host].process = None;
         if self.hosts[host].disk.stopped() {
             let keep = self.draw_keep();

@@ -1,6 +1,6 @@
 // Faults of the operating system for a server under test, preloaded into its process. Each is on
 // while a file of its name exists in the directory $FAULTS: "full" (no space), "fsync" (a sync
-// fails), "hang" (a sync does not return), "readonly" (nothing below $FAULTS_DATA opens for
+// fails), "hang" (a sync does not return), "hang-log" (nor does one of the log's files), "readonly" (nothing below $FAULTS_DATA opens for
 // writing). The server knows nothing of it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,9 +21,18 @@ static int on(const char *fault) {
   return access(path, F_OK) == 0;
 }
 
+static int in_log(int fd) {
+  char link[64], path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, path, sizeof path - 1);
+  if (length < 0) return 0;
+  path[length] = 0;
+  return strstr(path, "/log") != NULL;
+}
+
 static int sync_with(const char *name, int fd) {
   int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
-  while (on("hang")) usleep(20000);
+  while (on("hang") || (on("hang-log") && in_log(fd))) usleep(20000);
   if (on("fsync")) {
     errno = EIO;
     return -1;

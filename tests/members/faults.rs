@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::fixture::{Server, by_hand, leader, until};
+use super::fixture::{SECRET, Server, by_hand, leader, until};
+use super::operated::{call, standbys};
+use quorate::wire::member::{DescribeResponse, Phase};
 
 /// Liveness fails after 30 s without progress.
 const STUCK: Duration = Duration::from_secs(30);
@@ -276,6 +278,75 @@ async fn more_than_a_hanging_disk_can_take_is_refused_at_once() {
             assert!(full || waited_too_long(&error), "{error:?}");
         }
     }
+}
+
+/// A follower whose disk hangs goes on to answer heartbeats, so its leader's view of it was that of
+/// a sound voter. What it has not synced, and since when, is in that view.
+#[tokio::test]
+async fn a_voter_whose_disk_hangs_is_told_of_by_its_leader() {
+    let home = tempfile::tempdir().unwrap();
+    let secret = home.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    let mut faults = Vec::new();
+    for server in &mut servers {
+        let flag = format!("--operator-secret-file={}", secret.display());
+        server.arguments.push(flag);
+        faults.push(Faults::of(home.path(), server));
+        server.start();
+    }
+    for server in &servers {
+        server.serves("before").await;
+    }
+    let led = leader(&servers).await;
+    let hung = (led + 1) % 3;
+    let of = |said: &DescribeResponse, name: &str| {
+        let view = said.members.iter().find(|member| member.name == name);
+        view.map(|view| (view.last_contact_age_ms, view.unsynced_ms))
+    };
+    let name = servers[hung].name.clone();
+    faults[hung].on("hang");
+    servers[led].serves("meanwhile").await;
+    let said = servers[led]
+        .describes("its disk shows", |said| {
+            of(said, &name).is_some_and(|(_, unsynced)| unsynced >= 2_000)
+        })
+        .await;
+    let (contact, _) = of(&said, &name).unwrap();
+    assert!(
+        (0..1_000).contains(&contact),
+        "it answers: {contact} ms ago"
+    );
+    for server in servers.iter().filter(|server| server.name != name) {
+        let (_, unsynced) = of(&said, &server.name).unwrap();
+        assert!(unsynced < 2_000, "{}: {unsynced}", server.name);
+    }
+    faults[hung].off("hang");
+    let back = |said: &DescribeResponse| of(said, &name).is_some_and(|(_, ms)| ms == 0);
+    servers[led].describes("it syncs again", back).await;
+}
+
+/// The data directory was held for as long as the log was opened, which takes as long as the log is
+/// large: meanwhile nobody got a description, and to an operator the member was silent.
+#[tokio::test]
+async fn a_member_that_opens_its_log_describes_itself() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = standbys(home.path(), &["demo-1"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    let said = server.describes("a standby", |said| said.disk_empty).await;
+    server.operator().bootstrap(call(&said)).await.unwrap();
+    server.serves("before").await;
+    server.kill();
+    faults.on("hang-log");
+    server.start();
+    let opens = |said: &DescribeResponse| said.activity.starts_with("opening the log");
+    let said = server.describes("it opens its log", opens).await;
+    assert_eq!(said.phase(), Phase::Member);
+    assert!(!said.ready && !said.disk_empty);
+    faults.off("hang-log");
+    server.serves("after").await;
+    server.holds("before", "1").await;
 }
 
 fn waited_too_long(error: &tonic::Status) -> bool {

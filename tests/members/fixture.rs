@@ -26,6 +26,8 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
+    /// What the server is started by, if not directly: a program and its first arguments.
+    pub(crate) wrapper: Vec<String>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -59,6 +61,7 @@ impl Server {
             address: address.to_owned(),
             arguments,
             environment: Vec::new(),
+            wrapper: Vec::new(),
             log: home.join(format!("{name}.log")),
             child: None,
         }
@@ -74,7 +77,10 @@ impl Server {
             .append(true)
             .open(&self.log)
             .expect("a log file");
-        let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
+        let mut words = self.wrapper.clone();
+        words.push(env!("CARGO_BIN_EXE_quorate").to_owned());
+        let child = Command::new(&words[0])
+            .args(&words[1..])
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())

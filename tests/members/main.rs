@@ -7,6 +7,7 @@ mod address;
 mod corruption;
 mod faults;
 mod fixture;
+mod full;
 mod operated;
 mod refused;
 mod release;

@@ -15,6 +15,7 @@ use super::directory::CHECKPOINTS;
 use super::error::{Error, MOVE_AWAY, Result};
 use super::frame;
 use super::log::Position;
+use super::reserve::Reserve;
 use crate::mutants::{Mutant, planted};
 use crate::raft::LogShape;
 pub use reader::CheckpointReader;
@@ -244,6 +245,33 @@ impl Checkpoints {
             frame::sync_directory(&*self.disk, CHECKPOINTS)?;
         }
         Ok(kept.last().copied().unwrap_or(newest))
+    }
+
+    /// Gives up the older of the two that are kept, to make room for the next, after which there are
+    /// two again. Says whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Sync`].
+    pub fn keep_newest(&self) -> Result<bool> {
+        let all = self.list()?;
+        let older = all.get(1..).unwrap_or_default();
+        for position in older {
+            frame::remove_if_there(&*self.disk, &name(*position))?;
+        }
+        if !older.is_empty() {
+            frame::sync_directory(&*self.disk, CHECKPOINTS)?;
+        }
+        Ok(!older.is_empty())
+    }
+
+    /// Makes room on a full volume: the older checkpoint goes, then the reserve. Says whether
+    /// anything was left to give.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::keep_newest`].
+    pub fn make_room(&self) -> Result<bool> {
+        let older = self.keep_newest()?;
+        Ok(Reserve::new(Arc::clone(&self.disk)).give_up()? || older)
     }
 
     /// Makes the name of a checkpoint durable anew, since an earlier process may have stopped at

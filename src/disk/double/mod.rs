@@ -362,6 +362,12 @@ impl Disk for MemoryDisk {
             .saturating_sub(state.image.bytes()))
     }
 
+    fn total_bytes(&self) -> io::Result<u64> {
+        let state = self.state();
+        state.check()?;
+        Ok(state.faults.capacity.unwrap_or(1 << 40))
+    }
+
     fn describe(&self, name: &str) -> String {
         if name.is_empty() {
             "memory:".to_owned()

@@ -62,6 +62,24 @@ pub struct LogOptions {
     pub segment_bytes: u64,
 }
 
+impl LogOptions {
+    /// What fits a volume of so many bytes: on a small one, segments of 64 MiB would take up most
+    /// of it.
+    pub fn for_volume(bytes: u64) -> Self {
+        let most = Self::default().segment_bytes;
+        let segment_bytes = (bytes / 16).clamp(4 << 20, most);
+        Self {
+            segment_bytes: segment_bytes.next_multiple_of(SECTOR as u64),
+        }
+    }
+
+    /// How much is to be kept in reserve: a start writes the last segment anew before it removes
+    /// the old one, and then needs a little for whatever makes space.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.segment_bytes + self.segment_bytes / 4
+    }
+}
+
 impl Default for LogOptions {
     fn default() -> Self {
         Self {
@@ -92,6 +110,22 @@ struct Active {
     sequence: u64,
     offset: u64,
     length: u64,
+}
+
+/// Bytes that the log takes up on a disk.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Stray`].
+pub fn log_bytes(disk: &dyn Disk) -> Result<u64> {
+    let mut bytes = 0;
+    for sequence in scan::sequences(disk)? {
+        let name = segment::name(sequence);
+        // One that was dropped meanwhile takes up nothing.
+        let Ok(file) = disk.open(&name) else { continue };
+        let length = file.length();
+        bytes += length.map_err(|e| Error::io("measure", disk.describe(&name), e))?;
+    }
+    Ok(bytes)
 }
 
 /// Whether `new` may be written after `old`: terms never go back, and a vote stays for its term.

@@ -8,6 +8,7 @@ use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
 use crate::disk::directory::LOG;
 use crate::disk::error::{Error, REPLACE_MEMBER, Result};
 use crate::disk::frame::{self, Cursor};
+use crate::disk::reserve::Reserve;
 use crate::mutants::{Mutant, planted};
 use crate::raft::HardState;
 
@@ -223,6 +224,13 @@ impl Preparer {
         if self.is_ready() {
             return Ok(());
         }
+        // As much again stays free: a checkpoint, which makes space, needs it more.
+        if !self.has_room(2 * self.segment_bytes) {
+            return Err(Error::Full {
+                file: self.disk.describe(LOG),
+                source: std::io::ErrorKind::StorageFull.into(),
+            });
+        }
         let blank = self.blank(self.segment_bytes)?;
         let surplus = {
             let mut slot = self.slot();
@@ -244,7 +252,14 @@ impl Preparer {
         self.slot().blank.is_some()
     }
 
-    /// A file of zeros of at least `bytes`: the waiting one, or a new one.
+    /// Whether so much is free, as far as is known.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.disk.free_bytes().map_or(true, |free| free >= bytes)
+    }
+
+    /// A file of zeros of at least `bytes`: the waiting one, or a new one. Where there is no room
+    /// for a whole segment it is a small one, and at last the reserve is given up for it: as long as
+    /// there is any room, the log goes on, so that somebody can make space.
     fn take(&self, bytes: u64) -> Result<Blank> {
         let waiting = {
             let mut slot = self.slot();
@@ -260,8 +275,29 @@ impl Preparer {
         };
         match waiting {
             Some(blank) => Ok(blank),
-            None => self.blank(self.segment_bytes.max(bytes)),
+            None => self.blank_that_fits(bytes),
         }
+    }
+
+    fn blank_that_fits(&self, bytes: u64) -> Result<Blank> {
+        let small = bytes + self.segment_bytes / 16;
+        for length in [self.segment_bytes.max(bytes), small] {
+            // A full disk is found out without writing as much as it takes.
+            if !self.has_room(length) {
+                continue;
+            }
+            match self.blank(length) {
+                Err(Error::Full { .. }) => {}
+                done => return done,
+            }
+        }
+        if Reserve::new(Arc::clone(&self.disk)).give_up()? {
+            match self.blank(small) {
+                Err(Error::Full { .. }) => {}
+                done => return done,
+            }
+        }
+        self.blank(bytes)
     }
 
     fn blank(&self, length: u64) -> Result<Blank> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Worker, disk_stop, open};
-use crate::disk::{Checkpoints, Position};
+use crate::disk::{Checkpoints, Class, Position};
 use crate::node::{Applied, Input, Machine, StopReason};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::clock;
@@ -18,6 +18,8 @@ use crate::store::Revision;
 
 /// Records looked at for memory to give back, between batches.
 const RECLAIM: usize = 2_000;
+/// Entries between two signs of life.
+const BEAT_EVERY: usize = 256;
 
 /// What the applier is asked to do.
 #[derive(Debug)]
@@ -71,7 +73,11 @@ impl Applier {
         for job in jobs {
             match job {
                 ApplyJob::Entries(entries) => {
-                    for entry in entries {
+                    for (number, entry) in entries.into_iter().enumerate() {
+                        // What gathered behind a pause may take longer than a sign of life may.
+                        if number % BEAT_EVERY == 0 {
+                            self.shared.beat(Thread::Applier);
+                        }
                         let before = self.machine.compacted();
                         let applied = self
                             .machine
@@ -135,18 +141,28 @@ impl Applier {
             let alive = || shared.beat(Thread::Background);
             match open::write(&checkpoints, checkpoint, alive) {
                 Ok(info) => shared.report(Input::CheckpointDone(Some(info))),
+                // The one before and the log hold all of it. It is tried again with more room.
+                Err(error) if error.class() == Class::DiskFull => {
+                    tracing::warn!("no room for a checkpoint: {error}");
+                    match checkpoints.make_room() {
+                        Ok(_) => shared.report(Input::CheckpointDone(None)),
+                        Err(error) => shared.stop(disk_stop(&error)),
+                    }
+                }
                 Err(error) => shared.stop(disk_stop(&error)),
             }
         });
     }
 
     fn install(&mut self, meta: &SnapshotMeta) -> Result<(), Stop> {
-        let who = self.shared.phase.load().1.member_id;
+        let who = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
         let position = Position {
             index: meta.index,
             term: meta.term,
         };
-        self.machine = open::restore(&self.checkpoints, position, who, self.shared.boot_nonce)?;
+        let alive = || self.shared.beat(Thread::Applier);
+        self.machine = open::restore(&self.checkpoints, position, who, alive)?;
+        alive();
         self.checkpoints
             .prune(position)
             .map_err(|error| disk_stop(&error))?;

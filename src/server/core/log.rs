@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{ApplyJob, Worker, disk_stop};
-use crate::disk::{self, Log, Position};
+use crate::disk::{self, Class, Log, Position};
 use crate::node::Input;
 use crate::raft::{Persist, SnapshotMeta};
 use crate::server::queue::Queue;
@@ -34,7 +34,12 @@ pub(super) struct Writer {
     /// Writes the zeros of the next segment. Apart from the worker that writes checkpoints: behind
     /// a large one the zeros would come too late, and this thread would have to write them.
     pub(super) segments: Worker,
+    /// When the next segment was asked for last.
+    pub(super) asked: Option<Instant>,
 }
+
+/// A volume without room for the next segment is not asked again before.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Writer {
     pub(super) fn run(mut self) {
@@ -74,15 +79,22 @@ impl Writer {
     }
 
     /// Has the next segment filled with zeros ahead of its use.
-    fn prepare(&self) {
-        if !self.log.wants_segment() {
+    fn prepare(&mut self) {
+        let asked = self.asked.is_some_and(|at| at.elapsed() < ASK_AGAIN);
+        if asked || !self.log.wants_segment() {
             return;
         }
+        self.asked = Some(Instant::now());
         let preparer = self.log.preparer();
         let shared = Arc::clone(&self.shared);
         self.segments.run(move || {
-            if let Err(error) = preparer.prepare() {
-                shared.stop(disk_stop(&error));
+            match preparer.prepare() {
+                Ok(()) => {}
+                // Nothing is lost: the log finds what room there is when it needs it.
+                Err(error) if error.class() == Class::DiskFull => {
+                    tracing::warn!("no room to prepare the log's next segment: {error}");
+                }
+                Err(error) => shared.stop(disk_stop(&error)),
             }
         });
     }

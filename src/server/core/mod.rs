@@ -101,6 +101,7 @@ impl Core {
         let log_reader = parts.log.reader();
         let writer = log::Writer {
             segments: segments.clone(),
+            asked: None,
             log: parts.log,
             shared: Arc::clone(shared),
             jobs: log.clone(),

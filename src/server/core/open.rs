@@ -4,7 +4,7 @@
 use prost::Message as _;
 
 use super::{Parts, disk_stop};
-use crate::disk::{self, CheckpointReader, Checkpoints, MemberFiles, Position};
+use crate::disk::{self, CheckpointReader, Checkpoints, LogOptions, MemberFiles, Position};
 use crate::node::{
     CheckpointInfo, CheckpointMeta, CheckpointPolicy, Machine, Member, MemberConfig,
     MemberRestored, Membership, RestoreError,
@@ -24,7 +24,7 @@ const ENTRY_EXTRA: u64 = 64 << 10;
 pub(crate) fn open(
     files: MemberFiles,
     config: &Config,
-    disk_uuid: String,
+    (disk_uuid, sizes): (String, LogOptions),
     member_id: u64,
     shared: &Shared,
 ) -> Result<Parts, Stop> {
@@ -41,7 +41,9 @@ pub(crate) fn open(
     let known = checkpoints.known().map_err(disk)?;
     let (mut machine, snapshot) = match checkpoint {
         Some(info) => {
-            let machine = restore(&checkpoints, info.position, member_id, shared.boot_nonce)?;
+            let who = (member_id, shared.boot_nonce);
+            // Nobody asks for signs of life before the core threads run.
+            let machine = restore(&checkpoints, info.position, who, || ())?;
             let snapshot = SnapshotMeta {
                 index: machine.index(),
                 term: machine.term(),
@@ -65,7 +67,11 @@ pub(crate) fn open(
         checkpoints: known.into_iter().map(info).collect(),
         machine: machine.take_report(),
     };
-    let settings = settings(config, disk_uuid, member_id, shared);
+    let mut settings = settings(config, disk_uuid, member_id, shared);
+    // On a small volume a checkpoint is due after less log, and less is held for others.
+    let policy = &mut settings.checkpoints;
+    policy.log_bytes = policy.log_bytes.min(sizes.segment_bytes);
+    policy.hold_bytes = policy.hold_bytes.min(4 * sizes.segment_bytes);
     let tick_ms = settings.tick_ms;
     let first_ticks = first_ticks(config, machine.membership(), member_id);
     let member = Member::new(settings, restored).map_err(|reason| super::raft::stop(&reason))?;
@@ -130,12 +136,13 @@ pub(crate) fn info(info: disk::CheckpointInfo) -> CheckpointInfo {
     }
 }
 
-/// The machine that a checkpoint holds.
+/// The machine that a checkpoint holds, for a member and its start. `alive` is called with every
+/// chunk: a large one takes longer than a thread may show no progress.
 pub(crate) fn restore(
     checkpoints: &Checkpoints,
     position: Position,
-    member_id: u64,
-    boot_nonce: u64,
+    (member_id, boot_nonce): (u64, u64),
+    alive: impl Fn(),
 ) -> Result<Machine, Stop> {
     let mut reader = checkpoints
         .open(position)
@@ -153,7 +160,7 @@ pub(crate) fn restore(
     };
     let meta = CheckpointMeta::read(reader.meta()).map_err(unusable)?;
     let mut failure = None;
-    let chunks = std::iter::from_fn(|| next(&mut reader, &mut failure));
+    let chunks = std::iter::from_fn(|| next(&mut reader, &mut failure)).inspect(|_| alive());
     let machine = Machine::restore(member_id, boot_nonce, meta, chunks);
     if let Some(error) = failure {
         return Err(disk_stop(&error));
@@ -186,4 +193,60 @@ pub(crate) fn write(
     let written = checkpoints.write(position, &meta, chunks)?;
     checkpoints.prune(position)?;
     Ok(info(written))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::disk::Disk as _;
+    use crate::disk::double::MemoryDisk;
+    use crate::node::LogPayload;
+    use crate::raft::Entry;
+    use crate::store::{Operation, Put};
+
+    /// A member that installed a large checkpoint showed no sign of life until all of it was read:
+    /// after half a minute `/livez` failed and the kubelet killed it in the middle, each time anew.
+    #[test]
+    fn a_checkpoint_that_is_restored_shows_progress_with_every_chunk() {
+        let membership = Membership::bootstrap(
+            "",
+            0,
+            "",
+            &[crate::node::InitialMember {
+                name: "a".to_owned(),
+                peer_urls: vec!["http://a:2380".to_owned()],
+                ..Default::default()
+            }],
+        );
+        let mut machine = Machine::founded(membership.expect("a membership"));
+        for number in 0..16 {
+            let put = Put {
+                key: format!("k{number}").into(),
+                value: vec![number; 1 << 19].into(),
+                ..Put::default()
+            };
+            let data = LogPayload::command(None, Operation::Put(put).into());
+            let entry = Entry::normal(machine.term(), machine.index() + 1, data);
+            machine.apply(&entry).expect("it applies");
+        }
+        let disk = MemoryDisk::new();
+        disk.create_directory("checkpoints").expect("a directory");
+        let checkpoints = Checkpoints::new(Arc::new(disk));
+        let written = Cell::new(0);
+        let count = || written.set(written.get() + 1);
+        let info = write(&checkpoints, machine.checkpoint(), count).expect("it is written");
+        let position = Position {
+            index: info.index,
+            term: info.term,
+        };
+        let read = Cell::new(0);
+        let count = || read.set(read.get() + 1);
+        let restored = restore(&checkpoints, position, (1, 1), count).expect("it is restored");
+        assert_eq!(restored.index(), machine.index());
+        assert!(written.get() > 4, "one chunk would show nothing");
+        assert_eq!(read, written);
+    }
 }

@@ -22,7 +22,9 @@ use crate::server::auth::password::Passwords;
 use crate::server::bodies::Bodies;
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::config::{ClientPort, Config, Limits};
-use crate::server::handle::{Health, MemberHandle, Phase, Proposed, RequestError, Role, VERDICT};
+use crate::server::handle::{
+    Health, MemberHandle, Phase, Proposed, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
+};
 use crate::server::machine;
 use crate::server::metrics::Text;
 use crate::store;
@@ -450,7 +452,7 @@ impl Services {
             Ok(()) => Ok(()),
             Err(error) => {
                 if error == store::Error::NoSpace {
-                    self.shared.member.raise_no_space().await;
+                    self.shared.member.raise_no_space(QUOTA_IS_USED_UP).await;
                 }
                 Err(refused(&error))
             }

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Site;
-use crate::disk::{self, CheckpointWriter, Checkpoints, Position};
+use crate::disk::{self, CheckpointWriter, Checkpoints, Class, Position};
 use crate::node::{CheckpointMeta, Input};
 use crate::server::core::{disk_stop, open};
 use crate::server::link::Io;
@@ -195,7 +195,8 @@ fn find(checkpoints: &Checkpoints, index: u64) -> disk::Result<Position> {
     wanted.ok_or_else(|| disk::Error::Misuse(format!("there is no checkpoint of {index} any more")))
 }
 
-/// Writes on this disk: a failure ends the server.
+/// Writes on this disk: a failure ends the server, but for a full disk. What is there stays
+/// whole, and the sender tries again.
 async fn disk_act<T: Send + 'static>(
     site: &Site,
     act: impl FnOnce() -> disk::Result<T> + Send + 'static,
@@ -203,8 +204,17 @@ async fn disk_act<T: Send + 'static>(
     match spawn_blocking(act).await.map_err(Error::other)? {
         Ok(value) => Ok(value),
         Err(error) => {
-            site.shared.stop(disk_stop(&error));
-            Err(Error::other(error.to_string()))
+            let text = error.to_string();
+            let room = match (error.class(), site.checkpoints.get().cloned()) {
+                (Class::DiskFull, Some(checkpoints)) => {
+                    spawn_blocking(move || checkpoints.make_room()).await
+                }
+                _ => Ok(Err(error)),
+            };
+            if let Err(error) = room.map_err(Error::other)? {
+                site.shared.stop(disk_stop(&error));
+            }
+            Err(Error::other(text))
         }
     }
 }

@@ -12,8 +12,8 @@ use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{Happening, Site, lock, peer};
-use crate::disk::{self, Class, LogOptions, MemberFiles, Position, create_member};
+use super::{Happening, Site, peer};
+use crate::disk::{self, Class, MemberFiles, Position, create_member};
 use crate::node::{InitialMember, Machine, MemberRecord, Membership, member_id};
 use crate::raft::HardState;
 use crate::server::config::{ClusterState, Formation};
@@ -513,8 +513,7 @@ impl Site {
             let first = first
                 .as_ref()
                 .map(|(at, meta, chunks)| (*at, &meta[..], chunks.clone()));
-            let options = LogOptions::default();
-            let files = create_member(&lock(&site.directory), first, hard_state, options)?;
+            let files = create_member(&site.files(), first, hard_state, site.log_options())?;
             site.change_identity(|identity| identity.phase = phase.into())?;
             Ok(Became { files, phase })
         })

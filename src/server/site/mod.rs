@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::config::{ClusterState, Config, Formation};
@@ -33,7 +34,7 @@ use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal};
 use super::link::outbound::{self, Listener, Outbound, Peer};
 use super::shared::{Shared, Who};
 use super::url::Endpoint;
-use crate::disk::{self, Checkpoints, DataDirectory, Identity};
+use crate::disk::{self, Checkpoints, DataDirectory, Identity, LogOptions};
 use crate::node::{
     Farewell, Fate, FateKind, Fates, Input, PeerBody, PeerMessage, RequestId, TryAgain,
 };
@@ -59,6 +60,9 @@ pub(crate) struct Site {
     pub(crate) shared: Arc<Shared>,
     /// The data directory, locked for as long as the server lives.
     directory: Mutex<DataDirectory>,
+    log_options: LogOptions,
+    /// What the identity file says, for whoever must not wait for the disk.
+    stored: ArcSwap<Identity>,
     /// This disk, as text.
     pub(crate) disk_uuid: String,
     dialler: Arc<Dialler>,
@@ -85,25 +89,47 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Lets other tasks of the peer runtime have this thread's place while it waits for the disk.
+fn blocking<T>(act: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(act),
+        _ => act(),
+    }
+}
+
 impl Site {
     /// What the identity file says.
     pub(crate) fn identity(&self) -> Identity {
-        lock(&self.directory)
-            .identity()
-            .cloned()
-            .unwrap_or_default()
+        Identity::clone(&self.stored.load())
+    }
+
+    /// Sizes of the log on this volume.
+    fn log_options(&self) -> LogOptions {
+        self.log_options
+    }
+
+    /// The data directory, for whoever opens or makes the files of a member: without holding it, so
+    /// that a description is answered meanwhile.
+    fn files(&self) -> DataDirectory {
+        lock(&self.directory).share()
     }
 
     /// Changes the identity file durably.
     fn change_identity(&self, change: impl FnOnce(&mut Identity)) -> disk::Result<()> {
-        let mut directory = lock(&self.directory);
-        let before = directory.identity().cloned().unwrap_or_default();
-        let mut after = before.clone();
-        change(&mut after);
-        if after == before {
-            return Ok(());
-        }
-        directory.store_identity(after)
+        // It waits for a sync, which may take long: others go on with the runtime's thread.
+        blocking(|| {
+            let mut directory = lock(&self.directory);
+            let before = directory.identity().cloned().unwrap_or_default();
+            let mut after = before.clone();
+            change(&mut after);
+            if after == before {
+                return Ok(());
+            }
+            directory.store_identity(after.clone())?;
+            self.stored.store(Arc::new(after));
+            Ok(())
+        })
     }
 
     fn who(&self) -> Who {

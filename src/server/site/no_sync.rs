@@ -50,6 +50,14 @@ impl Disk for NoSync {
         self.0.free_bytes()
     }
 
+    fn total_bytes(&self) -> io::Result<u64> {
+        self.0.total_bytes()
+    }
+
+    fn allocate(&self, name: &str, bytes: u64) -> io::Result<()> {
+        self.0.allocate(name, bytes)
+    }
+
     fn describe(&self, name: &str) -> String {
         self.0.describe(name)
     }

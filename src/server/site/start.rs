@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
@@ -14,7 +15,9 @@ use tokio::time::{sleep, timeout};
 use super::flows::{identity_stop, public_phase};
 use super::no_sync::NoSync;
 use super::{Happening, Site, WayOut, lock, service};
-use crate::disk::{self, DataDirectory, Disk, FileDisk, Identity, LogOptions, open_member};
+use crate::disk::{
+    self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, open_member,
+};
 use crate::server::config::{Config, Formation};
 use crate::server::core::{Core, disk_stop, open};
 use crate::server::exit::{self, Stop};
@@ -88,6 +91,9 @@ pub(crate) fn start(
     let site = Arc::new(Site {
         config: config.clone(),
         shared,
+        // A volume that cannot be measured is taken for a large one.
+        log_options: LogOptions::for_volume(directory.disk().total_bytes().unwrap_or(u64::MAX)),
+        stored: ArcSwap::from_pointee(directory.identity().cloned().unwrap_or_default()),
         directory: Mutex::new(directory),
         disk_uuid: disk_uuid.to_string(),
         dialler: Arc::new(Dialler::new(security)),
@@ -375,14 +381,20 @@ async fn run_core(site: &Arc<Site>, files: Option<disk::MemberFiles>) -> Result<
         let site = opened;
         let files = match files {
             Some(files) => files,
-            None => open_member(&lock(&site.directory), LogOptions::default())
-                .map_err(|error| disk_stop(&error))?,
+            None => {
+                open_member(&site.files(), site.log_options()).map_err(|error| disk_stop(&error))?
+            }
         };
+        // Before anything else takes the room that the start has left: the next one needs it.
+        let reserve = Reserve::new(Arc::clone(site.files().disk()));
+        if let Err(error) = reserve.keep(site.log_options().reserve_bytes(), 0) {
+            tracing::warn!("cannot keep room in reserve: {error}");
+        }
         let member_id = site.who().member_id;
         open::open(
             files,
             &site.config,
-            site.disk_uuid.clone(),
+            (site.disk_uuid.clone(), site.log_options()),
             member_id,
             &site.shared,
         )

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
 use super::Site;
-use crate::disk::Class;
+use crate::disk::{self, Class, Disk, Reserve};
+use crate::node::Input;
 use crate::server::config::AutoCompaction;
 use crate::server::exit::{self, Stop};
-use crate::server::handle::{RequestError, Role};
+use crate::server::handle::{QUOTA_IS_USED_UP, RequestError, Role};
 use crate::server::link::hello::{Answer, Ask, HashAt, HashOf};
 use crate::server::upkeep::compactor::Compactor;
 use crate::server::upkeep::verdict::{self, Hashed, Verdict};
@@ -19,6 +20,13 @@ use crate::store::{Alarm, AlarmKind, Compact, Error as StoreError, Operation, Se
 
 /// How often the size of the store is looked at.
 const SIZE: Duration = Duration::from_millis(500);
+/// How often log is dropped, at most, where space is short.
+const MAKE_SPACE: Duration = Duration::from_secs(2);
+/// How long a reserve that was given up is left to what it was given up for.
+const GIVEN_UP: Duration = Duration::from_secs(10);
+/// Why NOSPACE is raised.
+const VOLUME_IS_NEARLY_FULL: &str = "the data directory's volume is nearly full; delete what is \
+                                     not needed and compact, or enlarge the volume";
 /// How long a member that is asked for a hash waits for the revision.
 const CATCH_UP: Duration = Duration::from_secs(3);
 /// Comparisons in which a compaction may come in between.
@@ -42,6 +50,8 @@ pub(super) fn start(site: &Arc<Site>, returns: bool) {
     } else {
         site.shared.held.store(false, Ordering::Release);
     }
+    let watched = Arc::clone(site);
+    tokio::spawn(async move { watch_volume(&watched).await });
     if let Some(quota) = site.config.limits.quota_bytes {
         let site = Arc::clone(site);
         tokio::spawn(async move { watch_size(&site, quota).await });
@@ -68,10 +78,101 @@ async fn watch_size(site: &Site, quota: u64) {
     loop {
         let size = site.handle.published().view.db_size();
         if size >= quota && size > before {
-            site.handle.raise_no_space().await;
+            site.handle.raise_no_space(QUOTA_IS_USED_UP).await;
         }
         before = size;
         sleep(SIZE).await;
+    }
+}
+
+/// What one look at the volume asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// Writes are to be refused while there is still room for what makes space.
+    alarm: bool,
+    /// Log may have to go.
+    checkpoint: bool,
+    /// The reserve may be made again.
+    reserve: bool,
+}
+
+/// Judges the free bytes of a volume, those at the look before, and the room that compacting needs:
+/// the next segments of the log, and a checkpoint of what is stored.
+fn look(free: u64, before: u64, needed: u64) -> Wanted {
+    Wanted {
+        // As with the quota, only less space than before raises it.
+        alarm: free < needed && free < before,
+        checkpoint: free < needed.saturating_mul(2),
+        reserve: free >= needed,
+    }
+}
+
+/// Raises NOSPACE before the volume of the data directory is full, has log dropped when space is
+/// short, and keeps the reserve. The quota does not know what else lies on the volume, nor how much
+/// log and how many checkpoints there are.
+async fn watch_volume(site: &Site) {
+    let disk = Arc::clone(site.files().disk());
+    let segment = site.log_options().segment_bytes;
+    let reserve = Reserve::new(Arc::clone(&disk));
+    let (mut before, mut asked) = (u64::MAX, None::<Instant>);
+    let mut gone = None::<Instant>;
+    // Before the log was applied nothing is known of what is stored, and all of it seems droppable.
+    while site.handle.linearizable().await.is_err() {
+        sleep(SIZE).await;
+    }
+    loop {
+        let stored = site.handle.published().view.db_size();
+        let needed = stored.saturating_add(2 * segment);
+        let free = on_disk(&disk, |disk| disk.free_bytes());
+        let Some(free) = free.await else {
+            sleep(SIZE).await;
+            continue;
+        };
+        let wanted = look(free, before, needed);
+        if wanted.alarm {
+            site.handle.raise_no_space(VOLUME_IS_NEARLY_FULL).await;
+        }
+        if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
+            asked = Some(Instant::now());
+            let log = on_disk(&disk, disk::log_bytes).await;
+            // Two checkpoints have to take less room than the log that goes for them.
+            if log.is_some_and(|log| log > 2 * (stored + segment)) {
+                site.shared.report(Input::WantCheckpoint);
+            }
+        }
+        let (own, bytes) = (reserve.clone(), site.log_options().reserve_bytes());
+        let kept = on_disk(&disk, move |_| own.is_kept()).await;
+        if kept == Some(false) {
+            gone.get_or_insert_with(Instant::now);
+        } else {
+            gone = None;
+        }
+        // Given up for a checkpoint, it is that one's for a while. Then it is made again of whatever
+        // there is: the next start needs it more.
+        let overdue = gone.is_some_and(|since| since.elapsed() > GIVEN_UP);
+        if wanted.reserve || overdue {
+            let (own, spare) = (reserve.clone(), if overdue { 0 } else { needed });
+            on_disk(&disk, move |_| own.keep(bytes, spare)).await;
+        }
+        before = free;
+        sleep(SIZE).await;
+    }
+}
+
+/// Asks the disk aside: one that does not answer must not hold up the runtime.
+async fn on_disk<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
+    disk: &Arc<dyn Disk>,
+    act: impl FnOnce(&dyn Disk) -> Result<T, E> + Send + 'static,
+) -> Option<T> {
+    let disk = Arc::clone(disk);
+    match tokio::task::spawn_blocking(move || act(&*disk)).await {
+        Ok(Ok(done)) => Some(done),
+        Ok(Err(error)) => {
+            tracing::warn!("the data directory's volume: {error}");
+            None
+        }
+        // The server ends.
+        Err(_) => None,
     }
 }
 
@@ -337,5 +438,24 @@ impl Site {
                 ..Answer::default()
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::look;
+
+    /// The alarm came from the quota alone: a volume that filled up with anything else ended the
+    /// server at its last byte.
+    #[test]
+    fn the_alarm_comes_while_there_is_room_to_compact() {
+        let (roomy, tight, low) = (look(400, 500, 100), look(150, 400, 100), look(90, 150, 100));
+        assert!(!roomy.alarm && !roomy.checkpoint && roomy.reserve);
+        assert!(!tight.alarm && tight.checkpoint && tight.reserve);
+        assert!(low.alarm && low.checkpoint && !low.reserve);
+        // Whoever has switched it off to make space is left to it, until there is less again.
+        assert!(!look(90, 90, 100).alarm && !look(95, 90, 100).alarm);
+        assert!(look(89, 90, 100).alarm);
+        assert!(look(90, u64::MAX, 100).alarm, "found so at the start");
     }
 }

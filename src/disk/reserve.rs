@@ -1,0 +1,141 @@
+//! Room that is kept for the moment when there is none: a file that takes up space and holds
+//! nothing. A full volume could not be started on, and so not be compacted, since a start writes
+//! the last segment of the log anew. The file is removed where a write finds no other room.
+//!
+//! Never needed for anything that was acknowledged; made again when there is room to spare.
+
+use std::sync::Arc;
+
+use super::device::Disk;
+use super::error::{Class, Error, Result};
+use super::frame;
+
+/// Its name in the data directory.
+pub(crate) const NAME: &str = "reserve";
+/// A file takes up a little more than its length.
+const ROUNDING: u64 = 64 << 10;
+
+/// The reserve of a data directory.
+#[derive(Clone, Debug)]
+pub struct Reserve {
+    disk: Arc<dyn Disk>,
+}
+
+impl Reserve {
+    /// The reserve on this disk, whether it is there or not.
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk }
+    }
+
+    /// Keeps up to `most` bytes, and leaves `spare` bytes free beside them: all of it, or what there
+    /// is if that is at least half. Says whether anything is kept.
+    ///
+    /// # Errors
+    /// Any of this room's but [`Error::Full`].
+    pub fn keep(&self, most: u64, spare: u64) -> Result<bool> {
+        let kept = self.bytes()?;
+        if kept >= most {
+            return Ok(true);
+        }
+        let path = || self.disk.describe(NAME);
+        let free = self.disk.free_bytes();
+        let free = free.map_err(|e| Error::io("measure the volume of", path(), e))?;
+        // What its own name takes up is left.
+        let room = (kept + free).saturating_sub(spare.saturating_add(ROUNDING));
+        let wanted = most.min(room);
+        if wanted <= kept || wanted < most / 2 {
+            return Ok(kept > 0);
+        }
+        self.give_up()?;
+        if let Err(error) = self.disk.allocate(NAME, wanted) {
+            self.give_up()?;
+            let error = Error::io("allocate", path(), error);
+            return match error.class() {
+                Class::DiskFull => Ok(false),
+                _ => Err(error),
+            };
+        }
+        Ok(true)
+    }
+
+    /// Whether there is one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn is_kept(&self) -> Result<bool> {
+        Ok(self.bytes()? > 0)
+    }
+
+    /// Gives it up. Says whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn give_up(&self) -> Result<bool> {
+        let kept = self.bytes()? > 0;
+        if kept {
+            frame::remove_if_there(&*self.disk, NAME)?;
+        }
+        Ok(kept)
+    }
+
+    /// How much is kept.
+    fn bytes(&self) -> Result<u64> {
+        let io = |act, error| Error::io(act, self.disk.describe(NAME), error);
+        match self.disk.open(NAME) {
+            Ok(file) => file.length().map_err(|e| io("measure", e)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(io("open", error)),
+        }
+    }
+}
+
+/// Does something that writes, and does it again without the reserve if there was no room.
+pub(crate) fn or_without_reserve<T>(
+    disk: &Arc<dyn Disk>,
+    mut act: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    match act() {
+        Err(error)
+            if error.class() == Class::DiskFull
+                && Reserve::new(Arc::clone(disk)).give_up().unwrap_or(false) =>
+        {
+            act()
+        }
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::double::{Faults, MemoryDisk};
+
+    #[test]
+    fn it_takes_what_is_spare_and_gives_all_of_it_back() {
+        let disk = MemoryDisk::new();
+        let capacity = |bytes| {
+            disk.set_faults(Faults {
+                capacity: Some(bytes),
+                ..Faults::default()
+            });
+        };
+        let reserve = Reserve::new(Arc::new(disk.clone()));
+        assert!(!reserve.give_up().expect("no fault"), "there is none");
+        capacity(ROUNDING + 400);
+        assert!(!reserve.keep(1000, 0).expect("no fault"), "not half of it");
+        assert!(reserve.keep(800, 0).expect("no fault"));
+        assert_eq!(disk.bytes(), 400);
+        capacity(ROUNDING + 1000);
+        assert!(reserve.keep(800, 500).expect("no fault"));
+        assert_eq!(disk.bytes(), 500, "the rest is spare");
+        assert!(reserve.keep(800, 0).expect("no fault"));
+        assert_eq!(disk.bytes(), 800);
+        assert!(
+            reserve.keep(800, 900).expect("no fault"),
+            "what is kept stays"
+        );
+        assert_eq!(disk.bytes(), 800);
+        assert!(reserve.give_up().expect("no fault"));
+        assert_eq!(disk.bytes(), 0);
+    }
+}
