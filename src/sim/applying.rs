@@ -1,5 +1,6 @@
 //! What ends at a member and is reported back to it: a write is durable, a batch is applied, a
-//! checkpoint is written or installed. What the first application of an entry tells is where the
+//! checkpoint is written or installed. What concerns the machine waits in one queue, as it does
+//! before the server's applier. What the first application of an entry tells is where the
 //! oracles learn the order of all writes.
 
 use rand::RngExt as _;
@@ -12,9 +13,11 @@ use crate::node::{
 use crate::raft::{Configuration, Entry, Index, LogRead, Role, SnapshotMeta};
 use crate::store::Response;
 
+use super::clock::MILLISECOND;
+use super::host::ApplyJob;
 use super::network::HostId;
 use super::oracles::Violation;
-use super::world::{Step, World, broken};
+use super::world::{Event, Step, World, broken};
 
 /// States are compared at every index that this divides, and wherever a checkpoint is taken.
 const COMPARED_EVERY: Index = 64;
@@ -36,14 +39,52 @@ impl World {
         self.feed(host, Input::Persisted(batch.number))
     }
 
+    /// Leaves something to the applier, behind what it was left before. When each is done is
+    /// chance, what is done next is not: the checkpoint that a member installs was once restored
+    /// before entries that had been handed out earlier, which then did not fit.
+    pub(super) fn ask_applier(&mut self, host: HostId, job: ApplyJob) {
+        if let Some(process) = &mut self.hosts[host].process {
+            process.applying.push_back(job);
+            self.wake_applier(host);
+        }
+    }
+
+    /// The applier does one thing after the other. Some take long: a large batch, or a processor
+    /// that others have.
+    fn wake_applier(&mut self, host: HostId) {
+        let now = self.agenda.now();
+        let long = self.stormy && self.random.random_bool(0.003);
+        let longest = if long { 300 } else { 2 } * MILLISECOND;
+        let takes = self.random.random_range(10..longest);
+        let Some(process) = &mut self.hosts[host].process else {
+            return;
+        };
+        process.applies_until = process.applies_until.max(now) + takes;
+        let after = process.applies_until - now;
+        let boot = self.hosts[host].boot;
+        self.agenda.after(after, Event::Apply(host, boot));
+    }
+
+    /// The applier does the next thing.
     pub(super) fn apply(&mut self, host: HostId) -> Step {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
-        let Some(entries) = process.applying.pop_front() else {
-            return Ok(());
-        };
-        for entry in &entries {
+        match process.applying.pop_front() {
+            None => Ok(()),
+            Some(ApplyJob::Entries(entries)) => self.apply_all(host, &entries),
+            Some(ApplyJob::Checkpoint) => self.freeze(host),
+            Some(ApplyJob::Install(meta)) => self.install(host, &meta),
+            Some(ApplyJob::Part) => {
+                // Who asked is the churn, which looks at the membership alone.
+                process.machine.part();
+                Ok(())
+            }
+        }
+    }
+
+    fn apply_all(&mut self, host: HostId, entries: &[Entry]) -> Step {
+        for entry in entries {
             self.apply_one(host, entry)?;
         }
         let Some(process) = &mut self.hosts[host].process else {
@@ -202,6 +243,20 @@ impl World {
         self.feed(host, Input::LogRead { ticket, entries })
     }
 
+    /// What the machine holds now is written in the background.
+    fn freeze(&mut self, host: HostId) -> Step {
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        process.checkpointing = Some(process.machine.checkpoint());
+        let (index, hash) = (process.machine.index(), process.machine.hash());
+        self.states.stands(host, index, hash)?;
+        let after = self.disk_takes(host, 50 * MILLISECOND);
+        let boot = self.hosts[host].boot;
+        self.agenda.after(after, Event::Checkpointed(host, boot));
+        Ok(())
+    }
+
     pub(super) fn checkpointed(&mut self, host: HostId) -> Step {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
@@ -246,7 +301,28 @@ impl World {
         self.feed(host, Input::CheckpointDone(None))
     }
 
-    pub(super) fn install(&mut self, host: HostId, meta: &SnapshotMeta) -> Step {
+    /// The log begins anew after a received checkpoint. The machine may lag: it has not applied
+    /// yet what was handed out before, and restores the checkpoint behind that.
+    pub(super) fn reset_log(&mut self, host: HostId, meta: &SnapshotMeta) -> Step {
+        let Some(process) = &mut self.hosts[host].process else {
+            return Ok(());
+        };
+        let waits = |job: &ApplyJob| matches!(job, ApplyJob::Entries(_));
+        let behind = process.applying.iter().any(waits);
+        let reset = process.reset_log(meta);
+        if self
+            .unless_disk_failed(host, "beginning the log anew", reset)?
+            .is_none()
+        {
+            return Ok(());
+        }
+        self.counters.installs_behind += u64::from(behind);
+        self.logs.reset(host, (meta.index, meta.term));
+        self.wake_applier(host);
+        Ok(())
+    }
+
+    fn install(&mut self, host: HostId, meta: &SnapshotMeta) -> Step {
         let Some(process) = &mut self.hosts[host].process else {
             return Ok(());
         };
@@ -265,7 +341,6 @@ impl World {
         let (Some(()), Some(process)) = (installed, &mut self.hosts[host].process) else {
             return Ok(());
         };
-        self.logs.reset(host, (meta.index, meta.term));
         self.states
             .stands(host, meta.index, process.machine.hash())?;
         let report = process.machine.take_report();

@@ -91,6 +91,8 @@ counters! {
     checkpoints: "checkpoints written", 50_000;
     /// Checkpoints installed from a leader.
     installs: "snapshots installed", 3_000;
+    /// Those whose log began anew while entries from before waited to be applied.
+    installs_behind: "snapshots installed behind entries that waited", 5;
     /// Changes of the configuration that were applied.
     configuration_changes: "configuration changes", 9_000;
     /// Learners promoted.

@@ -7,6 +7,7 @@ use crate::node::{Effect, Input, PeerBody, PeerMessage, ProposalError};
 use crate::raft::{Body, MemberId, Role, Term};
 
 use super::clock::MILLISECOND;
+use super::host::ApplyJob;
 use super::network::HostId;
 use super::world::{Event, Step, World};
 
@@ -44,30 +45,18 @@ impl World {
                 self.send(host, to, message);
             }
             Effect::Apply(entries) => {
-                if let Some(process) = &mut self.hosts[host].process {
-                    process.applying.push_back(entries);
-                }
-                let after = self.random.random_range(10..2 * MILLISECOND);
-                self.agenda.after(after, Event::Apply(host, boot));
+                self.ask_applier(host, ApplyJob::Entries(entries));
             }
             Effect::InstallCheckpoint(meta) => {
                 let after = self.random.random_range(100..10 * MILLISECOND);
-                self.agenda.after(after, Event::Install(host, boot, meta));
+                self.agenda.after(after, Event::ResetLog(host, boot, meta));
             }
             Effect::ReadLog(read) => {
                 let after = self.disk_takes(host, 5 * MILLISECOND);
                 self.agenda.after(after, Event::LogRead(host, boot, read));
             }
             Effect::SendCheckpoint { to, term, index } => self.stream(host, to, term, index),
-            Effect::TakeCheckpoint => {
-                if let Some(process) = &mut self.hosts[host].process {
-                    process.checkpointing = Some(process.machine.checkpoint());
-                    let (index, hash) = (process.machine.index(), process.machine.hash());
-                    self.states.stands(host, index, hash)?;
-                }
-                let after = self.disk_takes(host, 50 * MILLISECOND);
-                self.agenda.after(after, Event::Checkpointed(host, boot));
-            }
+            Effect::TakeCheckpoint => self.ask_applier(host, ApplyJob::Checkpoint),
             Effect::DropLog { before } => {
                 if let Some(process) = &mut self.hosts[host].process {
                     let dropped = process.log.drop_before(before);
@@ -106,10 +95,7 @@ impl World {
                     format_args!("host {host} was removed, settled: {settled}"),
                 );
                 self.hosts[host].retired = true;
-                if let Some(process) = &mut self.hosts[host].process {
-                    // Who asked is the churn, which looks at the membership alone.
-                    process.machine.part();
-                }
+                self.ask_applier(host, ApplyJob::Part);
                 if settled && self.random.random_bool(0.5) {
                     self.delete(host);
                 }

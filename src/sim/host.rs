@@ -93,6 +93,19 @@ fn other(error: impl std::fmt::Display) -> StartError {
     StartError::Other(error.to_string())
 }
 
+/// What the applier is asked to do.
+#[derive(Debug)]
+pub(super) enum ApplyJob {
+    /// Apply these.
+    Entries(Vec<Entry>),
+    /// Freeze the machine for a checkpoint.
+    Checkpoint,
+    /// Become what this checkpoint, which is on disk, says.
+    Install(SnapshotMeta),
+    /// This member was removed.
+    Part,
+}
+
 /// A running process.
 pub(super) struct Process {
     #[expect(dead_code, reason = "held for its lock")]
@@ -105,8 +118,10 @@ pub(super) struct Process {
     pub(super) boot_nonce: u64,
     /// The write under way.
     pub(super) writing: Option<Persist>,
-    /// Batches to apply, in order.
-    pub(super) applying: VecDeque<Vec<Entry>>,
+    /// What the applier has to do, in order: one thing after the other, as in the server.
+    pub(super) applying: VecDeque<ApplyJob>,
+    /// When it will have done all of that.
+    pub(super) applies_until: Micros,
     /// The checkpoint being written in the background.
     pub(super) checkpointing: Option<Checkpoint>,
 }
@@ -223,6 +238,7 @@ impl Host {
             boot_nonce,
             writing: None,
             applying: VecDeque::new(),
+            applies_until: 0,
             checkpointing: None,
         });
         Ok(())
@@ -292,13 +308,22 @@ impl Process {
         Ok((info_of(info), read.snapshot()))
     }
 
-    /// Lets log and machine go on after a received checkpoint.
+    /// Begins the log anew after a received checkpoint; the applier restores that in its turn.
+    pub(super) fn reset_log(&mut self, meta: &SnapshotMeta) -> Result<(), disk::Error> {
+        self.log.reset(Position {
+            index: meta.index,
+            term: meta.term,
+        })?;
+        self.applying.push_back(ApplyJob::Install(meta.clone()));
+        Ok(())
+    }
+
+    /// Lets the machine go on after a received checkpoint.
     pub(super) fn install(&mut self, meta: &SnapshotMeta) -> Result<(), String> {
         let position = Position {
             index: meta.index,
             term: meta.term,
         };
-        self.log.reset(position).map_err(|e| e.to_string())?;
         let id = self.member.id();
         let restored = restore(&self.checkpoints, position, id, self.boot_nonce);
         self.machine = restored.map_err(|e| e.to_string())?.1;

@@ -71,7 +71,7 @@ pub(super) enum Event {
         ok: bool,
     },
     /// A received checkpoint replaces the state.
-    Install(HostId, u64, SnapshotMeta),
+    ResetLog(HostId, u64, SnapshotMeta),
     /// Something from outside reaches a server.
     Ask(HostId, u64, Box<Input>),
     /// A client acts.
@@ -101,7 +101,7 @@ impl Event {
             | Self::Apply(host, _)
             | Self::LogRead(host, _, _)
             | Self::Checkpointed(host, _)
-            | Self::Install(host, _, _)
+            | Self::ResetLog(host, _, _)
             | Self::Ask(host, _, _)
             | Self::Arrival { to: host, .. }
             | Self::Sent { host, .. }
@@ -419,8 +419,8 @@ impl World {
             Event::Sent { host, boot, to, ok } if self.runs(host, boot) => {
                 self.feed(host, Input::SnapshotSent { to, ok })?;
             }
-            Event::Install(host, boot, meta) if self.runs(host, boot) => {
-                self.install(host, &meta)?
+            Event::ResetLog(host, boot, meta) if self.runs(host, boot) => {
+                self.reset_log(host, &meta)?
             }
             Event::Ask(host, boot, input) if self.runs(host, boot) => self.feed(host, *input)?,
             Event::Client(client) => self.client_acts(client)?,

@@ -428,6 +428,64 @@ fn checkpoints_bound_the_log_and_a_laggard_gets_one() {
     cluster.assert_equal();
 }
 
+/// A leader that gave up sending a checkpoint sends entries instead, and the checkpoint arrives
+/// all the same, while the entries wait to be applied. What was handed out before the checkpoint
+/// is applied before it, although the log has begun anew by then; nothing comes between; and the
+/// changes of membership among it do not take those of the checkpoint back. The simulator once
+/// restored the checkpoint first, and its machine then refused the entries.
+#[test]
+fn a_checkpoint_is_installed_behind_what_was_handed_out_before_it() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    let leader = cluster.leader();
+    let late = cluster.followers()[0];
+    let other = cluster.followers()[1];
+    cluster.ticks(3);
+    cluster.server(late).applier_waits = true;
+    cluster.put(leader, "handed-out", "value");
+    cluster.change(leader, add(4, true)).unwrap();
+    cluster.ticks(2);
+    let before = cluster.server(late).machine.index();
+    cluster.cut(leader, late);
+    cluster.cut(other, late);
+    cluster.put(leader, "in-the-checkpoint", "value");
+    cluster.change(leader, remove(4)).unwrap();
+    cluster.ticks(2);
+
+    let (info, stored) = Stored::of(cluster.server(leader).machine.checkpoint());
+    let meta = CheckpointMeta::read(&stored.meta).unwrap().snapshot();
+    let configuration = meta.configuration.clone();
+    let term = cluster.server(leader).member.status().raft.term;
+    let server = cluster.server(late);
+    server.disk.checkpoints.insert(info.index, stored);
+    let received = Input::SnapshotReceived {
+        from: leader,
+        term,
+        checkpoint: info,
+        meta,
+    };
+    cluster.give(late, received);
+    cluster.settle();
+    let server = cluster.server(late);
+    assert_eq!(server.disk.floor.0, info.index, "the log begins anew");
+    assert_eq!(server.machine.index(), before, "the machine lags");
+    let jobs: Vec<&ApplyJob> = server.apply_jobs.iter().collect();
+    let (last, rest) = jobs.split_last().unwrap();
+    assert!(matches!(last, ApplyJob::Restore(_)) && !rest.is_empty());
+    assert!(rest.iter().all(|job| matches!(job, ApplyJob::Apply(_))));
+
+    server.applier_waits = false;
+    cluster.settle();
+    let server = cluster.server(late);
+    assert_eq!((server.installs, server.machine.index()), (1, info.index));
+    let status = server.member.status().raft;
+    assert_eq!(status.configuration, configuration);
+    assert_eq!(status.applied, info.index);
+    cluster.heal();
+    cluster.put(leader, "after", "value");
+    cluster.ticks(2);
+    cluster.assert_equal();
+}
+
 #[test]
 fn a_whole_cluster_restarts_with_what_it_had() {
     let mut cluster = Cluster::new(&[1, 2, 3]);

@@ -175,6 +175,8 @@ pub(super) struct Server {
     pub(super) transfers: BTreeMap<u64, Result<MemberId, TransferFailure>>,
     pub(super) removed: bool,
     pub(super) installs: usize,
+    /// The applier does nothing.
+    pub(super) applier_waits: bool,
 }
 
 pub(super) struct Cluster {
@@ -302,6 +304,7 @@ impl Cluster {
             transfers: BTreeMap::new(),
             removed: false,
             installs: 0,
+            applier_waits: false,
         };
         self.servers.insert(id, server);
     }
@@ -609,6 +612,9 @@ impl Server {
 
     /// Does one piece of the applier's work, or says that there is none.
     fn work(&mut self) -> bool {
+        if self.applier_waits {
+            return false;
+        }
         match self.apply_jobs.pop_front() {
             None => return false,
             Some(ApplyJob::Apply(entries)) => self.apply(&entries),
