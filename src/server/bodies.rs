@@ -3,11 +3,13 @@
 //!
 //! A client that sends a byte now and then would hold its request, and all that has come of it,
 //! for ever, before anybody has asked who it is. Only what is incomplete counts: a message that
-//! is there is its service's. Never looks into a message beyond gRPC's five bytes of length.
+//! is there is its service's. Of JSON, the gateway says what it has taken. Never looks into a
+//! message beyond gRPC's five bytes of length.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
+use super::hosts::Host;
 use crate::wire::error::EtcdError;
 
 /// Time for a message to be whole once it has begun; a call of one message begins with its head.
@@ -27,6 +30,8 @@ const ENDLESS: [&str; 2] = [
     "/etcdserverpb.Watch/Watch",
     "/etcdserverpb.Lease/LeaseKeepAlive",
 ];
+/// Where the gateway serves JSON; it meters what it reads there itself.
+const GATEWAY: [&str; 2] = ["/v3/", "/v3beta/"];
 /// A flag and a length stand before each message of gRPC.
 const HEAD: usize = 5;
 
@@ -35,11 +40,19 @@ const HEAD: usize = 5;
 pub(crate) struct Bodies {
     most: usize,
     within: Duration,
-    held: AtomicUsize,
+    held: Mutex<Held>,
     /// Requests that were not whole in time.
     pub(crate) late: AtomicU64,
     /// Requests that were refused because too much was incomplete.
     pub(crate) refused: AtomicU64,
+}
+
+/// Bytes that wait for the rest of their messages.
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    /// Of whom; a socket of the file system is nobody's in particular.
+    hosts: BTreeMap<Option<Host>, usize>,
 }
 
 impl Bodies {
@@ -48,7 +61,7 @@ impl Bodies {
         Arc::new(Bodies {
             most,
             within,
-            held: AtomicUsize::new(0),
+            held: Mutex::default(),
             late: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         })
@@ -63,7 +76,7 @@ impl Bodies {
 
     /// Bytes of messages that are not whole yet.
     pub(crate) fn held(&self) -> usize {
-        self.held.load(Relaxed)
+        self.lock().all
     }
 
     /// A body under these rules; `path` and `headers` are its request's.
@@ -71,23 +84,92 @@ impl Bodies {
         self: &Arc<Self>,
         path: &str,
         headers: &HeaderMap,
+        from: Option<Host>,
         body: B,
     ) -> Metered<B> {
+        if GATEWAY.iter().any(|gateway| path.starts_with(gateway)) {
+            return self.metered(Kind::Elsewhere, true, from, body);
+        }
         let grpc = headers
             .get(header::CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        let endless =
-            ENDLESS.contains(&path) || matches!(path, "/v3/watch" | "/v3/lease/keepalive");
+        let kind = match grpc {
+            true => Kind::Messages(Message::default()),
+            false => Kind::Bytes,
+        };
+        self.metered(kind, ENDLESS.contains(&path), from, body)
+    }
+
+    /// A body of JSON under these rules, whose reader says what it [keeps](Metered::keeps) of it;
+    /// `endless` where more may come for as long as the client likes.
+    pub(crate) fn meter_json<B>(
+        self: &Arc<Self>,
+        endless: bool,
+        from: Option<Host>,
+        body: B,
+    ) -> Metered<B> {
+        self.metered(Kind::Bytes, endless, from, body)
+    }
+
+    fn metered<B>(
+        self: &Arc<Self>,
+        kind: Kind,
+        endless: bool,
+        from: Option<Host>,
+        body: B,
+    ) -> Metered<B> {
         Metered {
             body,
             bodies: Arc::clone(self),
-            message: grpc.then(Message::default),
+            kind,
+            from,
             endless,
             until: (!endless).then(|| Instant::now() + self.within),
             alarm: None,
             held: 0,
         }
     }
+
+    /// A body of this host holds so much, after it held less or more; false where that is too much.
+    ///
+    /// One body alone is taken whatever its size: its service has a limit for that. All of them
+    /// have what there is, and beyond half of that each host has an equal share of that half: whoever
+    /// fills it keeps nobody else from sending a large request.
+    fn change(&self, from: Option<Host>, was: usize, now: usize) -> bool {
+        if was == now {
+            return true;
+        }
+        let mut held = self.lock();
+        let all = held.all + now - was;
+        held.all = all;
+        let own = held.hosts.entry(from).or_default();
+        *own = *own + now - was;
+        let own = *own;
+        if own == 0 {
+            held.hosts.remove(&from);
+        }
+        if now < was || all == now {
+            return true;
+        }
+        let half = self.most / 2;
+        all <= self.most && (all <= half || own <= half / held.hosts.len().max(1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Plain data: a panic elsewhere leaves it usable.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What counts of a body.
+#[derive(Debug)]
+enum Kind {
+    /// Of gRPC: what has come of a message that is not whole.
+    Messages(Message),
+    /// All that has come, less what its reader has taken.
+    Bytes,
+    /// Nothing here: its reader meters it.
+    Elsewhere,
 }
 
 /// Where in its messages a body of gRPC is.
@@ -137,8 +219,8 @@ impl Message {
 pub(crate) struct Metered<B> {
     body: B,
     bodies: Arc<Bodies>,
-    /// Absent: no gRPC, all that has come counts until the end.
-    message: Option<Message>,
+    kind: Kind,
+    from: Option<Host>,
     endless: bool,
     until: Option<Instant>,
     /// Made when there is something to wait for: most bodies come with their heads.
@@ -149,25 +231,33 @@ pub(crate) struct Metered<B> {
 impl<B> Metered<B> {
     /// Takes in what came; false where too much is incomplete.
     fn count(&mut self, data: &[u8]) -> bool {
-        let ended = self.message.as_ref().map_or(0, |message| message.ended);
-        let held = match &mut self.message {
-            Some(message) => message.take(data),
-            None => self.held + data.len(),
-        };
-        let (was, bodies) = (std::mem::replace(&mut self.held, held), &self.bodies);
-        if let Some(message) = self.message.as_ref().filter(|_| self.endless) {
-            // One that follows a whole one at once has time of its own.
-            if held == 0 || was == 0 || message.ended > ended {
-                self.until = (held > 0).then(|| Instant::now() + bodies.within);
-                self.alarm = None;
+        let was = self.held;
+        // One that follows a whole one at once has time of its own.
+        let (held, ended) = match &mut self.kind {
+            Kind::Messages(message) => {
+                let ended = message.ended;
+                (message.take(data), message.ended > ended)
             }
+            Kind::Bytes => (was + data.len(), false),
+            Kind::Elsewhere => return true,
+        };
+        self.holds(held, ended || was == 0)
+    }
+
+    /// Its reader has taken what was whole, and keeps so many bytes of what came: those that
+    /// belong to a value that is not whole yet.
+    pub(crate) fn keeps(&mut self, bytes: usize) {
+        // What is given back is never too much.
+        let _ = self.holds(bytes, true);
+    }
+
+    fn holds(&mut self, held: usize, anew: bool) -> bool {
+        let was = std::mem::replace(&mut self.held, held);
+        if self.endless && (held == 0 || anew) {
+            self.until = (held > 0).then(|| Instant::now() + self.bodies.within);
+            self.alarm = None;
         }
-        if held <= was {
-            bodies.held.fetch_sub(was - held, Relaxed);
-            return true;
-        }
-        let all = bodies.held.fetch_add(held - was, Relaxed) + (held - was);
-        all <= bodies.most || all == held
+        self.bodies.change(self.from, was, held)
     }
 
     fn late(&mut self, context: &mut Context<'_>) -> bool {
@@ -226,7 +316,7 @@ where
 
 impl<B> Drop for Metered<B> {
     fn drop(&mut self) {
-        self.bodies.held.fetch_sub(self.held, Relaxed);
+        self.bodies.change(self.from, self.held, 0);
     }
 }
 

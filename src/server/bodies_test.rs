@@ -14,6 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use super::{Bodies, Message, Metered, WHOLE_WITHIN, ended};
+use crate::server::hosts::Host;
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
@@ -30,6 +31,19 @@ impl Sending {
 }
 
 fn body(bodies: &Arc<Bodies>, path: &str, grpc: bool) -> (Sending, Metered<Pieces>) {
+    body_from(bodies, path, grpc, None)
+}
+
+fn host(last: u8) -> Option<Host> {
+    Some(Host::of([10, 0, 0, last].into()))
+}
+
+fn body_from(
+    bodies: &Arc<Bodies>,
+    path: &str,
+    grpc: bool,
+    from: Option<Host>,
+) -> (Sending, Metered<Pieces>) {
     let mut headers = HeaderMap::new();
     if grpc {
         headers.insert(
@@ -39,7 +53,13 @@ fn body(bodies: &Arc<Bodies>, path: &str, grpc: bool) -> (Sending, Metered<Piece
     }
     let (sender, receiver) = mpsc::channel(100);
     let body = StreamBody::new(ReceiverStream::new(receiver));
-    (Sending(sender), bodies.meter(path, &headers, body))
+    (Sending(sender), bodies.meter(path, &headers, from, body))
+}
+
+fn json(bodies: &Arc<Bodies>, endless: bool) -> (Sending, Metered<Pieces>) {
+    let (sender, receiver) = mpsc::channel(100);
+    let body = StreamBody::new(ReceiverStream::new(receiver));
+    (Sending(sender), bodies.meter_json(endless, None, body))
 }
 
 /// How the body ends: with all its bytes, or with an error.
@@ -83,8 +103,11 @@ fn only_what_is_incomplete_waits() {
 async fn a_body_that_trickles_ends_in_time() {
     let within = Duration::from_millis(200);
     let bodies = Bodies::new(1 << 20, within);
-    for (path, grpc) in [(PUT, true), ("/v3/kv/put", false)] {
-        let (sending, metered) = body(&bodies, path, grpc);
+    for path in ["gRPC", "JSON"] {
+        let (sending, metered) = match path {
+            "gRPC" => body(&bodies, PUT, true),
+            _ => json(&bodies, false),
+        };
         let began = tokio::time::Instant::now();
         let trickle = tokio::spawn(async move {
             let frame = |data: &'static [u8]| Ok(Frame::data(Bytes::from_static(data)));
@@ -137,7 +160,7 @@ async fn a_stream_may_be_silent_between_its_messages_and_not_within_one() {
 
 #[tokio::test]
 async fn too_much_that_is_incomplete_is_refused_and_whole_messages_pass() {
-    let bodies = Bodies::new(1000, WHOLE_WITHIN);
+    let bodies = Bodies::new(2000, WHOLE_WITHIN);
     let mut holding = Vec::new();
     for _ in 0..3 {
         let (sending, mut metered) = body(&bodies, PUT, true);
@@ -170,4 +193,70 @@ async fn too_much_that_is_incomplete_is_refused_and_whole_messages_pass() {
     sending.send(&[7; 25_536]).await;
     drop(sending);
     assert_eq!(read(metered).await, Ok(65_541));
+}
+
+/// All that had ever come on a stream of JSON counted for as long as it was open: one watch by the
+/// gateway, idle since its first line, had everybody else's larger writes refused.
+#[tokio::test]
+async fn json_that_was_taken_counts_no_more() {
+    let bodies = Bodies::new(1000, WHOLE_WITHIN);
+    let (sending, mut watch) = json(&bodies, true);
+    assert_eq!(watch.until, None, "it may be silent");
+    sending.send(&[b'x'; 900]).await;
+    watch.frame().await.expect("more").expect("well");
+    assert_eq!(bodies.held(), 900);
+    let began = watch.until.expect("a value has begun");
+    watch.keeps(10);
+    assert!(bodies.held() == 10 && watch.until >= Some(began));
+    watch.keeps(0);
+    assert_eq!((bodies.held(), watch.until), (0, None));
+    let (put, metered) = body(&bodies, PUT, true);
+    put.send(&[&[0, 0, 0, 4, 0][..], &[7; 400]].concat()).await;
+    put.send(&[7; 624]).await;
+    drop(put);
+    assert_eq!(read(metered).await, Ok(1029), "others have their room");
+    // What the gateway meters is not metered twice, whichever of its two names is used.
+    for path in [
+        "/v3/watch",
+        "/v3beta/watch",
+        "/v3beta/lease/keepalive",
+        "/v3/kv/put",
+    ] {
+        let (sending, mut metered) = body(&bodies, path, false);
+        sending.send(&[b'x'; 900]).await;
+        metered.frame().await.expect("more").expect("well");
+        assert_eq!((bodies.held(), metered.until), (0, None), "{path}");
+    }
+}
+
+/// One host could have as much incomplete as there was room for, and so kept all others from
+/// sending whatever does not fit into one frame.
+#[tokio::test]
+async fn one_host_fills_no_more_than_half() {
+    let bodies = Bodies::new(8000, WHOLE_WITHIN);
+    let mut holding = Vec::new();
+    let mut hold = async |last: u8| {
+        let (sending, mut metered) = body_from(&bodies, PUT, true, host(last));
+        sending
+            .send(&[&[0, 0, 0, 8, 0][..], &[7; 995]].concat())
+            .await;
+        let taken = metered.frame().await.expect("more").is_ok();
+        if taken {
+            holding.push((sending, metered));
+        }
+        taken
+    };
+    let mut greedy = 0;
+    while hold(1).await {
+        greedy += 1;
+    }
+    assert_eq!(greedy, 4);
+    assert!(hold(2).await && hold(2).await, "half of what is left");
+    assert!(!hold(2).await && !hold(1).await);
+    assert!(hold(3).await, "and still another one");
+    assert_eq!(bodies.held(), 7000);
+    assert_eq!(bodies.refused.load(Relaxed), 3);
+    holding.clear();
+    assert_eq!(bodies.held(), 0);
+    assert!(bodies.lock().hosts.is_empty());
 }

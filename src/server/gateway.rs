@@ -25,10 +25,11 @@ use tonic::{Code, Status};
 use tower::ServiceExt as _;
 
 use super::aside::Aside;
-use super::bodies;
+use super::bodies::{self, Bodies, Metered};
 use super::gateway_pieces::Pieces;
 use super::gateway_routes::ROUTES;
-use super::gateway_socket;
+use super::gateway_socket::{self, Websocket};
+use super::hosts::Host;
 use super::machine;
 use super::serving::From;
 
@@ -51,9 +52,13 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
 
 /// Serves `/v3/`, and `/v3beta/` as etcd rewrites it, over the process's own gRPC router.
 ///
-/// `limit` is the largest message in bytes that gRPC takes.
-pub(super) fn router(grpc: Router, limit: usize) -> Router {
-    let gateway = Gateway { grpc, limit };
+/// `limit` is the largest message in bytes that gRPC takes, `bodies` the rules for those that come.
+pub(super) fn router(grpc: Router, limit: usize, bodies: Arc<Bodies>) -> Router {
+    let gateway = Gateway {
+        grpc,
+        limit,
+        bodies,
+    };
     Router::new()
         .route("/v3/{*rest}", axum::routing::any(answer))
         .route("/v3beta/{*rest}", axum::routing::any(answer))
@@ -64,6 +69,7 @@ pub(super) fn router(grpc: Router, limit: usize) -> Router {
 struct Gateway {
     grpc: Router,
     limit: usize,
+    bodies: Arc<Bodies>,
 }
 
 async fn answer(State(gateway): State<Gateway>, request: Request<Body>) -> Response<Body> {
@@ -116,8 +122,11 @@ impl Gateway {
         request: Request<Body>,
     ) -> Result<Response<Body>, Status> {
         let (parts, body) = request.into_parts();
+        let host = parts.extensions.get::<From>().map(|from| Host::of(from.0));
+        // A websocket is silent for as long as its client likes before its first message, too.
+        let endless = method.is_client_streaming() || parts.extensions.get::<Websocket>().is_some();
         let mut objects = Objects {
-            body,
+            body: self.bodies.meter_json(endless, host, body),
             buffer: BytesMut::new(),
             pieces: Pieces::default(),
             limit: self.text_limit(),
@@ -127,6 +136,7 @@ impl Gateway {
         let body = if method.is_client_streaming() {
             Body::from_stream(frames(first, objects))
         } else {
+            objects.end();
             // As in etcd, nothing at all is an empty message, and more than one object is one.
             Body::from(first.unwrap_or_else(|| frame(&[])))
         };
@@ -197,7 +207,7 @@ fn metadata(headers: &HeaderMap) -> HeaderMap {
 
 /// The JSON objects of a request, one after the other, as frames of gRPC.
 struct Objects {
-    body: Body,
+    body: Metered<Body>,
     buffer: BytesMut,
     pieces: Pieces,
     limit: usize,
@@ -208,6 +218,7 @@ impl Objects {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let mut ended = false;
         loop {
+            self.pass_blanks();
             let worth = self.pieces.worth_reading(&self.buffer);
             if worth || ended {
                 let mut values =
@@ -217,9 +228,10 @@ impl Objects {
                         let text = self.buffer.split_to(values.byte_offset()).freeze();
                         self.pieces = Pieces::default();
                         let input = self.input.clone();
-                        return transcode(text, move |text| encode(input, text))
-                            .await
-                            .map(Some);
+                        // It counts for as long as it waits for its turn.
+                        let frame = transcode(text, move |text| encode(input, text)).await?;
+                        self.body.keeps(self.buffer.len());
+                        return Ok(Some(frame));
                     }
                     None if ended => return Ok(None),
                     Some(Err(error)) if ended || !may_go_on(&error, &self.buffer) => {
@@ -234,7 +246,7 @@ impl Objects {
             match self.body.frame().await {
                 None => ended = true,
                 Some(Err(error)) => {
-                    let ours = bodies::ended(&error);
+                    let ours = bodies::ended(&*error);
                     return Err(ours.unwrap_or_else(|| Status::invalid_argument(error.to_string())));
                 }
                 Some(Ok(piece)) => {
@@ -251,6 +263,27 @@ impl Objects {
                 )));
             }
         }
+    }
+}
+
+impl Objects {
+    /// Blanks before a value belong to nothing, so whoever ends his lines is not in the middle of one.
+    fn pass_blanks(&mut self) {
+        if self.pieces.are_looked_at() {
+            return;
+        }
+        let blank = |byte: &&u8| byte.is_ascii_whitespace();
+        let blanks = self.buffer.iter().take_while(blank).count();
+        if blanks > 0 {
+            self.buffer.advance(blanks);
+            self.body.keeps(self.buffer.len());
+        }
+    }
+
+    /// Nothing more is read of it.
+    fn end(&mut self) {
+        self.buffer.clear();
+        self.body.keeps(0);
     }
 }
 
@@ -426,8 +459,9 @@ pub(super) async fn messages(method: &str, pieces: Vec<Bytes>) -> Vec<Bytes> {
         return Vec::new();
     };
     let pieces = futures::stream::iter(pieces.into_iter().map(Ok::<_, Infallible>));
+    let bodies = Bodies::new(LARGE, bodies::WHOLE_WITHIN);
     let objects = Objects {
-        body: Body::from_stream(pieces),
+        body: bodies.meter_json(true, None, Body::from_stream(pieces)),
         buffer: BytesMut::new(),
         pieces: Pieces::default(),
         limit: LARGE,

@@ -40,6 +40,11 @@ impl Pieces {
         worth
     }
 
+    /// Whether some of a value was looked at already.
+    pub(super) fn are_looked_at(&self) -> bool {
+        self.looked > 0
+    }
+
     /// Whether some of `buffer` was not looked at yet.
     pub(super) fn more(&self, buffer: &[u8]) -> bool {
         self.looked < buffer.len()

@@ -26,6 +26,10 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// The subprotocol in whose name a browser, which may set no other header, sends its token.
 const BEARER: &str = "Bearer";
 
+/// Says that a call's body comes by a websocket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Websocket;
+
 /// Whether a request wants to become a websocket.
 pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
     headers
@@ -52,6 +56,7 @@ where
     if let Some(token) = token(&parts.headers) {
         call.headers_mut().insert(header::AUTHORIZATION, token);
     }
+    call.extensions_mut().insert(Websocket);
     if let Some(from) = parts.extensions.remove::<From>() {
         call.extensions_mut().insert(from);
     }

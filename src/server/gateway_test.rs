@@ -7,7 +7,8 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
-use super::{POOL, ROUTES, decode, descriptor, encode, frame, unframe};
+use super::{POOL, ROUTES, decode, descriptor, encode, frame, router, unframe};
+use crate::server::bodies::Bodies;
 
 /// The only method of a client service that has no path in etcd.
 const NO_PATH: &[&str] = &["/etcdserverpb.KV/RangeStream"];
@@ -87,7 +88,13 @@ async fn ask(grpc: Router, path: &str, body: &'static str) -> (StatusCode, Strin
         .header("Grpc-Metadata-hasleader", "true")
         .body(Body::from(body))
         .expect("request");
-    let response = super::router(grpc, 1 << 20).oneshot(request).await;
+    let response = router(
+        grpc,
+        1 << 20,
+        Bodies::new(1 << 20, crate::server::bodies::WHOLE_WITHIN),
+    )
+    .oneshot(request)
+    .await;
     let response = response.expect("infallible");
     let status = response.status();
     let body = response.into_body().collect().await.expect("body");
@@ -151,4 +158,55 @@ async fn streams_are_lines() {
     let (status, body) = ask(echo("14"), "/v3/lease/keepalive", "").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(body, format!("{error}\n"));
+}
+
+/// What a stream of JSON had ever sent counted as a request that is not whole, for as long as it was
+/// open, and below `/v3beta/` it was cut off after 30 s on top of that.
+#[tokio::test]
+async fn an_idle_stream_counts_nothing() {
+    let bodies = Bodies::new(1 << 20, std::time::Duration::from_millis(200));
+    let (took, mut taken) = tokio::sync::mpsc::channel(8);
+    let grpc = Router::new().fallback(move |request: Request<Body>| {
+        let took = took.clone();
+        async move {
+            let mut body = request.into_body();
+            while let Some(Ok(frame)) = body.frame().await {
+                let length = frame.into_data().map_or(0, |data| data.len());
+                took.send(length).await.expect("the test counts");
+            }
+            // The stream went on for as long as its client held it open.
+            took.send(0).await.expect("the test counts");
+            http::Response::new(Body::empty())
+        }
+    });
+    let gateway = router(grpc, 1 << 20, bodies.clone());
+    for path in ["/v3/watch", "/v3beta/watch"] {
+        let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Bytes, std::io::Error>>(8);
+        let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        let request = Request::post(path).body(body).expect("a request");
+        let asked = tokio::spawn(gateway.clone().oneshot(request));
+        let line = format!(
+            "{{\"create_request\":{{\"key\":\"{}\"}}}}\n",
+            "Zm9v".repeat(1000)
+        );
+        for _ in 0..2 {
+            let (head, tail) = line.split_at(2000);
+            for piece in [head, tail] {
+                let piece = Bytes::copy_from_slice(piece.as_bytes());
+                sender.send(Ok(piece)).await.expect("open");
+            }
+            assert!(
+                taken.recv().await.expect("the call goes on") > 3000,
+                "{path}"
+            );
+        }
+        // Longer than a body may be incomplete.
+        tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+        assert!(taken.try_recv().is_err(), "{path}: it is still open");
+        assert_eq!(bodies.held(), 0, "{path}");
+        drop(sender);
+        assert_eq!(taken.recv().await, Some(0), "{path}");
+        asked.await.expect("ends").expect("answered");
+    }
+    assert_eq!(bodies.late.load(std::sync::atomic::Ordering::Relaxed), 0);
 }

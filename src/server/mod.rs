@@ -26,6 +26,7 @@ mod gateway_pieces;
 mod gateway_routes;
 mod gateway_socket;
 pub mod handle;
+mod hosts;
 mod http;
 mod link;
 pub mod listen;

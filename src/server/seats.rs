@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
+use super::hosts::Host;
+
 /// How long a newcomer waits for the seat of whoever was told to go.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that may be on their way out with a farewell, beyond the seats: a client that is
@@ -85,16 +87,6 @@ pub(crate) struct Seat {
     go: Notify,
 }
 
-/// Where connections come from; of IPv6 the network, since a host has all addresses of it.
-type Host = IpAddr;
-
-fn host(address: IpAddr) -> Host {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
 /// A seat that is taken; free again when dropped. It belongs to the socket, wherever that goes.
 #[derive(Debug)]
 pub(crate) struct Occupied {
@@ -154,7 +146,7 @@ impl Seats {
 
     /// A seat for a newcomer; nothing where each is in use.
     pub(crate) async fn admit(self: &Arc<Self>, from: Option<IpAddr>) -> Option<Occupied> {
-        let from = from.map(host);
+        let from = from.map(Host::of);
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             // Before the look, so that no seat that is freed in between is missed.

@@ -127,18 +127,6 @@ async fn where_all_are_busy_no_host_keeps_more_than_half() {
 }
 
 #[tokio::test]
-async fn of_ipv6_a_network_is_one_host() {
-    assert_eq!(
-        super::host(from("2001:db8::1").expect("one")),
-        super::host(from("2001:db8::ffff:1").expect("two"))
-    );
-    assert_ne!(
-        super::host(from("2001:db8::1").expect("one")),
-        super::host(from("2001:db8:0:1::1").expect("two"))
-    );
-}
-
-#[tokio::test]
 async fn one_connection_has_half_of_all_requests_at_most() {
     let seats = Seats::new("client", 10, 8);
     let one = seats.admit(None).await.expect("a seat");

@@ -22,6 +22,7 @@ use tower::{Service, ServiceExt as _};
 
 use super::auth::certificate::CommonName;
 use super::bodies::Bodies;
+use super::hosts::Host;
 use super::listen::{ConnectionError, HANDSHAKE, Serve, raised, until};
 use super::seats::{Call, Handle};
 use crate::wire::error::EtcdError;
@@ -154,7 +155,8 @@ pub(crate) fn service(
             request.extensions_mut().insert(seat.clone());
         }
         let (parts, body) = request.into_parts();
-        let body = bodies.meter(parts.uri.path(), &parts.headers, body);
+        let host = from.map(Host::of);
+        let body = bodies.meter(parts.uri.path(), &parts.headers, host, body);
         let request = Request::from_parts(parts, body);
         let router = router.clone();
         async move {

@@ -234,7 +234,7 @@ impl Doors {
         let probes = http::router(services.clone());
         let grpc = etcd::router(&services);
         let gateway = match config.client.json_gateway {
-            true => gateway::router(grpc.clone(), etcd::message_limit(&services)),
+            true => gateway::router(grpc.clone(), etcd::message_limit(&services), bodies.clone()),
             false => axum::Router::new(),
         };
         let http = probes.clone().merge(gateway);

@@ -1,0 +1,40 @@
+//! Whose connection it is, where strangers and clients take turns or have shares. Never asks who
+//! somebody is: that is for certificates and tokens.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// Where connections come from; of IPv6 the network, since a host has all addresses of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Host(IpAddr);
+
+impl Host {
+    /// The host that has this address.
+    pub(crate) fn of(address: IpAddr) -> Host {
+        Host(match address.to_canonical() {
+            IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
+            v4 @ IpAddr::V4(_) => v4,
+        })
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Host;
+
+    #[test]
+    fn of_ipv6_a_network_is_one_host() {
+        let of = |text: &str| Host::of(text.parse().expect("an address"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("2001:db8::7").to_string(), "2001:db8::");
+    }
+}
