@@ -39,6 +39,13 @@ const MAX_QUEUED: usize = 10_000;
 const MAX_QUEUED_EACH: usize = 4;
 /// Watchers of all streams of this member: each is a few hundred bytes and its key.
 const MOST_WATCHERS: u64 = 1 << 20;
+/// What a stream may ask for in [`AWHILE`] without waiting for a turn, a look at [`LOOKS`] watchers
+/// being one; kube-apiserver asks for progress ten times a second.
+const PROMPT: usize = 64;
+/// Watchers that are looked at for the price of a request.
+const LOOKS: usize = 100;
+/// How long that is for.
+const AWHILE: Duration = Duration::from_millis(100);
 
 #[tonic::async_trait]
 impl Watch for Services {
@@ -84,6 +91,11 @@ struct Conversation {
     ready: VecDeque<etcd::WatchResponse>,
     /// The client may ask for more.
     asks: bool,
+    /// A request whose turn it is not yet; those behind it wait, and events do not.
+    waits: Option<etcd::WatchRequest>,
+    prompt: Prompt,
+    /// In the line for turns.
+    place: turns::Place,
     /// The watcher that caught up a slice last, so that each gets its turn.
     last_behind: u64,
     progress: Interval,
@@ -98,6 +110,33 @@ struct Known {
     progress_notify: bool,
     /// Nothing was sent since the last look: a sign of life is due at the next.
     quiet: bool,
+}
+
+/// What a stream may still ask for without waiting for a turn.
+#[derive(Debug)]
+struct Prompt {
+    since: Instant,
+    spent: usize,
+}
+
+impl Prompt {
+    /// Whether this request is answered at once, on a stream of so many watchers. To make a watcher takes
+    /// a turn: a client may ask for a thousand. To cancel one and to tell of progress is cheap; only
+    /// a flood of that takes turns as well.
+    fn allows(&mut self, request: &etcd::WatchRequest, watchers: usize, now: Instant) -> bool {
+        let price = match request.request_union {
+            Some(RequestUnion::CreateRequest(_)) => return false,
+            Some(RequestUnion::ProgressRequest(_)) => 1 + watchers / LOOKS,
+            Some(RequestUnion::CancelRequest(_)) | None => 1,
+        };
+        if now.duration_since(self.since) >= AWHILE {
+            (self.since, self.spent) = (now, 0);
+        }
+        // The first one passes, whatever its price.
+        let allowed = self.spent == 0 || self.spent + price <= PROMPT;
+        self.spent += price * usize::from(allowed);
+        allowed
+    }
 }
 
 impl Conversation {
@@ -118,6 +157,12 @@ impl Conversation {
             next_id: 0,
             ready: VecDeque::new(),
             asks: true,
+            waits: None,
+            prompt: Prompt {
+                since: Instant::now(),
+                spent: 0,
+            },
+            place: turns::Place::default(),
             last_behind: 0,
             progress,
             leaderless,
@@ -135,30 +180,36 @@ impl Conversation {
                 return Some(Ok(answer));
             }
             self.advance();
-            self.catch_up();
             if !self.ready.is_empty() {
                 continue;
             }
-            let behind = self.watchers.behind().next().is_some();
+            let works = self.waits.is_some() || self.watchers.behind().next().is_some();
             let mut stopping = self.services.shared.stopping.clone();
             tokio::select! {
                 biased;
                 () = crate::server::listen::until(&mut stopping) => {
                     return Some(Err(EtcdError::Stopped.into()));
                 }
-                request = requests.next(), if self.asks => match request {
+                request = requests.next(), if self.asks && self.waits.is_none() => match request {
                     Some(Ok(request)) => {
-                        // A client may send a thousand of them at once.
-                        turns::pass().await;
-                        self.asked(request).await;
+                        let now = Instant::now();
+                        match self.prompt.allows(&request, self.known.len(), now) {
+                            true => self.asked(request).await,
+                            false => self.waits = Some(request),
+                        }
                     }
                     Some(Err(error)) => return Some(Err(error)),
                     // It has said all that it will, and goes on listening, as in etcd.
                     None => self.asks = false,
                 },
-                // The next slice, in its turn.
-                () = turns::pass(), if behind => {}
-                changed = self.published.changed(), if !behind => if changed.is_err() {
+                // What waits, and the next slice of history, in its turn.
+                () = self.place.pass(), if works => {
+                    if let Some(request) = self.waits.take() {
+                        self.asked(request).await;
+                    }
+                    self.catch_up();
+                }
+                changed = self.published.changed() => if changed.is_err() {
                     return Some(Err(EtcdError::Stopped.into()));
                 },
                 _ = self.progress.tick() => self.signs_of_life(),
@@ -557,7 +608,7 @@ impl Drop for Gauge {
 
 #[cfg(test)]
 mod tests {
-    use super::fragments;
+    use super::{AWHILE, Instant, LOOKS, PROMPT, Prompt, RequestUnion, fragments};
     use crate::wire::{etcd, mvccpb};
     use prost::Message as _;
 
@@ -575,6 +626,36 @@ mod tests {
             events,
             ..Default::default()
         }
+    }
+
+    /// Every request waited for a turn, the answers and events behind it too: where a thousand
+    /// streams asked for history, kube-apiserver's requests for progress waited for all of them.
+    #[test]
+    fn progress_and_cancels_are_prompt_and_watchers_take_turns() {
+        let asked = |request| etcd::WatchRequest {
+            request_union: Some(request),
+        };
+        let create = asked(RequestUnion::CreateRequest(Default::default()));
+        let cancel = asked(RequestUnion::CancelRequest(Default::default()));
+        let progress = asked(RequestUnion::ProgressRequest(Default::default()));
+        let start = Instant::now();
+        let mut prompt = Prompt {
+            since: start,
+            spent: 0,
+        };
+        assert!(!prompt.allows(&create, 0, start));
+        for _ in 0..PROMPT / 2 {
+            assert!(prompt.allows(&cancel, 10, start) && prompt.allows(&progress, 10, start));
+        }
+        assert!(!prompt.allows(&progress, 10, start), "a flood");
+        assert!(prompt.allows(&progress, 10, start + AWHILE), "and later");
+        let many = LOOKS * PROMPT;
+        assert!(!prompt.allows(&progress, many, start + AWHILE));
+        assert!(
+            prompt.allows(&progress, many, start + 2 * AWHILE),
+            "one passes"
+        );
+        assert!(!prompt.allows(&cancel, many, start + 2 * AWHILE));
     }
 
     #[test]
