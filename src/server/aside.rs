@@ -1,17 +1,20 @@
 //! Work that takes long by its nature, on threads beside those that serve clients: a few at a
 //! time, and a few that wait.
 //!
-//! Those who wait take turns by who they are, and when too many wait, the last of whoever has
-//! most of them is refused. So somebody who asks a thousand times at once waits for himself, and
-//! whoever asks once is next. Never knows what the work is.
+//! Those who wait take turns by host, and at each host by name, and when too many wait, the last of
+//! whoever has most of them is refused. So somebody who asks a thousand times at once waits for
+//! himself, and whoever asks once is next. Never knows what the work is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tonic::Status;
 
+use super::hosts::Host;
 use crate::wire::error::EtcdError;
 
 /// A kind of work.
@@ -20,34 +23,77 @@ pub(crate) struct Aside {
     /// What it is called in metrics.
     pub(crate) name: &'static str,
     most_waiting: usize,
+    /// How long anybody waits for his turn.
+    patience: Duration,
     line: Mutex<Line>,
     /// How often it was refused.
     pub(crate) refused: AtomicU64,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Who {
+    /// Nothing for a socket of the file system.
+    pub(crate) host: Option<Host>,
+    /// Of those at this host; may be empty.
+    pub(crate) name: String,
 }
 
 #[derive(Debug)]
 struct Line {
     free: usize,
     waiting: usize,
-    queues: BTreeMap<String, VecDeque<oneshot::Sender<Place>>>,
-    /// Whose turn it is next; each of the queues once.
+    /// Those who ever waited.
+    came: u64,
+    hosts: BTreeMap<Option<Host>, Waiting>,
+    /// Whose turn it is next; each of the hosts once.
+    order: VecDeque<Option<Host>>,
+}
+
+/// Those of one host.
+#[derive(Debug, Default)]
+struct Waiting {
+    names: BTreeMap<String, VecDeque<Waiter>>,
     order: VecDeque<String>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    /// The how manieth he is of those who ever waited.
+    number: u64,
+    sender: oneshot::Sender<Place>,
 }
 
 /// The right to work; somebody else's when dropped.
 #[derive(Debug)]
 pub(crate) struct Place(Arc<Aside>);
 
+impl From<Option<Host>> for Who {
+    fn from(host: Option<Host>) -> Who {
+        Who {
+            host,
+            name: String::new(),
+        }
+    }
+}
+
 impl Aside {
-    /// So many at a time, and so many that wait.
-    pub(crate) fn new(name: &'static str, at_a_time: usize, most_waiting: usize) -> Arc<Aside> {
+    /// So many at a time, and so many that wait, for so long at most.
+    pub(crate) fn new(
+        name: &'static str,
+        at_a_time: usize,
+        most_waiting: usize,
+        patience: Duration,
+    ) -> Arc<Aside> {
         Arc::new(Aside {
             name,
             most_waiting,
+            patience,
             line: Mutex::new(Line {
                 free: at_a_time.max(1),
                 waiting: 0,
-                queues: BTreeMap::new(),
+                came: 0,
+                hosts: BTreeMap::new(),
                 order: VecDeque::new(),
             }),
             refused: AtomicU64::new(0),
@@ -55,11 +101,11 @@ impl Aside {
     }
 
     /// Does the work on a thread of its own when it is `who`'s turn; etcd's "too many requests"
-    /// where too many wait. A caller who goes away gives up his place in the line, and what has
-    /// begun goes on and counts until it ends.
+    /// where too many wait, or for too long. A caller who goes away gives up his place in the line,
+    /// and what has begun goes on and counts until it ends.
     pub(crate) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
-        who: &str,
+        who: impl Into<Who>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
         let place = self.place(who).await?;
@@ -73,7 +119,7 @@ impl Aside {
     }
 
     /// Waits for the right to work.
-    pub(crate) async fn place(self: &Arc<Self>, who: &str) -> Result<Place, Status> {
+    pub(crate) async fn place(self: &Arc<Self>, who: impl Into<Who>) -> Result<Place, Status> {
         let waits = {
             let mut line = self.lock();
             if line.free > 0 {
@@ -81,7 +127,7 @@ impl Aside {
                 return Ok(Place(Arc::clone(self)));
             }
             let (sender, waits) = oneshot::channel();
-            line.join(who, sender);
+            line.join(who.into(), sender);
             if line.waiting > self.most_waiting {
                 line.sweep();
             }
@@ -90,10 +136,14 @@ impl Aside {
             }
             waits
         };
-        waits.await.map_err(|_turned_away| {
-            self.refused.fetch_add(1, Relaxed);
-            EtcdError::TooManyRequests.into()
-        })
+        match timeout(self.patience, waits).await {
+            Ok(Ok(place)) => Ok(place),
+            // He was turned away, or has waited for too long: nothing was begun either way.
+            _ => {
+                self.refused.fetch_add(1, Relaxed);
+                Err(EtcdError::TooManyRequests.into())
+            }
+        }
     }
 
     /// How many wait.
@@ -108,56 +158,115 @@ impl Aside {
 }
 
 impl Line {
-    fn join(&mut self, who: &str, sender: oneshot::Sender<Place>) {
+    fn join(&mut self, who: Who, sender: oneshot::Sender<Place>) {
         self.waiting += 1;
-        if let Some(queue) = self.queues.get_mut(who) {
-            queue.push_back(sender);
-            return;
+        self.came += 1;
+        let waiter = Waiter {
+            number: self.came,
+            sender,
+        };
+        if !self.hosts.contains_key(&who.host) {
+            self.order.push_back(who.host);
         }
-        self.queues.insert(who.to_owned(), VecDeque::from([sender]));
-        self.order.push_back(who.to_owned());
+        let host = self.hosts.entry(who.host).or_default();
+        match host.names.get_mut(&who.name) {
+            Some(queue) => queue.push_back(waiter),
+            None => {
+                host.order.push_back(who.name.clone());
+                host.names.insert(who.name, VecDeque::from([waiter]));
+            }
+        }
     }
 
     /// The next in line.
     fn next(&mut self) -> Option<oneshot::Sender<Place>> {
-        let who = self.order.pop_front()?;
-        let queue = self.queues.get_mut(&who)?;
-        let next = queue.pop_front();
+        let host = self.order.pop_front()?;
+        let waiting = self.hosts.get_mut(&host)?;
+        let next = waiting.next();
         self.waiting -= usize::from(next.is_some());
-        if queue.is_empty() {
-            self.queues.remove(&who);
+        if waiting.names.is_empty() {
+            self.hosts.remove(&host);
         } else {
-            self.order.push_back(who);
+            self.order.push_back(host);
         }
-        next
+        next.map(|waiter| waiter.sender)
     }
 
     /// Forgets those who went away.
     fn sweep(&mut self) {
-        self.queues.retain(|_, queue| {
-            queue.retain(|sender| !sender.is_closed());
-            !queue.is_empty()
+        self.hosts.retain(|_, waiting| {
+            waiting.sweep();
+            !waiting.names.is_empty()
         });
-        self.waiting = self.queues.values().map(VecDeque::len).sum();
-        let queues = &self.queues;
-        self.order.retain(|who| queues.contains_key(who));
+        self.waiting = self.hosts.values().map(Waiting::count).sum();
+        let hosts = &self.hosts;
+        self.order.retain(|host| hosts.contains_key(host));
     }
 
-    /// Refuses the last of whoever has most in the line.
+    /// Refuses the last of whoever has most in the line; of several who have as many, the one who came
+    /// last: else it would be the same host each time.
     fn turn_away(&mut self) {
-        let longest = self.queues.iter().max_by_key(|(_, queue)| queue.len());
-        let Some(who) = longest.map(|(who, _)| who.clone()) else {
+        let longest = self
+            .hosts
+            .iter()
+            .max_by_key(|(_, waiting)| (waiting.count(), waiting.newest()));
+        let Some(host) = longest.map(|(host, _)| *host) else {
             return;
         };
-        let Some(queue) = self.queues.get_mut(&who) else {
+        let Some(waiting) = self.hosts.get_mut(&host) else {
             return;
         };
         // Dropped: that is the refusal.
-        self.waiting -= usize::from(queue.pop_back().is_some());
-        if queue.is_empty() {
-            self.queues.remove(&who);
-            self.order.retain(|other| *other != who);
+        self.waiting -= usize::from(waiting.turn_away().is_some());
+        if waiting.names.is_empty() {
+            self.hosts.remove(&host);
+            self.order.retain(|other| *other != host);
         }
+    }
+}
+
+impl Waiting {
+    fn count(&self) -> usize {
+        self.names.values().map(VecDeque::len).sum()
+    }
+
+    fn newest(&self) -> Option<u64> {
+        let last = |queue: &VecDeque<Waiter>| queue.back().map(|waiter| waiter.number);
+        self.names.values().filter_map(last).max()
+    }
+
+    fn next(&mut self) -> Option<Waiter> {
+        let name = self.order.pop_front()?;
+        let queue = self.names.get_mut(&name)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.names.remove(&name);
+        } else {
+            self.order.push_back(name);
+        }
+        next
+    }
+
+    fn sweep(&mut self) {
+        self.names.retain(|_, queue| {
+            queue.retain(|waiter| !waiter.sender.is_closed());
+            !queue.is_empty()
+        });
+        let names = &self.names;
+        self.order.retain(|name| names.contains_key(name));
+    }
+
+    fn turn_away(&mut self) -> Option<Waiter> {
+        let most = |queue: &VecDeque<Waiter>| (queue.len(), queue.back().map(|last| last.number));
+        let longest = self.names.iter().max_by_key(|(_, queue)| most(queue));
+        let name = longest.map(|(name, _)| name.clone())?;
+        let queue = self.names.get_mut(&name)?;
+        let last = queue.pop_back();
+        if queue.is_empty() {
+            self.names.remove(&name);
+            self.order.retain(|other| *other != name);
+        }
+        last
     }
 }
 
@@ -170,7 +279,7 @@ impl Drop for Place {
                 match line.next() {
                     Some(sender) if sender.is_closed() => {}
                     Some(sender) => break Some(sender),
-                    None if line.queues.is_empty() => {
+                    None if line.hosts.is_empty() => {
                         line.free += 1;
                         break None;
                     }
@@ -193,17 +302,31 @@ mod tests {
     use futures::FutureExt as _;
     use tonic::Code;
 
-    use super::Aside;
+    use super::{Aside, Duration, Host, Who};
+
+    /// Longer than any test.
+    const PATIENCE: Duration = Duration::from_secs(600);
+
+    fn host(last: u8) -> Who {
+        Some(Host::of([10, 0, 0, last].into())).into()
+    }
+
+    fn named(last: u8, name: &str) -> Who {
+        Who {
+            name: name.to_owned(),
+            ..host(last)
+        }
+    }
 
     #[tokio::test]
     async fn turns_go_round_by_who_asks() {
-        let aside = Aside::new("test", 1, 10);
-        let place = aside.place("crowd").await.expect("free");
-        let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place("crowd"))).collect();
+        let aside = Aside::new("test", 1, 10, PATIENCE);
+        let place = aside.place(host(1)).await.expect("free");
+        let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place(host(1)))).collect();
         for waits in &mut crowd {
             assert!(waits.as_mut().now_or_never().is_none());
         }
-        let mut one = Box::pin(aside.place("one"));
+        let mut one = Box::pin(aside.place(host(2)));
         assert!(one.as_mut().now_or_never().is_none());
         drop(place);
         let first = crowd.remove(0).await.expect("next");
@@ -215,28 +338,28 @@ mod tests {
             drop(waits.await.expect("after it"));
         }
         assert_eq!(aside.waiting(), 0);
-        aside.place("one").await.expect("free");
+        aside.place(host(2)).await.expect("free");
     }
 
     /// Every call could ask for a hash or a password's comparison, and all of them waited: whoever
     /// asked rightly waited behind a thousand of them.
     #[tokio::test]
     async fn who_has_most_in_the_line_is_refused() {
-        let aside = Aside::new("test", 1, 4);
-        let place = aside.place("crowd").await.expect("free");
-        let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place("crowd"))).collect();
+        let aside = Aside::new("test", 1, 4, PATIENCE);
+        let place = aside.place(host(1)).await.expect("free");
+        let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place(host(1)))).collect();
         for waits in &mut crowd {
             assert!(waits.as_mut().now_or_never().is_none());
         }
-        let refused = aside.place("crowd").now_or_never().expect("at once");
+        let refused = aside.place(host(1)).now_or_never().expect("at once");
         assert_eq!(refused.expect_err("full").code(), Code::ResourceExhausted);
-        let mut one = Box::pin(aside.place("one"));
+        let mut one = Box::pin(aside.place(host(2)));
         assert!(one.as_mut().now_or_never().is_none(), "it has a place");
         let last = crowd.pop().expect("four").now_or_never().expect("at once");
         assert!(last.is_err(), "in the last one's place");
         // Whoever went away makes room without anybody being refused.
         drop(crowd.pop());
-        let mut two = Box::pin(aside.place("two"));
+        let mut two = Box::pin(aside.place(host(3)));
         assert!(two.as_mut().now_or_never().is_none());
         assert!(crowd[1].as_mut().now_or_never().is_none());
         drop(place);
@@ -249,7 +372,7 @@ mod tests {
     /// and went away left it running, and asked again.
     #[tokio::test]
     async fn work_whose_caller_is_gone_still_counts() {
-        let aside = Aside::new("test", 1, 100);
+        let aside = Aside::new("test", 1, 100, PATIENCE);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let ends = Arc::new(std::sync::Mutex::new(ends));
@@ -260,11 +383,68 @@ mod tests {
                 let _ = ends.lock().expect("whole").recv();
                 running.fetch_sub(1, SeqCst);
             };
-            let mut asked = Box::pin(aside.run("one", work));
+            let mut asked = Box::pin(aside.run(host(2), work));
             assert!(asked.as_mut().now_or_never().is_none());
         }
         drop(end);
-        aside.run("two", || ()).await.expect("its turn");
+        aside.run(host(3), || ()).await.expect("its turn");
         assert_eq!(most.load(SeqCst), 1);
+    }
+
+    /// Where each had as many in the line, it was always the host with the largest address that was
+    /// refused, whoever came.
+    #[tokio::test]
+    async fn of_several_who_have_as_many_the_last_to_come_is_refused() {
+        let aside = Aside::new("test", 1, 3, PATIENCE);
+        let place = aside.place(host(9)).await.expect("free");
+        let mut all: Vec<_> = [4, 3, 2]
+            .map(|last| Box::pin(aside.place(host(last))))
+            .into();
+        for waits in &mut all {
+            assert!(waits.as_mut().now_or_never().is_none());
+        }
+        for last in [1, 5] {
+            let refused = aside.place(host(last)).now_or_never().expect("at once");
+            assert!(refused.is_err(), "{last}");
+        }
+        drop(place);
+        for waits in all {
+            drop(waits.await.expect("its turn"));
+        }
+    }
+
+    /// Turns went by host and name alike: who knew a thousand names had a thousand turns.
+    #[tokio::test]
+    async fn names_share_the_turns_of_their_host() {
+        let aside = Aside::new("test", 1, 10, PATIENCE);
+        let place = aside.place(host(9)).await.expect("free");
+        let turns = std::sync::Mutex::new(Vec::new());
+        let wait = async |who: Who, sign: char| {
+            let _place = aside.place(who).await.expect("its turn");
+            turns.lock().expect("whole").push(sign);
+        };
+        let asked = futures::future::join_all([
+            wait(named(1, "a"), 'a'),
+            wait(named(1, "a"), 'A'),
+            wait(named(1, "b"), 'b'),
+            wait(named(1, "c"), 'c'),
+            wait(host(2), '2'),
+        ]);
+        let _ = tokio::join!(asked, async { drop(place) });
+        let turns: String = turns.lock().expect("whole").iter().collect();
+        assert_eq!(turns, "a2bcA");
+    }
+
+    /// Whoever asked for a lease stood in the line for as long as his whole call might take, and had
+    /// no time left when it was his turn: an answer that leaves open whether there is a lease.
+    #[tokio::test]
+    async fn nobody_waits_for_ever() {
+        let aside = Aside::new("test", 1, 10, Duration::from_millis(20));
+        let place = aside.place(host(1)).await.expect("free");
+        let refused = aside.place(host(2)).await.expect_err("too long");
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        drop(place);
+        aside.place(host(2)).await.expect("free");
+        assert_eq!(aside.waiting(), 0);
     }
 }

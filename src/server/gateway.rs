@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -43,7 +44,9 @@ const FRAME_HEAD: usize = 5;
 const WAITING: usize = 256;
 /// Whoever has a large piece.
 static LARGE_ONES: LazyLock<Arc<Aside>> =
-    LazyLock::new(|| Aside::new("json", machine::cores(), WAITING));
+    LazyLock::new(|| Aside::new("json", machine::cores(), WAITING, PATIENCE));
+/// How long they wait.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Descriptors of every message and service.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -131,6 +134,7 @@ impl Gateway {
             pieces: Pieces::default(),
             limit: self.text_limit(),
             input: method.input(),
+            host,
         };
         let first = objects.next().await?;
         let body = if method.is_client_streaming() {
@@ -159,6 +163,7 @@ impl Gateway {
             body: response.into_body(),
             buffer: BytesMut::new(),
             output: method.output(),
+            host,
         };
         let first = answers.next().await?;
         let body = if method.is_server_streaming() {
@@ -212,6 +217,7 @@ struct Objects {
     pieces: Pieces,
     limit: usize,
     input: MessageDescriptor,
+    host: Option<Host>,
 }
 
 impl Objects {
@@ -229,7 +235,8 @@ impl Objects {
                         self.pieces = Pieces::default();
                         let input = self.input.clone();
                         // It counts for as long as it waits for its turn.
-                        let frame = transcode(text, move |text| encode(input, text)).await?;
+                        let work = move |text| encode(input, text);
+                        let frame = transcode(text, self.host, work).await?;
                         self.body.keeps(self.buffer.len());
                         return Ok(Some(frame));
                     }
@@ -313,6 +320,7 @@ struct Answers {
     buffer: BytesMut,
     status: Option<Status>,
     output: MessageDescriptor,
+    host: Option<Host>,
 }
 
 impl Answers {
@@ -320,9 +328,8 @@ impl Answers {
         loop {
             if let Some(message) = unframe(&mut self.buffer) {
                 let output = self.output.clone();
-                return transcode(message, move |message| decode(output, message))
-                    .await
-                    .map(Some);
+                let work = move |message| decode(output, message);
+                return transcode(message, self.host, work).await.map(Some);
             }
             if let Some(status) = &self.status {
                 return match status.code() {
@@ -426,13 +433,13 @@ fn status_of(headers: &HeaderMap) -> Option<Status> {
 
 async fn transcode(
     from: Bytes,
+    host: Option<Host>,
     work: impl FnOnce(Bytes) -> Result<Bytes, Status> + Send + 'static,
 ) -> Result<Bytes, Status> {
     if from.len() < LARGE {
         return work(from);
     }
-    // Nobody's turn in particular: what is large has cost its sender as much.
-    LARGE_ONES.run("", move || work(from)).await?
+    LARGE_ONES.run(host, move || work(from)).await?
 }
 
 /// JSON to a frame of gRPC.
@@ -466,6 +473,7 @@ pub(super) async fn messages(method: &str, pieces: Vec<Bytes>) -> Vec<Bytes> {
         pieces: Pieces::default(),
         limit: LARGE,
         input: method.input(),
+        host: None,
     };
     frames(None, objects)
         .filter_map(|frame| async { frame.ok() })

@@ -1,13 +1,19 @@
 //! Passwords and their hashes. Both take long on purpose, and anybody may ask for a comparison: it
 //! is how one proves who one is. So few are done at a time, on threads that step back for those
 //! that serve clients, and few wait. Never on a thread that serves clients.
+//!
+//! Whoever gave the right password a moment ago is not compared again: after a restart, all clients
+//! of a fleet log in at once, most of them as one user.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use aws_lc_rs::hmac;
 use bytes::Bytes;
 use tonic::Status;
 
-use crate::server::aside::Aside;
+use crate::server::aside::{Aside, Who};
 
 /// The longest password, in bytes: bcrypt would pass over the rest.
 pub(crate) const LONGEST: usize = 72;
@@ -18,23 +24,31 @@ pub(crate) struct Passwords {
     cost: u32,
     /// Who waits for a comparison.
     pub(crate) aside: Arc<Aside>,
+    /// Which were right a moment ago.
+    right: Arc<Right>,
 }
 
-/// Callers that wait for their turn: with bcrypt's usual cost, the last of them waits as long as
-/// a request may take.
-const WAITING: usize = 64;
+/// Callers that wait for their turn. With bcrypt's usual cost a hundred have theirs in the time of a
+/// request; most of a fleet's need no comparison when it is their turn.
+const WAITING: usize = 4096;
+/// How long a right password is known for; the life of a simple token.
+const MOMENT: Duration = Duration::from_secs(300);
+/// Right passwords that are known at a time.
+const MOST_RIGHT: usize = 4096;
 
 impl Passwords {
     /// A quarter of the cores, and one at least.
-    pub(crate) fn new(cost: u32, cores: usize) -> Passwords {
+    /// Nobody waits for his turn for longer than `patience`.
+    pub(crate) fn new(cost: u32, cores: usize, patience: Duration) -> Passwords {
         Passwords {
             cost,
-            aside: Aside::new("passwords", cores / 4, WAITING),
+            aside: Aside::new("passwords", cores / 4, WAITING, patience),
+            right: Arc::new(Right::new()),
         }
     }
 
     /// bcrypt's text for a password, with a new salt. `None` if no randomness is to be had.
-    pub(crate) async fn hash(&self, who: &str, password: String) -> Result<Option<Bytes>, Status> {
+    pub(crate) async fn hash(&self, who: Who, password: String) -> Result<Option<Bytes>, Status> {
         let cost = self.cost;
         let hash = move || {
             let parts = bcrypt::hash_with_result(password, cost).ok()?;
@@ -48,31 +62,108 @@ impl Passwords {
     /// Whether a password has this hash; a damaged hash is nobody's. `who` is whose turn it is.
     pub(crate) async fn matches(
         &self,
-        who: &str,
+        who: Who,
         password: String,
         hash: Bytes,
     ) -> Result<bool, Status> {
+        let right = Arc::clone(&self.right);
+        let tag = right.tag(&password, &hash);
+        if right.is_known(&tag, Instant::now()) {
+            return Ok(true);
+        }
         let compare = move || {
+            // Somebody before him in the line may have given the same.
+            if right.is_known(&tag, Instant::now()) {
+                return true;
+            }
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
-            bcrypt::verify(password, hash).unwrap_or(false)
+            let matches = bcrypt::verify(password, hash).unwrap_or(false);
+            if matches {
+                right.learn(tag, Instant::now());
+            }
+            matches
         };
         self.aside.run(who, compare).await
     }
 }
 
+/// Passwords that were right a moment ago, as an HMAC of each with the hash that it was compared to:
+/// once a user has another password, the old one is no more known. The key is this process's own and
+/// is in its memory alone, as the tags are.
+struct Right {
+    /// Absent where there is no randomness: then nothing is known.
+    key: Option<hmac::Key>,
+    since: Mutex<BTreeMap<Tag, Instant>>,
+}
+
+type Tag = Vec<u8>;
+
+impl std::fmt::Debug for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Right").finish_non_exhaustive()
+    }
+}
+
+impl Right {
+    fn new() -> Right {
+        let random = aws_lc_rs::rand::SystemRandom::new();
+        Right {
+            key: hmac::Key::generate(hmac::HMAC_SHA256, &random).ok(),
+            since: Mutex::default(),
+        }
+    }
+
+    fn tag(&self, password: &str, hash: &[u8]) -> Option<Tag> {
+        let mut context = hmac::Context::with_key(self.key.as_ref()?);
+        // The length keeps the two apart.
+        context.update(&(hash.len() as u64).to_be_bytes());
+        context.update(hash);
+        context.update(password.as_bytes());
+        Some(context.sign().as_ref().to_vec())
+    }
+
+    fn is_known(&self, tag: &Option<Tag>, now: Instant) -> bool {
+        let since = tag.as_ref().and_then(|tag| self.lock().get(tag).copied());
+        since.is_some_and(|since| now.duration_since(since) < MOMENT)
+    }
+
+    fn learn(&self, tag: Option<Tag>, now: Instant) {
+        let Some(tag) = tag else { return };
+        let mut since = self.lock();
+        if since.len() >= MOST_RIGHT {
+            since.retain(|_, since| now.duration_since(*since) < MOMENT);
+        }
+        if since.len() < MOST_RIGHT {
+            since.insert(tag, now);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Tag, Instant>> {
+        // Plain data: a panic elsewhere leaves it usable.
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Passwords;
+    use super::{Duration, Instant, MOMENT, MOST_RIGHT, Passwords, Right, Who};
     use bytes::Bytes;
+    use futures::FutureExt as _;
+
+    const PATIENCE: Duration = Duration::from_secs(600);
+
+    async fn hashed(passwords: &Passwords, password: &str) -> Bytes {
+        let hash = passwords.hash(Who::default(), password.to_owned()).await;
+        hash.expect("its turn").expect("a hash")
+    }
 
     #[tokio::test]
     async fn a_hash_is_the_password_s_alone() {
-        let passwords = Passwords::new(4, 1);
-        let hash = passwords.hash("", "secret".to_owned()).await;
-        let hash = hash.expect("its turn").expect("a hash");
+        let passwords = Passwords::new(4, 1, PATIENCE);
+        let hash = hashed(&passwords, "secret").await;
         assert!(hash.starts_with(b"$2a$04$") && hash.len() == 60, "{hash:?}");
         let matches = async |password: &str, hash: &Bytes| {
-            let matches = passwords.matches("", password.to_owned(), hash.clone());
+            let matches = passwords.matches(Who::default(), password.to_owned(), hash.clone());
             matches.await.expect("its turn")
         };
         assert!(matches("secret", &hash).await);
@@ -82,5 +173,55 @@ mod tests {
         let theirs =
             Bytes::from_static(b"$2a$10$XajjQvNhvvRt5GSeFk1xFeyqRrsxkhBkUiQeg0dt.wU1qD4aFDcga");
         assert!(matches("allmine", &theirs).await);
+    }
+
+    /// After a restart, the clients of three API servers logged in at once: 64 of them waited for
+    /// their turn and the others were refused, which ends a client of etcd's library.
+    #[tokio::test]
+    async fn a_fleet_of_clients_logs_in_at_once() {
+        let passwords = Passwords::new(4, 1, PATIENCE);
+        let hash = hashed(&passwords, "secret").await;
+        let login = |password: &str| {
+            let password = password.to_owned();
+            Box::pin(passwords.matches(Who::default(), password, hash.clone()))
+        };
+        let place = passwords.aside.place(Who::default()).await.expect("free");
+        let mut fleet: Vec<_> = (0..1000).map(|_| login("secret")).collect();
+        for login in &mut fleet {
+            assert!(login.as_mut().now_or_never().is_none(), "each waits");
+        }
+        drop(place);
+        for login in fleet {
+            assert!(login.await.expect("its turn"));
+        }
+        // And whoever guesses keeps nobody waiting who knows.
+        let place = passwords.aside.place(Who::default()).await.expect("free");
+        let known = login("secret").now_or_never().expect("at once");
+        assert!(known.expect("not refused"));
+        let mut guess = login("Secret");
+        assert!(guess.as_mut().now_or_never().is_none());
+        drop(place);
+        assert!(!guess.await.expect("its turn"));
+        // Another hash of the same password is another one: the password was set again.
+        let again = hashed(&passwords, "secret").await;
+        assert!(
+            !passwords
+                .right
+                .is_known(&passwords.right.tag("secret", &again), Instant::now())
+        );
+    }
+
+    #[test]
+    fn what_was_right_is_forgotten_in_time_and_is_not_many() {
+        let (right, start) = (Right::new(), Instant::now());
+        let tag = |number: usize| right.tag(&number.to_string(), b"hash");
+        for number in 0..=MOST_RIGHT {
+            right.learn(tag(number), start);
+        }
+        assert!(right.is_known(&tag(0), start) && !right.is_known(&tag(MOST_RIGHT), start));
+        assert!(!right.is_known(&tag(0), start + MOMENT));
+        right.learn(tag(MOST_RIGHT), start + MOMENT);
+        assert_eq!(right.lock().len(), 1);
+        assert_ne!(right.tag("b", b"a"), right.tag("", b"ab"));
     }
 }

@@ -1,6 +1,8 @@
 //! The Auth service. Changes go through the log, which checks their giver when it is applied;
 //! questions are answered from a state that holds all that was committed before.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use tonic::{Code, Request, Response, Status};
 
@@ -8,14 +10,20 @@ use super::call::{Learner, Services};
 use super::caller::{Caller, permitted};
 use super::convert::auth_error;
 use super::kv::mismatched;
+use crate::server::aside::Who;
 use crate::server::auth::{Issuer, password, simple};
 use crate::server::client_metrics::Method;
 use crate::server::clock;
 use crate::server::handle::Proposed;
+use crate::server::hosts::Host;
+use crate::server::quiet::Quiet;
 use crate::store::{self, Actor, AuthError, AuthOperation, Operation, RoleName, UserRole};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::{self, auth_server::Auth};
 use crate::wire::{authpb, etcd::ResponseHeader};
+
+/// Somebody guesses.
+static WRONG: Quiet = Quiet::new();
 
 /// A call that changes users, roles or permissions: its name, its messages, its operation.
 macro_rules! change {
@@ -358,7 +366,7 @@ impl Services {
         }
         self.state(false).await?;
         self.require_admin().await?;
-        let hash = self.shared.passwords.hash(&from(), password).await?;
+        let hash = self.shared.passwords.hash(from().into(), password).await?;
         hash.ok_or_else(|| Status::internal("etcdserver: no randomness for a password's hash"))
     }
 
@@ -423,21 +431,27 @@ impl Services {
         let (hash, revision) = (user.password.clone(), auth.revision());
         let password = request.password.clone();
         drop(state);
-        // By user and host: whoever tries one user's passwords keeps neither another user
+        // By host, and there by user: whoever tries one user's passwords keeps neither another user
         // waiting nor the same one elsewhere.
-        let who = format!("{} {}", from(), request.name);
+        let who = Who {
+            host: from(),
+            name: request.name.clone(),
+        };
         let passwords = &self.shared.passwords;
-        if passwords.matches(&who, password, hash).await? {
+        if passwords.matches(who, password, hash).await? {
             Ok(revision)
         } else {
-            tracing::warn!(user = request.name, "a wrong password was given");
+            if let Some(left_out) = WRONG.line(Instant::now()) {
+                let user = &request.name;
+                tracing::warn!(user, left_out, "a wrong password was given");
+            }
             Err(EtcdError::AuthFailed.into())
         }
     }
 }
 
 /// The host of the caller, as the key of its turns.
-fn from() -> String {
+fn from() -> Option<Host> {
     Caller::current().host()
 }
 

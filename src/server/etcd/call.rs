@@ -113,6 +113,7 @@ impl Services {
             max_txn_ops: usize::try_from(config.limits.max_txn_ops).unwrap_or(usize::MAX),
             quota_bytes: config.limits.quota_bytes.unwrap_or(0),
         };
+        let timeout = config.request_timeout();
         Services {
             shared: Arc::new(Shared {
                 member,
@@ -120,15 +121,15 @@ impl Services {
                 port: config.client.clone(),
                 limits: config.limits,
                 store_limits,
-                timeout: config.request_timeout(),
+                timeout,
                 least_ttl,
                 leaderless: 3 * config.election,
                 data_dir: config.data_dir.clone(),
                 snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
                 issuer,
-                passwords: Passwords::new(config.auth.bcrypt_cost, machine::cores()),
-                scans: Aside::new("scans", machine::cores() / 2, SCANS_WAITING),
-                grants: Aside::new("leases", GRANTS, GRANTS_WAITING),
+                passwords: Passwords::new(config.auth.bcrypt_cost, machine::cores(), timeout),
+                scans: Aside::new("scans", machine::cores() / 2, SCANS_WAITING, timeout),
+                grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
                 bodies,
                 certificate_names: config.auth.certificate_names,
                 advertised: config.advertise_client_urls.clone(),

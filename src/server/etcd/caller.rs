@@ -16,6 +16,7 @@ use crate::server::auth::certificate::CommonName;
 use crate::server::auth::{Issuer, simple};
 use crate::server::client_metrics::Method;
 use crate::server::clock;
+use crate::server::hosts::Host;
 use crate::server::serving::From;
 use crate::store::{Actor, AuthError};
 use crate::wire::error::EtcdError;
@@ -56,10 +57,9 @@ impl Caller {
         CALLER.scope(self, call).await
     }
 
-    /// The host that it calls from, in words; nothing for a socket of the file system.
-    pub(super) fn host(&self) -> String {
-        self.from
-            .map_or_else(String::new, |from| from.0.to_string())
+    /// The host that it calls from; nothing for a socket of the file system.
+    pub(super) fn host(&self) -> Option<Host> {
+        self.from.map(|from| Host::of(from.0))
     }
 
     pub(super) fn current() -> Caller {

@@ -244,8 +244,7 @@ impl Services {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let who = Caller::current().host();
-        self.shared.scans.run(&who, work).await
+        self.shared.scans.run(Caller::current().host(), work).await
     }
 }
 
