@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 
+use super::listen::GRACE;
 use super::seats::Handle;
 use super::serving::From;
 
@@ -104,13 +105,14 @@ where
             None => std::future::pending().await,
         }
     };
+    let mut farewell = FAREWELL;
     tokio::select! {
         () = listen(stream, pieces, seat.as_ref()) => {}
         () = speak => {}
-        // Somebody else needs its seat, now.
-        _ = needed => return,
+        // Somebody else needs its seat: its client is told, and that takes no longer than it must.
+        _ = needed => farewell = GRACE,
     }
-    let _ = tokio::time::timeout(FAREWELL, sink.close()).await;
+    let _ = tokio::time::timeout(farewell, sink.close()).await;
 }
 
 /// Takes the client's messages until it goes.

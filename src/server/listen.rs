@@ -39,6 +39,8 @@ pub const HANDSHAKE: Duration = Duration::from_secs(10);
 pub(super) const UNUSED: Duration = Duration::from_secs(60);
 /// Time for a client to hear that its idle connection has to go for a newcomer's.
 const FAREWELL: Duration = Duration::from_millis(250);
+/// Time for what is under way on a connection that has to go: an answer, but not a stream for ever.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted. The standard library asks for 128: of a thousand
 /// clients that connect at once the rest would be silently dropped by the kernel and try again
 /// after one second, then after three.
@@ -387,11 +389,16 @@ async fn connection(
     open.fetch_sub(1, Relaxed);
 }
 
-/// Waits until the connection has to be gone.
+/// Waits until the connection has to be gone. It was told so at the same time, and begins nothing new
+/// from then on: what is under way is answered, unless that takes long.
 async fn gone(seat: &Seat) {
-    if seat.told().await == Leave::WithFarewell {
-        tokio::time::sleep(FAREWELL).await;
+    if seat.told().await == Leave::AtOnce && seat.is_idle() {
+        return;
     }
+    // What takes longer is cut off.
+    let _ = timeout(GRACE, seat.idle()).await;
+    // For the farewell, and for the last answer to be sent.
+    tokio::time::sleep(FAREWELL).await;
 }
 
 async fn talk(

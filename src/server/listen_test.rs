@@ -317,3 +317,31 @@ async fn a_port_of_tls_takes_plain_text_where_it_is_told_to() {
     }
     runtimes.shutdown();
 }
+
+/// A connection that had to make room was cut off 250 ms later, or at once, whatever was under way on
+/// it: its client could not know what became of its writes.
+#[tokio::test]
+async fn what_is_under_way_is_answered_before_a_connection_has_to_go() {
+    let seats = Seats::new("client", 2, 100);
+    let greedy = Some([10, 0, 0, 1].into());
+    let crowd =
+        [seats.admit(greedy).await, seats.admit(greedy).await].map(|seat| seat.expect("free"));
+    let handle = crowd[0].handle();
+    let calls = crowd
+        .each_ref()
+        .map(|seat| seat.handle().begin().expect("a call"));
+    let newcomer = seats.admit(Some([10, 0, 0, 2].into())).await;
+    assert!(newcomer.is_some(), "one host has more than half");
+    let mut gone = std::pin::pin!(super::gone(&handle));
+    let early = tokio::time::timeout(super::FAREWELL * 2, gone.as_mut()).await;
+    assert!(early.is_err(), "its request is under way");
+    drop(calls);
+    tokio::time::timeout(super::GRACE * 5, gone)
+        .await
+        .expect("then it goes");
+    // A stream has no end, and its connection goes all the same.
+    let _stream = handle.begin().expect("a call");
+    tokio::time::timeout(super::GRACE * 20, super::gone(&handle))
+        .await
+        .expect("in time");
+}

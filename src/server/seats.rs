@@ -33,6 +33,11 @@ const CHOSEN: usize = 1024;
 /// The same where somebody goes who has been served: whoever comes meanwhile may have to go first.
 const FEW: usize = 16;
 
+/// Probes that may be under way beyond the bound of requests, and on one connection beyond its
+/// share: a server that has much to do is not a dead one.
+const PROBES: usize = 1024;
+const PROBES_EACH: usize = 8;
+
 /// The seats of one port, or of several that share them.
 #[derive(Debug)]
 pub(crate) struct Seats {
@@ -85,6 +90,8 @@ pub(crate) struct Seat {
     told: AtomicBool,
     farewell: AtomicBool,
     go: Notify,
+    /// Called when no request is under way any more, of those that were told to go.
+    idle: Notify,
 }
 
 /// A seat that is taken; free again when dropped. It belongs to the socket, wherever that goes.
@@ -200,6 +207,7 @@ impl Seats {
             told: AtomicBool::new(false),
             farewell: AtomicBool::new(false),
             go: Notify::new(),
+            idle: Notify::new(),
         });
         taken.seats.insert(number, Arc::clone(&seat));
         Took::Seat(Occupied {
@@ -350,6 +358,15 @@ impl Handle {
     /// Counts a request until it is dropped; nothing where too many are under way. One
     /// connection may have half of what there is.
     pub(crate) fn begin(&self) -> Option<Call> {
+        self.begin_within(0, 0)
+    }
+
+    /// The same for a probe, for which there is room where there is none for other requests.
+    pub(crate) fn begin_probe(&self) -> Option<Call> {
+        self.begin_within(PROBES, PROBES_EACH)
+    }
+
+    fn begin_within(&self, beyond: usize, beyond_own: usize) -> Option<Call> {
         let under_way = self.seats.calls.fetch_add(1, Relaxed);
         let own = self.seat.calls.fetch_add(1, Relaxed);
         // Counted from here on, so that a refusal takes it back.
@@ -358,7 +375,8 @@ impl Handle {
             seat: Arc::clone(&self.seat),
         };
         let most = self.seats.most_calls;
-        if under_way >= most || own as usize >= most.div_ceil(2) {
+        let most_own = most.div_ceil(2) + beyond_own;
+        if under_way >= most + beyond || own as usize >= most_own {
             self.seats.refused_calls.fetch_add(1, Relaxed);
             return None;
         }
@@ -371,6 +389,23 @@ impl Handle {
     /// Whether it has carried a request.
     pub(crate) fn carried(&self) -> bool {
         self.seat.carried.load(Relaxed)
+    }
+
+    /// Whether no request is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.seat.calls.load(Relaxed) == 0
+    }
+
+    /// Waits until that is so, of a connection that was told to go.
+    pub(crate) async fn idle(&self) {
+        loop {
+            // Before the look, so that no end is missed in between.
+            let idle = self.seat.idle.notified();
+            if self.is_idle() {
+                return;
+            }
+            idle.await;
+        }
     }
 
     /// Connections that are open beside it.
@@ -399,7 +434,10 @@ impl Drop for Call {
     fn drop(&mut self) {
         self.seats.calls.fetch_sub(1, Relaxed);
         self.seat.last_ms.store(self.seats.now_ms(), Relaxed);
-        self.seat.calls.fetch_sub(1, Relaxed);
+        let last = self.seat.calls.fetch_sub(1, Relaxed) == 1;
+        if last && self.seat.told.load(Relaxed) {
+            self.seat.idle.notify_waiters();
+        }
     }
 }
 

@@ -144,3 +144,27 @@ async fn one_connection_has_half_of_all_requests_at_most() {
     drop(first);
     assert_eq!(seats.calls(), 4);
 }
+
+/// Where a thousand requests were under way, a probe was one too many: the kubelet restarted a server
+/// that had nothing but much to do.
+#[tokio::test]
+async fn there_is_room_for_probes_where_there_is_none_for_requests() {
+    let seats = Seats::new("client", 10, 8);
+    let one = seats.admit(None).await.expect("a seat");
+    let two = seats.admit(None).await.expect("a seat");
+    let busy: Vec<_> = [&one, &two]
+        .into_iter()
+        .flat_map(|seat| std::iter::from_fn(|| seat.handle().begin()).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(busy.len(), 8);
+    let probes = |seat: &Occupied| -> Vec<_> {
+        std::iter::from_fn(|| seat.handle().begin_probe())
+            .take(100)
+            .collect()
+    };
+    let first = probes(&one);
+    assert_eq!(first.len(), super::PROBES_EACH, "and not without a bound");
+    let kubelet = seats.admit(None).await.expect("a seat");
+    assert!(kubelet.handle().begin_probe().is_some());
+    assert!(kubelet.handle().begin().is_none());
+}
