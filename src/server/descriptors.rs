@@ -13,8 +13,15 @@ pub(crate) const LEAST: u64 = 128;
 const MOST: u64 = 1 << 20;
 /// Connections of clients where no limit of memory is known.
 const MOST_CLIENTS: u64 = 1 << 16;
+/// And however little memory there is: API servers hold one for each kind of object, each to every member.
+const LEAST_CLIENTS: u64 = 1024;
 /// Memory to reckon with for a connection that a client holds open.
 const CONNECTION_BYTES: u64 = 64 << 10;
+
+/// Descriptors of a thread for clients: those that it waits by.
+const THREAD: u64 = 4;
+/// Threads for clients that those of the disk are reckoned with.
+const FEW_THREADS: u64 = 4;
 
 /// Connections that each kind of port may hold open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +34,8 @@ pub(crate) struct Shares {
     pub(crate) probes: u64,
     /// `--listen-peer-urls`, of those that have not shown whose they are.
     pub(crate) peers: u64,
+    /// Threads for clients, each with descriptors of its own.
+    pub(crate) threads: usize,
 }
 
 /// Why there are too few.
@@ -39,25 +48,29 @@ pub(crate) struct TooFew {
 }
 
 impl Shares {
-    /// Divides so many descriptors, for a process that may have so much memory.
+    /// Divides so many descriptors, for a process that may have so much memory and so many cores.
     ///
     /// What no port gets is three eighths of a small limit and never more than 192: segments of
-    /// the log, two checkpoints, four snapshots under way, two links to each peer, the runtimes.
-    pub(crate) fn of(limit: u64, memory: Option<u64>) -> Result<Shares, TooFew> {
+    /// the log, two checkpoints, four snapshots under way, two links to each peer, the runtimes;
+    /// and what the threads for clients take on a machine of many cores, one a core unless those
+    /// would take more than a sixteenth.
+    pub(crate) fn of(limit: u64, memory: Option<u64>, cores: usize) -> Result<Shares, TooFew> {
         if limit < LEAST {
             return Err(TooFew { limit });
         }
-        let kept = (limit * 3 / 8).min(192);
+        let threads = (cores.max(1) as u64).min((limit / 16 / THREAD).max(1));
+        let kept = (limit * 3 / 8).min(192) + THREAD * threads.saturating_sub(FEW_THREADS);
         let peers = (limit / 8).clamp(16, 256);
         let probes = (limit / 16).clamp(8, 128);
         let by_memory = memory.map_or(MOST_CLIENTS, |bytes| {
-            (bytes / 4 / CONNECTION_BYTES).clamp(256, MOST_CLIENTS)
+            (bytes / 4 / CONNECTION_BYTES).clamp(LEAST_CLIENTS, MOST_CLIENTS)
         });
         Ok(Shares {
             limit,
             clients: (limit - kept - peers - probes).min(by_memory),
             probes,
             peers,
+            threads: usize::try_from(threads).unwrap_or(usize::MAX),
         })
     }
 }
@@ -102,26 +115,35 @@ mod tests {
 
     #[test]
     fn every_port_has_a_share_and_the_disk_keeps_one() {
-        for limit in [LEAST, 200, 256, 1024, 4096, 1 << 20] {
-            let shares = Shares::of(limit, None).expect("enough");
+        let limits = [LEAST, 200, 256, 1024, 4096, 1 << 20];
+        for (limit, cores) in limits
+            .into_iter()
+            .flat_map(|limit| [1, 2, 8, 192].map(|cores| (limit, cores)))
+        {
+            let shares = Shares::of(limit, None, cores).expect("enough");
+            assert!((1..=cores).contains(&shares.threads), "{shares:?}");
             let given = shares.clients + shares.probes + shares.peers;
-            assert!(limit - given >= 48, "{shares:?}");
+            let of_threads = 4 * (shares.threads as u64).saturating_sub(4);
+            assert!(limit - given >= 48 + of_threads, "{shares:?}");
             assert!(
                 shares.clients >= limit / 3 || shares.clients == 1 << 16,
                 "{shares:?}"
             );
             assert!(shares.peers >= 16 && shares.probes >= 8, "{shares:?}");
         }
-        let refused = Shares::of(LEAST - 1, None).expect_err("too few");
+        // A machine of many cores left nothing to the disk: each thread has descriptors of its own.
+        assert_eq!(Shares::of(1024, None, 192).expect("enough").threads, 16);
+        assert_eq!(Shares::of(1 << 20, None, 192).expect("enough").threads, 192);
+        let refused = Shares::of(LEAST - 1, None, 1).expect_err("too few");
         assert!(refused.to_string().contains("LimitNOFILE="), "{refused}");
     }
 
     #[test]
     fn a_small_memory_bounds_clients_before_descriptors_do() {
-        let of = |memory| Shares::of(1 << 20, memory).expect("enough").clients;
+        let of = |memory| Shares::of(1 << 20, memory, 2).expect("enough").clients;
         assert_eq!(of(None), 65_536);
         assert_eq!(of(Some(512 << 20)), 2048);
-        assert_eq!(of(Some(1 << 20)), 256);
+        assert_eq!(of(Some(64 << 20)), 1024);
     }
 
     #[test]

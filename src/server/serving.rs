@@ -143,7 +143,10 @@ pub(crate) fn service(
             from,
             name,
         } = &connection;
-        let call = seat.begin();
+        let call = match is_probe(request.uri().path()) {
+            true => seat.begin_probe(),
+            false => seat.begin(),
+        };
         let extensions = request.extensions_mut();
         if let Some(name) = name {
             extensions.insert(name.clone());
@@ -195,6 +198,18 @@ impl hyper::body::Body for Answer {
     }
 }
 
+/// Whether it asks how this server is; what asks for much (metrics) is none.
+fn is_probe(path: &str) -> bool {
+    let check = |kind| {
+        path.strip_prefix(kind)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    path == "/health"
+        || path == "/grpc.health.v1.Health/Check"
+        || check("/livez")
+        || check("/readyz")
+}
+
 fn too_many<B>(request: &Request<B>) -> Response<Body> {
     let kind = request.headers().get(header::CONTENT_TYPE);
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
@@ -203,4 +218,30 @@ fn too_many<B>(request: &Request<B>) -> Response<Body> {
     let mut response = Response::new(Body::from("too many requests\n"));
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_probe;
+
+    #[test]
+    fn a_probe_is_known_by_its_path() {
+        for path in [
+            "/health",
+            "/livez",
+            "/readyz/data_corruption",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            assert!(is_probe(path), "{path}");
+        }
+        for path in [
+            "/metrics",
+            "/livezy",
+            "/v3/kv/put",
+            "/grpc.health.v1.Health/Watch",
+            "/",
+        ] {
+            assert!(!is_probe(path), "{path}");
+        }
+    }
 }

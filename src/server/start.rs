@@ -125,11 +125,11 @@ fn serve(config: &Config) -> Result<(), Stop> {
         tracing::warn!("{warning}");
     }
     check_surroundings(config)?;
-    let (seats, strangers) = seats()?;
+    let (seats, strangers, threads) = seats()?;
     let issuer = Issuer::open(&config.auth).map_err(Stop::usage)?;
     tls_auto::make_missing(config).map_err(Stop::listen)?;
     let bound = listen::bind(config).map_err(Stop::listen)?;
-    let runtimes = ClientRuntimes::start(machine::cores()).map_err(|error| Stop {
+    let runtimes = ClientRuntimes::start(threads).map_err(|error| Stop {
         code: super::exit::OTHER,
         class: "io",
         message: format!("cannot start threads: {error}"),
@@ -145,25 +145,27 @@ fn serve(config: &Config) -> Result<(), Stop> {
 
 /// How many may be connected to each port: by the limit of open files, which is raised as far as
 /// it goes, and by that of memory. Beside them, how many may be connected to the peer port that have
-/// not shown whose they are.
-fn seats() -> Result<(AllSeats, usize), Stop> {
+/// not shown whose they are, and how many threads clients have.
+fn seats() -> Result<(AllSeats, usize, usize), Stop> {
     let limit = descriptors::raise().map_err(|error| Stop {
         code: super::exit::OTHER,
         class: "io",
         message: format!("cannot ask for the limit of open files: {error}"),
     })?;
     let memory = machine::look().memory_limit;
-    let shares = Shares::of(limit, memory).map_err(Stop::usage)?;
+    let shares = Shares::of(limit, memory, machine::cores()).map_err(Stop::usage)?;
     tracing::info!(
         limit,
         clients = shares.clients,
         metrics = shares.probes,
         peers = shares.peers,
+        threads = shares.threads,
         "connections that may be open"
     );
     let calls = memory.map_or(CALLS, |bytes| (bytes / 4 / CALL_BYTES).clamp(4096, CALLS));
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    Ok((AllSeats::of(shares, number(calls)), number(shares.peers)))
+    let seats = AllSeats::of(shares, number(calls));
+    Ok((seats, number(shares.peers), shares.threads))
 }
 
 /// What must hold before anything is touched.
