@@ -80,6 +80,18 @@ fn attachment(id: LeaseId, key: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
+/// The attachments of a lease, between its own bytes and those of the next one.
+fn of_lease<'a>(id: LeaseId, from: &'a [u8], before: &'a [u8]) -> Span<'a> {
+    match id {
+        // The largest unsigned ID has no successor.
+        -1 => Span {
+            from,
+            end: super::span::End::Open,
+        },
+        _ => Span::between(from, before),
+    }
+}
+
 impl Leases {
     pub(super) fn get(&self, id: LeaseId) -> Option<LeaseInfo> {
         self.granted.get(&id_bytes(id)).map(|granted| granted.info)
@@ -118,24 +130,26 @@ impl Leases {
 
     /// The keys of a lease, in key order.
     pub(super) fn keys(&self, id: LeaseId) -> Vec<Bytes> {
-        let from = id_bytes(id);
-        let before = id_bytes(id.wrapping_add(1));
-        // The largest unsigned ID has no successor.
-        let open = Span {
-            from: &from,
-            end: super::span::End::Open,
-        };
-        let span = if id == -1 {
-            open
-        } else {
-            Span::between(&from, &before)
-        };
         let mut keys = Vec::new();
-        self.attached.visit(span, &mut |attached| {
-            keys.push(attached.0.slice(8..));
-            ControlFlow::Continue(())
-        });
+        let (from, before) = (id_bytes(id), id_bytes(id.wrapping_add(1)));
+        self.attached
+            .visit(of_lease(id, &from, &before), &mut |attached| {
+                keys.push(attached.0.slice(8..));
+                ControlFlow::Continue(())
+            });
         keys
+    }
+
+    /// How many those are.
+    pub(super) fn key_count(&self, id: LeaseId) -> u64 {
+        let (from, before) = (id_bytes(id), id_bytes(id.wrapping_add(1)));
+        let span = of_lease(id, &from, &before);
+        self.attached.count(span, 0, &|_, _| true)
+    }
+
+    /// How many leases there are.
+    pub(super) fn count(&self) -> u64 {
+        self.granted.len()
     }
 
     /// Every key that is attached to a lease, by lease and key.

@@ -118,6 +118,12 @@ impl<T: Item> Tree<T> {
     ) -> u64 {
         self.root.count(None, span, revision, live_at)
     }
+
+    /// How many items a reader of a span at a revision may have to look at beside those that it is
+    /// shown: dead ones, and all where a part of the tree has changed since. Stops soon after `most`.
+    pub(super) fn looks(&self, span: Span<'_>, revision: Revision, most: u64) -> u64 {
+        self.root.looks(None, span, revision, most)
+    }
 }
 
 impl<T: Item> Child<T> {
@@ -305,6 +311,32 @@ impl<T: Item> Child<T> {
                 total
             }
         }
+    }
+}
+
+impl<T: Item> Child<T> {
+    fn looks(&self, next: Option<&[u8]>, span: Span<'_>, revision: Revision, most: u64) -> u64 {
+        let Summary {
+            items,
+            live,
+            modified,
+        } = self.summary;
+        if modified <= revision && span.covers(&self.low, next) {
+            return items - live;
+        }
+        let Node::Inner(children) = &*self.node else {
+            return items;
+        };
+        let mut total = 0;
+        let first = child_of(children, span.from);
+        for (at, child) in children.iter().enumerate().skip(first) {
+            if total > most || (at > 0 && span.ends_before(&child.low)) {
+                break;
+            }
+            let below = children.get(at + 1).map(|right| &right.low[..]).or(next);
+            total += child.looks(below, span, revision, most - total);
+        }
+        total
     }
 }
 

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::lease::LeaseInfo;
-use super::span::Span;
+use super::span::{End, Span};
 use super::state::State;
 use super::{
     Alarm, AlarmKind, Error, Event, KeyHash, LeaseId, Range, RangeResponse, Revision, Txn,
@@ -49,6 +49,31 @@ impl View {
     /// [`Error::Compacted`], [`Error::FutureRevision`], [`Error::InvalidSortOption`].
     pub fn range(&self, range: &Range) -> Result<RangeResponse, Error> {
         self.state.range(range, self.state.revision)
+    }
+
+    /// How many keys a range may have to look at beside those of its answer: deleted ones, and where
+    /// it asks for an older revision those that have changed since. A number above `most` is no
+    /// more than that. Takes no time in proportion to any of them.
+    #[must_use]
+    pub fn looks(&self, range: &Range, most: u64) -> u64 {
+        let span = Span::new(&range.key, &range.range_end);
+        match self.state.readable(range.revision, self.state.revision) {
+            Ok(revision) if span.end != End::Single => self.state.keys.looks(span, revision, most),
+            // One key is found, and what cannot be read is refused.
+            _ => 0,
+        }
+    }
+
+    /// How many leases there are.
+    #[must_use]
+    pub fn lease_count(&self) -> u64 {
+        self.state.leases.count()
+    }
+
+    /// How many keys are attached to a lease.
+    #[must_use]
+    pub fn lease_key_count(&self, id: LeaseId) -> u64 {
+        self.state.leases.key_count(id)
     }
 
     /// Answers a transaction that only reads. Takes a checked one

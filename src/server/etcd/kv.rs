@@ -14,6 +14,7 @@ use super::sorted::Sorted;
 use super::{convert, long};
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
+use crate::server::hosts::Host;
 use crate::server::turns;
 use crate::store::{self, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
@@ -215,6 +216,10 @@ impl Services {
         let short =
             range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit);
         let natural = is_natural(&range);
+        if is_far(&state, &range) {
+            let whole = self.aside(move || state.view.range(&range)).await?;
+            return whole.map_err(|error| refused(&error));
+        }
         if (natural && short) || (!natural && keys_of(&state, &range)? <= PAGE) {
             return state.view.range(&range).map_err(|error| refused(&error));
         }
@@ -254,8 +259,18 @@ fn is_natural(range: &store::Range) -> bool {
     range.sort_target() == store::SortTarget::Key && streamable(range).is_ok()
 }
 
-/// How many keys have to be fetched for a range.
+/// Whether a range has to look at many keys that are not of its answer, even to count them: those
+/// that have changed since the revision that it asks for, or were deleted.
+fn is_far(state: &Published, range: &store::Range) -> bool {
+    let most = PAGE.cast_unsigned();
+    state.view.looks(range, most) > most
+}
+
+/// How many keys have to be fetched for a range, or more than [`PAGE`] where that cannot be told soon.
 fn keys_of(state: &Published, range: &store::Range) -> Result<i64, Status> {
+    if is_far(state, range) {
+        return Ok(PAGE + 1);
+    }
     if range.range_end.is_empty() || range.count_only {
         return Ok(1);
     }
@@ -408,6 +423,7 @@ fn streamable(range: &store::Range) -> Result<(), Status> {
 /// no memory; a compaction in between ends the stream with etcd's error, as in etcd.
 struct Pieces {
     services: Services,
+    host: Option<Host>,
     /// Who reads; checked again for each piece.
     actor: Option<store::Actor>,
     range: store::Range,
@@ -438,6 +454,7 @@ impl Pieces {
         range.sort_target = store::SortTarget::Key.into();
         Pieces {
             services,
+            host: Caller::current().host(),
             actor,
             range,
             revision,
@@ -453,7 +470,7 @@ impl Pieces {
         }
         // One piece is at most a few requests in size.
         turns::pass().await;
-        let piece = self.piece();
+        let piece = self.piece().await;
         self.done |= piece.is_err();
         Some((piece, self))
     }
@@ -468,13 +485,19 @@ impl Pieces {
         permitted(auth.require_read(self.actor.as_ref(), &range.key, &range.range_end))
     }
 
-    fn piece(&mut self) -> Result<etcd::RangeStreamResponse, Status> {
+    async fn piece(&mut self) -> Result<etcd::RangeStreamResponse, Status> {
         let state = self.services.shared.member.published();
         self.permitted_in(&state)?;
-        let response = state
-            .view
-            .range(&self.range)
-            .map_err(|error| refused(&error))?;
+        let range = self.range.clone();
+        let response = match is_far(&state, &range) {
+            false => state.view.range(&range),
+            true => {
+                let scans = &self.services.shared.scans;
+                let read = move || state.view.range(&range);
+                scans.run(self.host, read).await?
+            }
+        };
+        let response = response.map_err(|error| refused(&error))?;
         let count = response.count;
         let mut piece = convert::range_response(response);
         let keys = i64::try_from(piece.kvs.len()).unwrap_or(i64::MAX);

@@ -401,3 +401,42 @@ fn keeping_value_or_lease_needs_the_key() {
     let kv = get(&store, &read("a", "")).expect("a read").kvs.remove(0);
     assert_eq!((&kv.value[..], kv.lease), (&b"w"[..], 7));
 }
+
+/// A count at an older revision, and a range that begins among deleted keys, went through all keys on a
+/// thread that serves clients, whatever the limit. How long that takes is known without doing it.
+#[test]
+fn what_a_range_has_to_look_at_is_known_before() {
+    let mut store = Store::new();
+    for number in 0..2000 {
+        do_put(&mut store, &format!("k{number:04}"), "");
+    }
+    let old = store.revision();
+    let looks = |store: &Store, from: &str, end: &str, revision: i64| {
+        let range = Range {
+            revision,
+            limit: 1,
+            ..read(from, end)
+        };
+        store.publish().looks(&range, 500)
+    };
+    // Two edges of a span at most.
+    assert!(looks(&store, "k", "l", 0) <= 64);
+    assert!(looks(&store, "k", "l", old) <= 64);
+    do_put(&mut store, "k1000", "again");
+    assert!(looks(&store, "k", "l", 0) <= 64, "of now, counts are kept");
+    assert!(looks(&store, "k", "l", old) <= 128, "one leaf has changed");
+    for number in 0..2000 {
+        do_put(&mut store, &format!("k{number:04}"), "again");
+    }
+    assert!(looks(&store, "k", "l", 0) <= 64);
+    let far = looks(&store, "k", "l", old);
+    assert!((501..600).contains(&far), "{far}: and it stops counting");
+    assert_eq!(looks(&store, "k0007", "", old), 0, "one key is found");
+    assert!(looks(&store, "k0000", "k0020", old) <= 64);
+    for number in 100..1900 {
+        do_delete(&mut store, &format!("k{number:04}"));
+    }
+    assert!(looks(&store, "k", "l", 0) > 500, "deleted ones are passed");
+    assert!(looks(&store, "k19", "l", 0) <= 128);
+    assert_eq!(looks(&store, "k", "l", store.revision() + 1), 0, "refused");
+}
