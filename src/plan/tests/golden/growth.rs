@@ -230,8 +230,8 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
 #[test]
 fn a_corrected_spec_gives_its_set_time_to_make_a_pod() {
     let ways: [fn(&mut World); 2] = [
-        |world| drop(world.lingering.insert("demo-3".into())),
-        |world| drop(world.podless.insert("demo-3".into())),
+        |world| world.lingering.extend(["demo-3".into()]),
+        |world| world.podless.extend(["demo-3".into()]),
     ];
     for hold in ways {
         let mut world = rested(3);
@@ -246,7 +246,8 @@ fn a_corrected_spec_gives_its_set_time_to_make_a_pod() {
         assert_eq!(world.configuration_index, before, "it was removed");
         let held = world.pods.get("demo-3").is_none_or(|pod| pod.terminating);
         assert!(held, "the world makes no pod in between");
-        (world.lingering.clear(), world.podless.clear());
+        world.lingering.clear();
+        world.podless.clear();
         world.pods.remove("demo-3");
         world.settle(1000);
         assert_eq!(world.configuration_index, before);
