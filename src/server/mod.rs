@@ -18,6 +18,7 @@ pub mod decoders;
 mod descriptors;
 mod etcd;
 pub mod exit;
+mod failing;
 pub mod flag_table;
 pub mod flags;
 pub mod gates;

@@ -22,11 +22,15 @@ use crate::server::auth::password::Passwords;
 use crate::server::bodies::Bodies;
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::config::{ClientPort, Config, Limits};
+use crate::server::failing::Failing;
 use crate::server::handle::{
     Health, MemberHandle, Phase, Proposed, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
+use crate::server::hosts::Host;
 use crate::server::machine;
 use crate::server::metrics::Text;
+use crate::server::quiet::Quiet;
+use crate::server::serving::From;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
@@ -41,13 +45,16 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// comes beyond them is told at once that it does not serve yet.
 const ARRIVING: usize = 512;
 
+/// Requests that took long: as many as clients like.
+static SLOW: Quiet = Quiet::new();
+
 /// Snapshots that may be under way at once: each holds a file on the member's disk.
 const SNAPSHOTS: usize = 4;
 
 /// Callers that wait until something is sorted or hashed for them.
 const SCANS_WAITING: usize = 256;
 /// Leases that may be on their way through the log at once.
-const GRANTS: usize = 32;
+const GRANTS: usize = 8;
 /// Callers that wait for a lease.
 const GRANTS_WAITING: usize = 4096;
 
@@ -83,6 +90,8 @@ pub(super) struct Shared {
     pub(super) grants: Arc<Aside>,
     /// Rules for bodies of requests.
     bodies: Arc<Bodies>,
+    /// Whose refusals come late.
+    failing: Failing,
     /// A certificate's name is a user.
     pub(super) certificate_names: bool,
     /// What the cluster is to know of this member before clients are served.
@@ -131,6 +140,7 @@ impl Services {
                 scans: Aside::new("scans", machine::cores() / 2, SCANS_WAITING, timeout),
                 grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
                 bodies,
+                failing: Failing::default(),
                 certificate_names: config.auth.certificate_names,
                 advertised: config.advertise_client_urls.clone(),
                 settled: AtomicBool::new(false),
@@ -231,6 +241,7 @@ impl Services {
         shared.metrics.started(method);
         let began = Instant::now();
         let (metadata, extensions, message) = request.into_parts();
+        let from = extensions.get::<From>().map(|from| Host::of(from.0));
         let admitted = match method {
             // A probe is told how things stand, also before clients are served.
             Method::HealthCheck => self.admit_now(learner, &metadata),
@@ -262,7 +273,18 @@ impl Services {
         shared.metrics.handled(method, code, took);
         if took > shared.port.warn_unary {
             shared.metrics.slow_requests.fetch_add(1, Relaxed);
-            tracing::warn!(method = method.name(), ?took, ?code, "a request took long");
+            if let Some(left_out) = SLOW.line(Instant::now()) {
+                let method = method.name();
+                tracing::warn!(method, ?took, ?code, left_out, "a request took long");
+            }
+        }
+        if let (Err(refused), Some(host)) = (&result, from)
+            && is_strangers(refused)
+        {
+            let late_by = shared.failing.late_by(host, Instant::now());
+            if !late_by.is_zero() {
+                tokio::time::sleep(late_by).await;
+            }
         }
         result.map(Response::new)
     }
@@ -567,6 +589,16 @@ pub(super) fn failed(error: RequestError) -> Status {
         RequestError::NotAMember => not_a_member(),
         RequestError::Store(error) => refused(&error),
         RequestError::Membership(error) => membership(&error),
+    }
+}
+
+/// Whether a refusal is one that whoever has no right here gets, or too much of what he asks for.
+fn is_strangers(refusal: &Status) -> bool {
+    match refusal.code() {
+        Code::Unauthenticated | Code::PermissionDenied => true,
+        Code::ResourceExhausted => refusal.message() == EtcdError::TooManyRequests.text(),
+        Code::InvalidArgument => refusal.message() == EtcdError::AuthFailed.text(),
+        _ => false,
     }
 }
 

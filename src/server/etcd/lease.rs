@@ -11,9 +11,13 @@ use super::caller::{Caller, permitted};
 use super::kv::mismatched;
 use super::watch::Leaderless;
 use crate::server::client_metrics::Method;
+use crate::server::turns;
 use crate::store::{self, Operation};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::{self, lease_server::Lease};
+
+/// Leases, or keys of one, that are listed without waiting for a turn.
+const FEW: u64 = 1000;
 
 #[tonic::async_trait]
 impl Lease for Services {
@@ -34,6 +38,9 @@ impl Lease for Services {
                 // Each waits for the log: so many at a time, so that puts are not behind all of them.
                 // It has half of the call's time for that: the log needs some of it as well.
                 let _place = self.shared.grants.place(Caller::current().host()).await?;
+                // And one each time that the thread has gone round: else those of a crowd are a batch
+                // of their own before each put.
+                turns::pass().await;
                 match self.propose(Operation::LeaseGrant(grant)).await? {
                     store::Response::LeaseGrant(response) => Ok(etcd::LeaseGrantResponse {
                         header: self.header(response.revision),
@@ -124,18 +131,22 @@ impl Lease for Services {
                     self.shared.member.published()
                 };
                 let actor = self.actor().await?;
-                if request.keys {
-                    permitted(state.view.permit_lease_keys(actor.as_ref(), request.id))?;
-                }
-                let keys = if request.keys {
-                    state.view.lease_keys(request.id)
-                } else {
-                    Vec::new()
+                let revision = state.view.revision();
+                let keys = match request.keys {
+                    false => Vec::new(),
+                    true => {
+                        let many = state.view.lease_key_count(request.id);
+                        let list = move || {
+                            permitted(state.view.permit_lease_keys(actor.as_ref(), request.id))?;
+                            Ok(state.view.lease_keys(request.id))
+                        };
+                        self.aside_if(many > FEW, list).await?
+                    }
                 };
                 let (ttl, granted_ttl) =
                     times.map_or((-1, 0), |times| (times.remaining, times.granted));
                 Ok(etcd::LeaseTimeToLiveResponse {
-                    header: self.header(state.view.revision()),
+                    header: self.header(revision),
                     id: request.id,
                     ttl,
                     granted_ttl,
@@ -157,14 +168,17 @@ impl Lease for Services {
             |_| async move {
                 let actor = self.actor().await?;
                 let state = self.shared.member.published();
-                permitted(state.view.permit_leases(actor.as_ref()))?;
-                let leases = state.view.leases();
-                Ok(etcd::LeaseLeasesResponse {
-                    header: self.header(state.view.revision()),
-                    leases: leases
-                        .into_iter()
+                let (revision, many) = (state.view.revision(), state.view.lease_count());
+                let list = move || {
+                    permitted(state.view.permit_leases(actor.as_ref()))?;
+                    let leases = state.view.leases().into_iter();
+                    Ok(leases
                         .map(|lease| etcd::LeaseStatus { id: lease.id })
-                        .collect(),
+                        .collect())
+                };
+                Ok(etcd::LeaseLeasesResponse {
+                    header: self.header(revision),
+                    leases: self.aside_if(many > FEW, list).await?,
                 })
             },
         )
@@ -173,6 +187,18 @@ impl Lease for Services {
 }
 
 impl Services {
+    /// Does what takes long in its turn, and what does not here.
+    async fn aside_if<T: Send + 'static>(
+        &self,
+        long: bool,
+        work: impl FnOnce() -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        match long {
+            true => self.aside(work).await?,
+            false => work(),
+        }
+    }
+
     /// The ID asked for, or one of our choice: positive and not 0.
     fn lease_id(&self, asked: i64) -> i64 {
         if asked != 0 {
