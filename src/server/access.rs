@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -13,6 +14,10 @@ use axum::middleware::{self, Next};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::gateway_socket;
+use super::quiet::{self, Quiet};
+
+/// A web page may ask as often as it likes.
+static MISDIRECTED: Quiet = Quiet::new();
 
 /// What is allowed; an empty set or `*` in it is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +63,10 @@ async fn guard(
     }
     let host = named_host(&request);
     if !tls && !access.allows_host(&host) {
-        tracing::warn!(host, "refused a request that names another host");
+        if let Some(left_out) = MISDIRECTED.line(Instant::now()) {
+            let host = quiet::printable(&host, 256);
+            tracing::warn!(host, left_out, "refused a request that names another host");
+        }
         return misdirected(&host);
     }
     let asked = request.headers().get(header::ORIGIN).cloned();

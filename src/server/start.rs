@@ -29,6 +29,7 @@ use super::exit::Stop;
 use super::flags::Flags;
 use super::handle::MemberHandle;
 use super::listen::{self, AllBound, ClientRuntimes, Serve};
+use super::log_pipe::Pipe;
 use super::stop_signals::StopSignals;
 use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ports, ready, tls_auto};
 
@@ -340,8 +341,14 @@ fn log_to(log: Log) {
         .with_default(level.min(LevelFilter::WARN))
         .with_target("quorate", level);
     let writer = match log.stdout {
-        true => BoxMakeWriter::new(std::io::stdout),
-        false => BoxMakeWriter::new(std::io::stderr),
+        true => {
+            let pipe = Pipe::new(std::io::stdout(), log.json);
+            BoxMakeWriter::new(move || pipe.clone())
+        }
+        false => {
+            let pipe = Pipe::new(std::io::stderr(), log.json);
+            BoxMakeWriter::new(move || pipe.clone())
+        }
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)

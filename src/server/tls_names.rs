@@ -5,6 +5,7 @@
 //! Never weakens a chain's check: names are looked at after it has passed.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -16,6 +17,10 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::auth::certificate::common_name;
 use super::config::AllowedNames;
+use super::quiet::{self, Quiet};
+
+/// Whoever has a certificate of the authority may try as often as he likes.
+static REFUSED: Quiet = Quiet::new();
 
 /// Whether a certificate carries one of the names.
 fn check(allowed: &AllowedNames, certificate: &CertificateDer<'_>) -> Result<(), Error> {
@@ -23,7 +28,10 @@ fn check(allowed: &AllowedNames, certificate: &CertificateDer<'_>) -> Result<(),
     if !allowed.common_names.is_empty() {
         let name = common_name(certificate).ok_or_else(|| refused.clone())?;
         if !allowed.common_names.iter().any(|one| **one == *name.0) {
-            tracing::warn!(name = &*name.0, "refused a certificate for its common name");
+            if let Some(left_out) = REFUSED.line(Instant::now()) {
+                let name = quiet::printable(&name.0, 256);
+                tracing::warn!(name, left_out, "refused a certificate for its common name");
+            }
             return Err(refused);
         }
     }
@@ -34,7 +42,12 @@ fn check(allowed: &AllowedNames, certificate: &CertificateDer<'_>) -> Result<(),
                 .is_ok_and(|host| verify_server_name(&parsed, &host).is_ok())
         });
         if !carried {
-            tracing::warn!("refused a certificate that carries no allowed host name");
+            if let Some(left_out) = REFUSED.line(Instant::now()) {
+                tracing::warn!(
+                    left_out,
+                    "refused a certificate that carries no allowed host name"
+                );
+            }
             return Err(refused);
         }
     }

@@ -1,6 +1,7 @@
 //! The Maintenance service of this one member.
 
 use std::pin::Pin;
+use std::time::Instant;
 
 use futures::Stream;
 use tonic::{Request, Response, Status};
@@ -10,6 +11,7 @@ use super::caller::Caller;
 use super::snapshot;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Role;
+use crate::server::quiet::{self, Quiet};
 use crate::store::{Alarm, AlarmKind, SetAlarm, View};
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::downgrade_request::DowngradeAction;
@@ -22,6 +24,8 @@ const CLUSTER_LEVEL: &str = "3.7";
 pub(in crate::server) const STORAGE_VERSION: &str = "3.7.0";
 /// Size that even an empty store reports: etcdctl divides by it.
 const LEAST_SIZE: u64 = 4096;
+/// A client may ask for one as often as it likes.
+static DOWNGRADES: Quiet = Quiet::new();
 
 #[tonic::async_trait]
 impl Maintenance for Services {
@@ -198,8 +202,12 @@ fn downgrade_refusal(version: &str) -> EtcdError {
     if !is_version(version) {
         return EtcdError::WrongDowngradeFormat;
     }
+    let Some(left_out) = DOWNGRADES.line(Instant::now()) else {
+        return EtcdError::InvalidDowngradeTarget;
+    };
     tracing::warn!(
-        version,
+        version = quiet::printable(version, 64),
+        left_out,
         "refused to downgrade: the way to etcd is a snapshot that etcdutl restores"
     );
     EtcdError::InvalidDowngradeTarget

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -19,6 +20,7 @@ use super::call::{Services, StreamCall};
 use crate::backup::{self, Contents, STORAGE_VERSION};
 use crate::bolt::HEAD_BYTES;
 use crate::disk::{Disk as _, FileDisk};
+use crate::server::quiet::Quiet;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::SnapshotResponse;
 
@@ -30,6 +32,10 @@ const BATCH: u64 = 1 << 20;
 const SYNC_EVERY: u64 = 8 << 20;
 /// Bytes of the disk that stay free for the log.
 const RESERVE: u64 = 64 << 20;
+
+/// Lines of the log that come at a client's pace.
+static SENT: Quiet = Quiet::new();
+static FAILED: Quiet = Quiet::new();
 
 /// Messages of a snapshot.
 pub(super) type Messages = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
@@ -65,7 +71,9 @@ pub(super) async fn begin(services: &Services) -> Result<Snapshot, Status> {
     let number = shared.member.unique();
     let spooled = tokio::task::spawn_blocking(move || spool(&directory, number, &contents)).await;
     let (spool, length) = spooled.map_err(|error| Status::internal(error.to_string()))??;
-    tracing::info!(bytes = length, "sending a snapshot to a client");
+    if let Some(left_out) = SENT.line(Instant::now()) {
+        tracing::info!(bytes = length, left_out, "sending a snapshot to a client");
+    }
     Ok(Snapshot {
         spool: Arc::new(spool),
         length,
@@ -99,7 +107,9 @@ impl Snapshot {
             && self.read < self.length
             && let Err(error) = self.fill().await
         {
-            tracing::warn!("a snapshot cannot be read back: {error}");
+            if let Some(left_out) = FAILED.line(Instant::now()) {
+                tracing::warn!(left_out, "a snapshot cannot be read back: {error}");
+            }
             return Some(Err(Status::internal(format!(
                 "etcdserver: the snapshot cannot be read back: {error}"
             ))));
@@ -146,7 +156,9 @@ fn spool(directory: &Path, number: u64, contents: &Contents) -> Result<(File, u6
             backup::Error::Write(source) => format!("{error}: {source}"),
             _ => error.to_string(),
         };
-        tracing::warn!("a snapshot cannot be made: {why}");
+        if let Some(left_out) = FAILED.line(Instant::now()) {
+            tracing::warn!(left_out, "a snapshot cannot be made: {why}");
+        }
         Status::internal(format!("etcdserver: the snapshot cannot be made: {why}"))
     };
     let free = FileDisk::new(directory).and_then(|disk| disk.free_bytes());

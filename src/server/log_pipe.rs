@@ -1,0 +1,163 @@
+//! Where lines of the log go: to standard error or output, without waiting for whoever reads them.
+//!
+//! A pipe that nobody reads is full after 64 KiB, and whoever writes to it then waits: a thread that
+//! serves clients, at a stranger's pace, and for ever. So a line for which there is no room is left
+//! out, and the next one that there is room for says how many were. Never keeps a line in memory.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A pipe that has room has so much, and no writer of so much or less waits.
+const ROOM: usize = libc::PIPE_BUF;
+/// Time for a reader that has only been busy; nobody waits for one that did not read the last line.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Lines to one place; each clone writes to the same.
+#[derive(Debug)]
+pub(super) struct Pipe<W>(Arc<Mutex<State<W>>>);
+
+#[derive(Debug)]
+struct State<W> {
+    to: W,
+    json: bool,
+    left_out: u64,
+    /// The last line that was written has no end.
+    cut: bool,
+}
+
+impl<W> Clone for Pipe<W> {
+    fn clone(&self) -> Self {
+        Pipe(Arc::clone(&self.0))
+    }
+}
+
+impl<W: Write + AsFd> Pipe<W> {
+    /// Lines to there, each an object of JSON or not.
+    pub(super) fn new(to: W, json: bool) -> Pipe<W> {
+        Pipe(Arc::new(Mutex::new(State {
+            to,
+            json,
+            left_out: 0,
+            cut: false,
+        })))
+    }
+}
+
+impl<W: Write + AsFd> State<W> {
+    fn line(&mut self, line: &[u8]) -> io::Result<()> {
+        let patience = match self.left_out {
+            0 => PATIENCE,
+            _ => Duration::ZERO,
+        };
+        if !has_room(&self.to, patience) {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let mut head = String::new();
+        if std::mem::take(&mut self.cut) {
+            head.push('\n');
+        }
+        let left_out = std::mem::take(&mut self.left_out);
+        if left_out > 0 {
+            let text = format!("{left_out} lines of the log were left out: nobody has read them");
+            head += &match self.json {
+                true => format!("{{\"level\":\"warn\",\"msg\":\"{text}\"}}\n"),
+                false => format!("WARN {text}\n"),
+            };
+        }
+        // The first piece has the room that was found; each other one looks for its own.
+        let whole = [head.as_bytes(), line].concat();
+        for (number, piece) in whole.chunks(ROOM).enumerate() {
+            if number > 0 && !has_room(&self.to, PATIENCE) {
+                (self.cut, self.left_out) = (true, 1);
+                break;
+            }
+            self.to.write_all(piece)?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + AsFd> Write for Pipe<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.line(line).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.to.flush()
+    }
+}
+
+/// Whether a write of [`ROOM`] bytes does not wait. Files and terminals that take their time always
+/// say so; where the kernel cannot tell, it is tried.
+#[expect(
+    unsafe_code,
+    reason = "poll has no safe wrapper in the standard library"
+)]
+fn has_room(to: &impl AsFd, patience: Duration) -> bool {
+    let mut asked = libc::pollfd {
+        fd: to.as_fd().as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    let patience = libc::c_int::try_from(patience.as_millis()).unwrap_or(0);
+    // SAFETY: `asked` is one pollfd that outlives the call, and its descriptor is borrowed.
+    let answered = unsafe { libc::poll(&raw mut asked, 1, patience) };
+    answered != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::Pipe;
+
+    /// A supervisor that did not read standard error stopped the threads that served clients, as soon as
+    /// strangers had given cause for 64 KiB of warnings.
+    #[test]
+    fn a_pipe_that_nobody_reads_stops_nobody() {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let mut log = Pipe::new(writer, false);
+        let line = format!("{}\n", "x".repeat(99));
+        for _ in 0..10_000 {
+            log.write_all(line.as_bytes()).expect("written or left out");
+        }
+        let mut read = vec![0; 1 << 20];
+        let length = reader.read(&mut read).expect("what there was room for");
+        let kept = read[..length].iter().filter(|byte| **byte == b'\n').count();
+        assert!(kept >= 10 && length % 100 == 0, "{kept} whole lines");
+        log.write_all(b"later\n").expect("written");
+        drop(log);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).expect("text");
+        let words = format!("WARN {} lines of the log were left out", 10_000 - kept);
+        assert!(
+            rest.starts_with(&words) && rest.ends_with("\nlater\n"),
+            "{rest}"
+        );
+    }
+
+    #[test]
+    fn what_is_said_of_missing_lines_is_of_the_log_s_form() {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let mut log = Pipe::new(writer, true);
+        log.0.lock().expect("whole").left_out = 3;
+        log.write_all(b"{}\n").expect("written");
+        // A line that is longer than the pipe has room for is whole all the same, while it is read.
+        let long = format!("{{\"msg\":\"{}\"}}\n", "x".repeat(200_000));
+        let sent = long.clone();
+        let writes = std::thread::spawn(move || log.write_all(sent.as_bytes()));
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("text");
+        writes.join().expect("ends").expect("written");
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        assert_eq!(lines.len(), 3);
+        let said: serde_json::Value = serde_json::from_str(lines[0]).expect("JSON");
+        assert_eq!(said["level"], "warn");
+        assert_eq!((lines[1], lines[2]), ("{}\n", &*long));
+    }
+}
