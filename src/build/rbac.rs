@@ -34,6 +34,8 @@ pub fn rules() -> Vec<PolicyRule> {
             &["get", "list", "watch", "create", "patch"],
         ),
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
+        // Whether clients are still sent to a member that leaves.
+        rule("discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
         // Under `disruption.policy: Budget` pods that serve are evicted, not deleted.
         rule("", &["pods/eviction"], &["create"]),
         // With TLS of source CertManager. A right to what is not installed harms nobody.

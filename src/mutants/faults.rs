@@ -588,6 +588,9 @@ faults! {
     /// An operator acts on although it could not renew its Lease.
     ActsWithoutLease "acts-without-lease" in "operator/kubernetes/lease.rs",
         Test("operator::kubernetes::lease::tests::a_holder_has_ended_all_that_it_began_when_another_may_take_over");
+    /// A member goes while a Service still sends clients to it.
+    RoutesUnseen "routes-unseen" in "plan/rules/farewell.rs",
+        Operator("endpoints-late", &["I13"]);
     /// What an earlier release made is compared with nothing.
     EarlierUnseen "earlier-unseen" in "operator/kubernetes/drift.rs",
         Operator("upgraded-and-edited", &[STORY]);

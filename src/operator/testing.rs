@@ -39,6 +39,7 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         claims: [].into(),
         class_node_bound: None,
         nodes: [].into(),
+        routed: [].into(),
         denied: [].into(),
         descriptions: [].into(),
     };

@@ -64,6 +64,8 @@ pub struct Observed {
     pub class_node_bound: Option<bool>,
     /// Nodes by name. Empty where the platform has none, or they cannot be read.
     pub nodes: BTreeMap<String, NodeFacts>,
+    /// Members that send their clients away, and that a Service still sends clients to.
+    pub routed: BTreeSet<String>,
     /// Kinds, in the plural, that the operator has no right to read.
     pub denied: BTreeSet<String>,
     /// What each member says of itself, by member name; absent when it did not answer.

@@ -99,12 +99,13 @@ pub(super) fn class_node_bound(caches: &Caches, cluster: &ValidatedCluster) -> O
     facts::class_node_bound(wanted, &caches.classes.select(|_| true))
 }
 
-/// The kinds that the operator may not read, in the plural.
-pub(super) fn denied(caches: &Caches) -> BTreeSet<String> {
+/// The kinds that the operator may not read, in the plural. `slices`: EndpointSlices are one of them.
+pub(super) fn denied(caches: &Caches, slices: bool) -> BTreeSet<String> {
     [
         ("nodes", caches.nodes.is_denied()),
         ("persistentvolumes", caches.volumes.is_denied()),
         ("storageclasses", caches.classes.is_denied()),
+        ("endpointslices", slices),
     ]
     .into_iter()
     .filter(|(_, denied)| *denied)

@@ -63,8 +63,8 @@ impl Namespaces {
 #[derive(Clone)]
 pub struct Cache<K: Resource<DynamicType = ()> + Clone + 'static> {
     stores: Vec<Indexed<K>>,
-    /// The API server refuses to show them, and the operator can do without.
-    denied: watch::Receiver<bool>,
+    /// Of each: the API server refuses to show them, and the operator can do without.
+    denied: Vec<watch::Receiver<bool>>,
 }
 
 impl<K> Cache<K>
@@ -82,12 +82,31 @@ where
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
-        let apis = namespaces.apis(client);
+        let apis = namespaces.apis(client).into_iter();
         let start = |api| follow(api, config.clone(), trigger.clone(), None);
-        Self {
-            stores: apis.into_iter().map(start).collect(),
-            denied: watch::channel(false).1,
-        }
+        let stores: Vec<_> = apis.map(start).collect();
+        let denied = stores.iter().map(|_| watch::channel(false).1).collect();
+        Self { stores, denied }
+    }
+
+    /// The same of a kind that the operator can do without: as far as it may.
+    pub fn namespaced_as_allowed(
+        client: &Client,
+        namespaces: &Namespaces,
+        config: &watcher::Config,
+        trigger: impl Fn(&K) + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        let apis = namespaces.apis(client).into_iter();
+        let start = |api| {
+            let (deny, denied) = watch::channel(false);
+            let store = follow(api, config.clone(), trigger.clone(), Some(deny));
+            (store, denied)
+        };
+        let (stores, denied) = apis.map(start).unzip();
+        Self { stores, denied }
     }
 
     /// Watches a kind that has no namespaces, as far as the operator may.
@@ -100,7 +119,7 @@ where
         let api = Api::all(client.clone());
         Self {
             stores: vec![follow(api, config.clone(), trigger, Some(deny))],
-            denied,
+            denied: vec![denied],
         }
     }
 
@@ -109,15 +128,22 @@ where
         let (filler, store) = Indexed::new();
         let cache = Self {
             stores: vec![store],
-            denied: watch::channel(false).1,
+            denied: vec![watch::channel(false).1],
         };
+        (filler, cache)
+    }
+
+    /// The same of a kind that the API server refuses to show.
+    pub(crate) fn refused() -> (Filler<K>, Self) {
+        let (filler, mut cache) = Self::filled();
+        cache.denied = vec![watch::channel(true).1];
         (filler, cache)
     }
 
     /// Waits until every list was read once, or is known to be out of reach.
     pub async fn ready(&self) {
-        let mut denied = self.denied.clone();
-        for store in &self.stores {
+        for (store, denied) in self.stores.iter().zip(&self.denied) {
+            let mut denied = denied.clone();
             tokio::select! {
                 // The writer lives in a task that never ends while the process runs.
                 _ = store.store().wait_until_ready() => {}
@@ -129,9 +155,9 @@ where
         }
     }
 
-    /// Whether the API server refuses to show these objects.
+    /// Whether the API server refuses to show these objects, or some of them.
     pub fn is_denied(&self) -> bool {
-        *self.denied.borrow()
+        self.denied.iter().any(|denied| *denied.borrow())
     }
 
     /// One object by name.
@@ -270,6 +296,25 @@ mod tests {
         let soon = std::time::Duration::from_millis(200);
         assert!(tokio::time::timeout(soon, nodes.ready()).await.is_err());
         assert!(!nodes.is_denied());
+    }
+
+    /// The same of a kind of a namespace that roles of before say nothing of.
+    #[tokio::test]
+    async fn a_kind_that_an_older_role_does_not_name_is_done_without() {
+        use k8s_openapi::api::discovery::v1::EndpointSlice;
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            let body = serde_json::json!({"kind": "Status", "apiVersion": "v1", "code": 403,
+                "status": "Failure", "reason": "Forbidden", "message": "no"});
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            std::future::ready(http::Response::builder().status(403).body(body))
+        });
+        let client = Client::new(service, "default");
+        let namespaces = Namespaces::Only(vec!["a".into(), "b".into()]);
+        let everything = watcher::Config::default();
+        let slices: Cache<EndpointSlice> =
+            Cache::namespaced_as_allowed(&client, &namespaces, &everything, |_| {});
+        slices.ready().await;
+        assert!(slices.is_denied());
     }
 
     #[test]

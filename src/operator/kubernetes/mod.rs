@@ -21,6 +21,7 @@ pub mod passes;
 pub(crate) mod platform;
 pub mod probes;
 mod revisions;
+mod routes;
 mod run;
 pub(crate) mod triggers;
 

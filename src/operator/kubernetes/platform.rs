@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -59,6 +60,7 @@ pub(crate) struct Caches {
     pub(crate) secrets: Cache<Secret>,
     pub(crate) budgets: Cache<PodDisruptionBudget>,
     pub(crate) policies: Cache<NetworkPolicy>,
+    pub(crate) slices: Cache<EndpointSlice>,
     pub(crate) nodes: Cache<Node>,
     pub(crate) volumes: Cache<PersistentVolume>,
     pub(crate) classes: Cache<StorageClass>,
@@ -306,6 +308,7 @@ impl OneCluster {
         let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
         let described = self.describe(&name, &uid, &addresses, secure).await;
         let descriptions = same_pods(&pods, &described);
+        let routed = self.routed(look, &pods, &descriptions).await?;
         let successor = self.successor(&described);
         let (caches, issued) = (&self.shared.caches, &self.memory.issued);
         let wanted_objects = {
@@ -374,7 +377,8 @@ impl OneCluster {
             claims: beside::claims(caches, &found.claims, &found.nodes, &uid),
             class_node_bound: valid.and_then(|cluster| beside::class_node_bound(caches, cluster)),
             nodes: nodes(&found, valid),
-            denied: beside::denied(caches),
+            denied: beside::denied(caches, routed.is_none()),
+            routed: routed.unwrap_or_default(),
             descriptions,
             refused: None,
             spec: valid.and_then(|cluster| self.memory.revisions.facts(cluster)),
@@ -455,7 +459,7 @@ impl OneCluster {
     }
 
     /// What carries the cluster's name.
-    fn of_name(&self) -> ListParams {
+    pub(super) fn of_name(&self) -> ListParams {
         ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", self.key.1))
     }
 
@@ -773,7 +777,7 @@ fn overtaken(newer: u64, leadership: &Leadership) -> Failure {
 }
 
 /// A list past every cache.
-async fn live<K>(api: Api<K>, parameters: &ListParams) -> Result<Vec<Arc<K>>, Failure>
+pub(super) async fn live<K>(api: Api<K>, parameters: &ListParams) -> Result<Vec<Arc<K>>, Failure>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {

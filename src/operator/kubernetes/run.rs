@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use axum::Router;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher;
@@ -301,6 +302,11 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
             })
         }};
     }
+    let slices = {
+        let owned = owned.clone();
+        let changed = move |slice: &EndpointSlice| owned(&slice.metadata);
+        Cache::namespaced_as_allowed(client, namespaces, &ours, changed)
+    };
     let pods: Cache<Pod> = owned!();
     let held = {
         let (trigger, pods) = (trigger.clone(), pods.clone());
@@ -321,6 +327,7 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
         secrets: owned!(),
         budgets: owned!(),
         policies: owned!(),
+        slices,
         nodes: Cache::cluster_wide(client, &everything, held),
         volumes: Cache::cluster_wide(client, &everything, |_| {}),
         classes: Cache::cluster_wide(client, &everything, |_| {}),
@@ -344,6 +351,7 @@ impl Caches {
         self.secrets.ready().await;
         self.budgets.ready().await;
         self.policies.ready().await;
+        self.slices.ready().await;
         self.nodes.ready().await;
         self.volumes.ready().await;
         self.classes.ready().await;

@@ -249,6 +249,7 @@ impl Local {
             class_node_bound: None,
             budget: None,
             nodes: BTreeMap::new(),
+            routed: BTreeSet::new(),
             denied: BTreeSet::new(),
             descriptions: described
                 .iter()

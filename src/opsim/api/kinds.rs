@@ -22,6 +22,8 @@ pub enum Kind {
     Node,
     /// `v1`.
     Service,
+    /// `discovery.k8s.io/v1`.
+    EndpointSlice,
     /// `v1`.
     Secret,
     /// `policy/v1`.
@@ -86,7 +88,7 @@ impl Facts {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::EtcdCluster,
         Self::StatefulSet,
         Self::ControllerRevision,
@@ -96,6 +98,7 @@ impl Kind {
         Self::StorageClass,
         Self::Node,
         Self::Service,
+        Self::EndpointSlice,
         Self::Secret,
         Self::PodDisruptionBudget,
         Self::NetworkPolicy,
@@ -131,6 +134,9 @@ impl Kind {
                 .with_status()
                 .of_the_cluster(),
             Self::Service => facts("", "v1", "Service", "services").with_status(),
+            Self::EndpointSlice => {
+                facts("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+            }
             Self::Secret => facts("", "v1", "Secret", "secrets"),
             Self::PodDisruptionBudget => facts(
                 "policy",

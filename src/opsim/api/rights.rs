@@ -80,6 +80,8 @@ mod tests {
             (Verb::Update, Kind::Secret, "", false),
             (Verb::Update, Kind::Lease, "", false),
             (Verb::List, Kind::Node, "", false),
+            (Verb::List, Kind::EndpointSlice, "", true),
+            (Verb::Patch, Kind::EndpointSlice, "", false),
             (Verb::Create, Kind::Event, "", true),
             (Verb::Patch, Kind::Certificate, "", true),
             (Verb::Delete, Kind::Certificate, "", false),

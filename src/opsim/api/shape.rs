@@ -58,6 +58,7 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
         },
         Kind::StorageClass
         | Kind::ControllerRevision
+        | Kind::EndpointSlice
         | Kind::Secret
         | Kind::PodDisruptionBudget
         | Kind::Lease

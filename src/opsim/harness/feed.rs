@@ -30,7 +30,15 @@ where
 {
     /// An empty cache, and what fills it.
     pub(crate) fn new() -> (Self, Cache<K>) {
-        let (mut filler, cache) = Cache::filled();
+        Self::of(Cache::filled())
+    }
+
+    /// The same of a kind that the API server refuses to show.
+    pub(crate) fn refused() -> (Self, Cache<K>) {
+        Self::of(Cache::refused())
+    }
+
+    fn of((mut filler, cache): (Filler<K>, Cache<K>)) -> (Self, Cache<K>) {
         filler.apply(&Event::Init);
         filler.apply(&Event::InitDone);
         let feed = Self {

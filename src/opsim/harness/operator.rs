@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -38,7 +39,7 @@ use super::feed::Feed;
 use super::gate::{Gate, Request};
 
 /// Kinds that an operator has caches of.
-pub const CACHED: [Kind; 11] = [
+pub const CACHED: [Kind; 12] = [
     Kind::EtcdCluster,
     Kind::StatefulSet,
     Kind::Pod,
@@ -50,6 +51,7 @@ pub const CACHED: [Kind; 11] = [
     Kind::PersistentVolume,
     Kind::StorageClass,
     Kind::NetworkPolicy,
+    Kind::EndpointSlice,
 ];
 
 /// Between two tries to get or keep the Lease, in milliseconds, as shipped.
@@ -79,6 +81,8 @@ pub(crate) struct Setup {
     pub(crate) servers: Arc<Mutex<Servers>>,
     pub(crate) rules: Rules,
     pub(crate) right: Right,
+    /// Its role is of before EndpointSlices were asked for.
+    pub(crate) sees_no_slices: bool,
     /// Makes the nonce of a latch differ from that of any other process.
     pub(crate) entropy: u64,
 }
@@ -92,6 +96,7 @@ struct Feeds {
     secrets: Feed<Secret>,
     budgets: Feed<PodDisruptionBudget>,
     policies: Feed<NetworkPolicy>,
+    slices: Feed<EndpointSlice>,
     nodes: Feed<Node>,
     volumes: Feed<PersistentVolume>,
     classes: Feed<StorageClass>,
@@ -150,7 +155,7 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) fn new(setup: Setup) -> Self {
-        let (feeds, caches) = caches();
+        let (feeds, caches) = caches(setup.sees_no_slices);
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let reporter = Reporter {
@@ -388,6 +393,7 @@ impl Operator {
             Kind::Secret => drop(feeds.secrets.add(object)),
             Kind::PodDisruptionBudget => drop(feeds.budgets.add(object)),
             Kind::NetworkPolicy => drop(feeds.policies.add(object)),
+            Kind::EndpointSlice => drop(feeds.slices.add(object)),
             Kind::Node => drop(feeds.nodes.add(object)),
             Kind::PersistentVolume => drop(feeds.volumes.add(object)),
             Kind::StorageClass => drop(feeds.classes.add(object)),
@@ -419,6 +425,7 @@ impl Operator {
             Kind::Secret => feeds.secrets.deliver(ours(), |o| owned(&o.metadata)),
             Kind::PodDisruptionBudget => feeds.budgets.deliver(ours(), |o| owned(&o.metadata)),
             Kind::NetworkPolicy => feeds.policies.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::EndpointSlice => feeds.slices.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Node => {
                 let pods = &self.shared.caches.pods;
                 feeds.nodes.deliver(all(), |node| {
@@ -438,7 +445,7 @@ pub(crate) fn is_ours(object: &Value) -> bool {
     object::label(object, LABEL_CLUSTER_UID).is_some()
 }
 
-fn caches() -> (Feeds, Caches) {
+fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
     let (clusters, of_clusters) = Feed::new();
     let (sets, of_sets) = Feed::new();
     let (pods, of_pods) = Feed::new();
@@ -447,6 +454,10 @@ fn caches() -> (Feeds, Caches) {
     let (secrets, of_secrets) = Feed::new();
     let (budgets, of_budgets) = Feed::new();
     let (policies, of_policies) = Feed::new();
+    let (slices, of_slices) = match sees_no_slices {
+        true => Feed::refused(),
+        false => Feed::new(),
+    };
     let (nodes, of_nodes) = Feed::new();
     let (volumes, of_volumes) = Feed::new();
     let (classes, of_classes) = Feed::new();
@@ -459,6 +470,7 @@ fn caches() -> (Feeds, Caches) {
         secrets,
         budgets,
         policies,
+        slices,
         nodes,
         volumes,
         classes,
@@ -472,6 +484,7 @@ fn caches() -> (Feeds, Caches) {
         secrets: of_secrets,
         budgets: of_budgets,
         policies: of_policies,
+        slices: of_slices,
         nodes: of_nodes,
         volumes: of_volumes,
         classes: of_classes,

@@ -9,9 +9,14 @@ use crate::opsim::api::{self, Call, Kind, Verdict};
 use super::gate::{Ledger, lock};
 use super::operator::LEASE;
 
-/// Has every request of every operator checked from now on.
-pub(super) fn enforce(api: &api::Shared, ledger: Arc<Mutex<Ledger>>) {
-    let (rules, lease) = (build::every_rule(), build::lease_rules(LEASE.1));
+/// Has every request of every operator checked from now on. `without`: kinds, in the plural, that an
+/// earlier role said nothing of.
+pub(super) fn enforce(api: &api::Shared, ledger: Arc<Mutex<Ledger>>, without: &[&str]) {
+    let (mut rules, lease) = (build::every_rule(), build::lease_rules(LEASE.1));
+    rules.retain(|rule| {
+        let mut of = rule.resources.iter().flatten();
+        !of.any(|kind| without.contains(&kind.as_str()))
+    });
     api.intercept(move |call: &Call| {
         // The Lease is its own namespace's business, and no other one's is.
         let own = call.kind == Kind::Lease && call.namespace == LEASE.0;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, claim_name, pod_name};
+use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, claim_name, pod_name};
 use crate::opsim::api::{ApiServer, Kind, object};
+use crate::opsim::kube::slices;
 use crate::opsim::servers::Servers;
 
 use super::budgets::{self, Budgets};
@@ -65,6 +66,12 @@ pub(crate) struct Member {
     pub(crate) claimed: bool,
     /// The node of its pod is cordoned, on its way out or gone.
     pub(crate) node_goes: bool,
+    /// A Service sends clients to its pod.
+    pub(crate) routed: bool,
+    /// Drains may take its pod.
+    pub(crate) released: bool,
+    /// When it was asked to send its clients away.
+    pub(crate) retired_ms: Option<u64>,
 }
 
 impl Truth {
@@ -98,6 +105,9 @@ impl Truth {
                     taken,
                     claimed: pods.claims.contains(&claim_name(name, &uid)),
                     node_goes: pods.node_goes.contains(&(uid.clone(), name.to_owned())),
+                    routed: pods.routed.contains(&(uid.clone(), name.to_owned())),
+                    released: pods.released.contains(&(uid.clone(), name.to_owned())),
+                    retired_ms: servers.retired_ms(group.id, id),
                 }
             };
             cluster.founded = servers.founded.get(&uid).map_or(0, Vec::len);
@@ -205,12 +215,29 @@ fn goes(api: &ApiServer, node: &str) -> bool {
     })
 }
 
+/// UIDs of the pods that Services for clients lead to, as it is written down.
+fn led_to(api: &ApiServer) -> BTreeSet<String> {
+    let slices = api.all(Kind::EndpointSlice).filter(|slice| {
+        let service = object::label(slice, slices::SERVICE);
+        service.is_some_and(|name| !name.ends_with("-peers"))
+    });
+    let endpoints = slices.flat_map(|slice| object::items(slice, &["endpoints"]));
+    let ready = endpoints.filter(|one| one["conditions"]["ready"] == Value::Bool(true));
+    ready
+        .map(|one| object::text(one, &["targetRef", "uid"]).to_owned())
+        .collect()
+}
+
 #[derive(Debug, Default)]
 struct Pods {
     /// Members whose pod is on its way out, by UID of the resource and name.
     leaving: BTreeSet<(String, String)>,
     /// Members whose pod's node goes away, in the same way.
     node_goes: BTreeSet<(String, String)>,
+    /// Members whose pod some Service for clients leads to, in the same way.
+    routed: BTreeSet<(String, String)>,
+    /// Members whose pod drains may take, in the same way.
+    released: BTreeSet<(String, String)>,
     /// Claims that are there and not on their way out.
     claims: BTreeSet<String>,
 }
@@ -230,8 +257,20 @@ impl Pods {
             let goes = !node.is_empty() && goes(api, node);
             goes.then(|| (uid.to_owned(), member.to_owned()))
         });
+        let led_to = led_to(api);
+        let of_members = |chosen: &dyn Fn(&Value) -> bool| {
+            let of = |pod: &Arc<Value>| {
+                let uid = object::label(pod, LABEL_CLUSTER_UID)?.to_owned();
+                let member = object::label(pod, LABEL_MEMBER)?.to_owned();
+                let own = object::name(pod) == pod_name(&member);
+                (own && chosen(pod)).then_some((uid, member))
+            };
+            api.all(Kind::Pod).filter_map(of).collect()
+        };
         let claims = api.all(Kind::PersistentVolumeClaim);
         Self {
+            routed: of_members(&|pod| led_to.contains(object::uid(pod))),
+            released: of_members(&|pod| object::label(pod, LABEL_RELEASED).is_some()),
             leaving: leaving.collect(),
             node_goes: node_goes.collect(),
             claims: claims

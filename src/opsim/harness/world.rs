@@ -111,6 +111,7 @@ pub(crate) struct World {
     pub(crate) random: Xoshiro256PlusPlus,
     epoch: u64,
     pub(super) by_lease: bool,
+    sees_no_slices: bool,
     entropy: u64,
     lags: BTreeMap<Kind, u64>,
     pub(crate) passes: u64,
@@ -152,7 +153,7 @@ impl World {
             }
         });
         let ledger = Arc::new(Mutex::new(ledger));
-        rights::enforce(&api, ledger.clone());
+        rights::enforce(&api, ledger.clone(), &[]);
         Self {
             ground: Ground::new(&api, options.seed),
             api,
@@ -170,6 +171,7 @@ impl World {
             random,
             epoch: 0,
             by_lease: false,
+            sees_no_slices: false,
             entropy: 0,
             lags: lags.into(),
             passes: 0,
@@ -257,6 +259,7 @@ impl World {
             } else {
                 Right::Given(self.epoch)
             },
+            sees_no_slices: self.sees_no_slices,
             entropy: self.entropy,
         };
         Operator::new(setup)
@@ -265,6 +268,12 @@ impl World {
     /// Operators act by the Lease from now on.
     pub(crate) fn by_lease(&mut self) {
         self.by_lease = true;
+    }
+
+    /// Operators have a role of before EndpointSlices were asked for, from the next one on.
+    pub(crate) fn without_slices(&mut self) {
+        self.sees_no_slices = true;
+        rights::enforce(&self.api, self.ledger.clone(), &["endpointslices"]);
     }
 
     /// Ends every operator; none comes back by itself.

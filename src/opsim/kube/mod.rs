@@ -14,6 +14,7 @@ mod nodes;
 mod place;
 mod schedule;
 mod sets;
+pub(crate) mod slices;
 mod volumes;
 
 #[cfg(test)]
@@ -36,6 +37,8 @@ pub enum Part {
     Volumes,
     /// Starts and stops containers, and tells of them.
     Kubelets,
+    /// Writes down to which pods Services send clients.
+    Endpoints,
     /// Counts what budgets allow.
     Budgets,
     /// Notices nodes that are silent, and takes pods from them.
@@ -46,13 +49,14 @@ pub enum Part {
 
 impl Part {
     /// Every part, in an order in which they have much to do for each other.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Garbage,
         Self::Sets,
         Self::Scheduler,
         Self::Volumes,
         Self::Nodes,
         Self::Kubelets,
+        Self::Endpoints,
         Self::Budgets,
     ];
 }
@@ -75,6 +79,10 @@ pub struct Kube {
     tie: u64,
     /// How long a process takes to end when it is told to, in milliseconds.
     stop_ms: u64,
+    /// What of endpoints is to be written down yet.
+    late: slices::Late,
+    /// How long it takes until that is done, in milliseconds.
+    endpoints_ms: u64,
     /// Something changed that kubelets see and the API server does not: a node, an image, what a
     /// process does.
     stirred: bool,
@@ -97,6 +105,8 @@ impl Kube {
             seen: BTreeMap::new(),
             tie: 0,
             stop_ms: 500,
+            late: slices::Late::new(),
+            endpoints_ms: 300,
             stirred: true,
             turn: 0,
         }
@@ -118,6 +128,12 @@ impl Kube {
         self.stop_ms = stop_ms;
     }
 
+    /// Sets how long it takes until it is written down that a pod became ready or unready, in
+    /// milliseconds.
+    pub fn set_endpoints_ms(&mut self, endpoints_ms: u64) {
+        self.endpoints_ms = endpoints_ms;
+    }
+
     /// Makes a priority class known: pods that name another one are refused.
     pub fn add_priority_class(&mut self, name: &str) {
         self.priority_classes.insert(name.to_owned());
@@ -133,6 +149,7 @@ impl Kube {
         let due = match part {
             Part::Nodes => true,
             Part::Kubelets => self.is_kubelet_due(api.now_ms()),
+            Part::Endpoints => !self.late.is_empty(),
             _ => false,
         };
         if !news && !due {
@@ -153,6 +170,10 @@ impl Kube {
                 false
             }
             Part::Kubelets => self.advance_kubelets(&mut api),
+            Part::Endpoints => {
+                slices::advance(&mut api, &mut self.late, self.endpoints_ms);
+                false
+            }
             Part::Budgets => {
                 budgets::advance(&mut api);
                 false

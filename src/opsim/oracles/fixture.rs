@@ -13,6 +13,9 @@ pub(super) fn member(id: u64) -> (u64, Member) {
         taken: None,
         claimed: true,
         node_goes: false,
+        routed: false,
+        released: false,
+        retired_ms: None,
     };
     (id, member)
 }

@@ -2,6 +2,7 @@
 //! that the desired state is reached is asked of all of them.
 
 mod budget;
+mod clients;
 mod disks;
 mod hard;
 mod kept;
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Scenario> {
         &servers::SCENARIOS[..],
         &sleep::SCENARIOS[..],
         &strangers::SCENARIOS[..],
+        &clients::SCENARIOS[..],
         &tls::SCENARIOS[..],
         &tls_given::SCENARIOS[..],
     ]

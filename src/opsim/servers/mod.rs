@@ -440,6 +440,11 @@ impl Servers {
         self.process_of(group, id).is_some()
     }
 
+    /// When this member was asked to send its clients away, if it was.
+    pub(crate) fn retired_ms(&self, group: u64, id: u64) -> Option<u64> {
+        self.process_of(group, id)?.retired_ms
+    }
+
     /// Voters of the group that live and are reached by its leader, the leader included; without
     /// a leader, none.
     pub(crate) fn reached_voters(&self, group: &Group) -> BTreeSet<u64> {

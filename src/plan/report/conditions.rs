@@ -265,6 +265,9 @@ fn blind(s: &Situation<'_>) -> Option<String> {
             "volumes count as movable unless they are seen to be bound to a node: set scheduling.volumes",
         );
     }
+    if denied("endpointslices") {
+        follows.push("a member that leaves is waited for 30 s, because it is not seen when clients stop being sent to it: update the operator's role");
+    }
     let kinds: Vec<&str> = s.o.denied.iter().map(String::as_str).collect();
     (!kinds.is_empty()).then(|| {
         format!(

@@ -16,8 +16,8 @@ const HAND_OVER_MS: u64 = 30_000;
 /// Before this a member that retires has not asked those that are connected to go elsewhere, which
 /// it does after five seconds.
 const ENDPOINTS_MS: u64 = 7_000;
-/// So long it is waited for that Kubernetes sees that a member became unready: who does not
-/// look for so long may look never.
+/// So long it is waited for that Kubernetes sees that a member became unready, and sends nobody to it
+/// any more: who does not look for so long may look never.
 const UNREADY_MS: u64 = 30_000;
 
 /// Who leaves, and what for.
@@ -82,7 +82,13 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
     let pod = s.o.pods.get(member);
     let seen_ready = pod.is_some_and(|pod| pod.ready_since_ms.is_some());
     let seen_ready = seen_ready && !planted(Mutant::UnreadyUnseen);
-    let least = if seen_ready { UNREADY_MS } else { ENDPOINTS_MS };
+    let led_to = s.o.routed.contains(member) || s.o.denied.contains("endpointslices");
+    let led_to = led_to && !planted(Mutant::RoutesUnseen);
+    let least = if seen_ready || led_to {
+        UNREADY_MS
+    } else {
+        ENDPOINTS_MS
+    };
     let lingers = retiring.is_some_and(|age| age < least);
     if !s.o.wanted_objects.is_empty() && lingers {
         let action = match (for_good, rule) {

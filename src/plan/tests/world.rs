@@ -36,6 +36,7 @@ pub(super) struct World {
     /// Volumes that are made stay on their node.
     pub(super) node_bound: bool,
     pub(super) class_node_bound: Option<bool>,
+    pub(super) routed: BTreeSet<String>,
     pub(super) denied: BTreeSet<String>,
     /// Members whose pod begins on no node with another one.
     apart: BTreeSet<String>,
@@ -120,6 +121,7 @@ impl World {
             has_slots: true,
             node_bound: false,
             class_node_bound: None,
+            routed: BTreeSet::new(),
             denied: BTreeSet::new(),
             apart: BTreeSet::new(),
             told: BTreeMap::new(),
@@ -219,6 +221,7 @@ impl World {
             pods: self.pods.clone(),
             claims: self.claims.clone(),
             class_node_bound: self.class_node_bound,
+            routed: self.routed.clone(),
             denied: self.denied.clone(),
             nodes: self.nodes.clone(),
             descriptions: names

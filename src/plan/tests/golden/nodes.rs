@@ -70,6 +70,46 @@ fn who_is_still_called_ready_is_waited_for() {
     assert!((29..=32).contains(&late), "{late} s: and not for ever");
 }
 
+/// A retired member whose kubelet had looked was let go after seven seconds, whether or not Kubernetes had
+/// written down by then that its Services lead elsewhere.
+#[test]
+fn whom_a_service_still_leads_to_is_waited_for() {
+    let waited = |seconds: u64, denied: bool| {
+        let mut world = rested(3);
+        world.inputs = "spec-2".into();
+        if denied {
+            world.denied.insert("endpointslices".into());
+        }
+        let retires = |world: &World| {
+            let said = world.observe().descriptions;
+            said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
+        };
+        until(&mut world, "demo-3 retires", retires);
+        let (begun, uid) = (world.now, world.pods["demo-3"].uid.clone());
+        world.routed.insert("demo-3".into());
+        let stays = |world: &World| world.pods.get("demo-3").is_some_and(|pod| pod.uid == uid);
+        for _ in 0..60 {
+            if (world.now - begun) / 1000 >= seconds {
+                world.routed.clear();
+            }
+            if !stays(&world) {
+                break;
+            }
+            world.pass();
+        }
+        assert!(!stays(&world), "it goes");
+        (world.now - begun) / 1000
+    };
+    let at_once = waited(0, false);
+    assert!((6..=9).contains(&at_once), "{at_once} s");
+    let seen = waited(15, false);
+    assert!((15..=18).contains(&seen), "{seen} s");
+    let never = waited(1000, false);
+    assert!((29..=32).contains(&never), "{never} s: and not for ever");
+    let unseen = waited(0, true);
+    assert!((29..=32).contains(&unseen), "{unseen} s: nobody knows");
+}
+
 #[test]
 fn a_movable_volume_goes_along() {
     let mut script = Script::new(

@@ -103,6 +103,8 @@ fn rights_that_are_missing_are_said() {
         &world,
     );
     assert!(plan.steps.is_empty(), "{plan}");
+    world.denied = ["endpointslices".to_owned()].into();
+    script.look("A role of before EndpointSlices were asked for", &world);
     world.denied.clear();
     let plan = plan_of(&world);
     assert!(!plan.to_string().contains("RightsMissing"), "{plan}");
