@@ -64,6 +64,9 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub leftovers: Vec<Leftover>,
+    /// How many more there are than are told of; absent where that is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leftovers_omitted: Option<i32>,
     /// New members that did not make it, and since when; absent when the last one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_failures: Option<JoinFailures>,

@@ -22,6 +22,8 @@ use super::step::{Action, Plan, Progress, Step};
 const REQUEUE_WAITING_MS: u64 = 1_000;
 /// So many notes fit into the status.
 const NOTES: usize = 16;
+/// So many leftovers are told of; of the others only how many they are.
+const LEFTOVERS: usize = 32;
 /// Look again this soon at rest.
 const REQUEUE_RESTING_MS: u64 = 10_000;
 
@@ -253,6 +255,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
     let ready = ready_voters(s);
     let updated = s.voters.keys().filter(|name| s.updated(name)).count();
     let (ca_secret_ref, client_secret_ref) = certificates::references(s);
+    let (leftovers, leftovers_omitted) = leftovers(s);
     EtcdClusterStatus {
         observed_generation: Some(s.cluster.generation),
         replicas: Some(small(voters)),
@@ -281,7 +284,8 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         summary: None,
         step: None,
         members,
-        leftovers: leftovers(s),
+        leftovers,
+        leftovers_omitted,
         join_failures: join_failures(s, draft),
         failing: None,
         notes: notes(draft),
@@ -324,7 +328,8 @@ fn lowest_version(s: &Situation<'_>) -> Option<String> {
         .min_by_key(|version| parts(version))
 }
 
-fn leftovers(s: &Situation<'_>) -> Vec<Leftover> {
+/// What is left over, as far as it is told, and how much is not.
+fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
     let claims = s.o.claims.iter().filter_map(|(name, claim)| {
         let ours = claim.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
         let reason = if !ours {
@@ -337,7 +342,11 @@ fn leftovers(s: &Situation<'_>) -> Vec<Leftover> {
         let kind = "PersistentVolumeClaim".to_owned();
         Some(Leftover { kind, name: name.clone(), reason: reason.to_owned() })
     });
-    claims.take(64).collect()
+    let mut told: Vec<Leftover> = claims.collect();
+    let omitted = told.len().saturating_sub(LEFTOVERS);
+    told.truncate(LEFTOVERS);
+    let omitted = (omitted > 0).then(|| i32::try_from(omitted).unwrap_or(i32::MAX));
+    (told, omitted)
 }
 
 /// What was noted, each once.

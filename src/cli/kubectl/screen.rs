@@ -51,6 +51,9 @@ pub(super) fn status(seen: &Seen, now: Timestamp) -> String {
             lines.push(format!("{} {}", left.kind, left.name));
             lines.extend(wrapped("  ", &left.reason));
         }
+        if let Some(more) = status.leftovers_omitted {
+            lines.push(format!("and {more} more"));
+        }
     }
     lines.push(String::new());
     lines.join("\n")

@@ -7,6 +7,9 @@ use crate::plan::observed::Phase;
 use crate::plan::rules::lag;
 use crate::plan::situation::{Seat, Situation};
 
+/// So many rows the schema of the status lets in.
+const ROWS: usize = 64;
+
 /// The rows, by name.
 pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
     let mut rows: Vec<MemberStatus> = Vec::new();
@@ -37,6 +40,15 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
             row.name.clone(),
         )
     });
+    // Voters and learners are few. Claims on their way in or out are as many as somebody makes.
+    let seated = |row: &MemberStatus| matches!(row.role, MemberRole::Voter | MemberRole::Learner);
+    let mut room = ROWS.saturating_sub(rows.iter().filter(|row| seated(row)).count());
+    rows.retain(|row| {
+        let told = seated(row) || room > 0;
+        room = room.saturating_sub(usize::from(!seated(row)));
+        told
+    });
+    rows.truncate(ROWS);
     rows
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::crd::{MemberRole, claim_name};
 use crate::plan::tests::script::{Script, rested};
-use crate::plan::tests::world::World;
+use crate::plan::tests::world::{CLUSTER_UID, World};
 use crate::plan::{ClaimFacts, ClaimState, ObjectFacts, ObjectKey, ObjectKind, Owner, SetFacts};
 
 #[test]
@@ -76,7 +77,7 @@ fn conflicts_and_earlier_lives() {
         requested_bytes: 1 << 30,
         owned: false,
     };
-    world.claims.insert("data-demo-1-0ldli".into(), old);
+    world.claims.insert("data-demo-1-0ldli".into(), old.clone());
     script.settle("Disks of an earlier life are never adopted", &mut world);
     let plan = script.look("They are reported", &world);
     assert_eq!(plan.status.leftovers.len(), 1);
@@ -86,5 +87,29 @@ fn conflicts_and_earlier_lives() {
         "leftover {} {}: {}",
         leftover.kind, leftover.name, leftover.reason
     );
+    assert_eq!(plan.status.leftovers_omitted, None);
+    // What somebody kept of many lives does not fill the status.
+    for number in 0..99 {
+        let name = format!("data-demo-{number}-0lder");
+        world.claims.insert(name, old.clone());
+    }
+    let status = crate::plan::plan(&world.observe()).status;
+    assert_eq!(status.leftovers.len(), 32);
+    assert_eq!(status.leftovers_omitted, Some(68));
+    // Claims that say that they are of this life are rows of members, of which the schema takes 64.
+    for number in 100..200 {
+        let of_now = ClaimFacts {
+            cluster_uid: Some(CLUSTER_UID.into()),
+            member: Some(format!("demo-{number}")),
+            state: ClaimState::New,
+            ..old.clone()
+        };
+        let name = claim_name(&format!("demo-{number}"), CLUSTER_UID);
+        world.claims.insert(name, of_now);
+    }
+    let rows = crate::plan::plan(&world.observe()).status.members;
+    assert_eq!(rows.len(), 64);
+    let voters = rows.iter().filter(|row| row.role == MemberRole::Voter);
+    assert_eq!(voters.count(), world.voters(), "who votes is told of first");
     script.compare();
 }
