@@ -69,9 +69,11 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
             let service = build::slot_service(cluster, *slot, member);
             apply_noted(one, &service, ours).await
         }
-        Action::DropSlot { service, uid, .. } => delete::<Service>(client, namespace, service, uid)
-            .await
-            .map(|_| ()),
+        Action::DropSlot { service, uid, .. } => {
+            delete::<Service>(client, namespace, service, one.as_seen(uid))
+                .await
+                .map(|_| ())
+        }
         Action::ApplySet {
             member,
             apart,
@@ -106,15 +108,18 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
             .await
             .map(|_| ()),
         Action::DeletePod { member, uid } => {
-            delete::<Pod>(client, namespace, &pod_name(member), uid)
+            // Its status changes all the time, and the decision is about the member.
+            delete::<Pod>(client, namespace, &pod_name(member), (uid, None))
                 .await
                 .map(|_| ())
         }
-        Action::DeleteSet { member, uid } => delete::<StatefulSet>(client, namespace, member, uid)
-            .await
-            .map(|_| ()),
+        Action::DeleteSet { member, uid } => {
+            delete::<StatefulSet>(client, namespace, member, one.as_seen(uid))
+                .await
+                .map(|_| ())
+        }
         Action::DeleteClaim { claim, uid } => {
-            delete::<PersistentVolumeClaim>(client, namespace, claim, uid)
+            delete::<PersistentVolumeClaim>(client, namespace, claim, one.as_seen(uid))
                 .await
                 .map(|_| ())
         }
@@ -127,6 +132,16 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
         | Action::Remove { .. } => Err(Failure::Retry(
             "the cluster's key has not been seen yet".into(),
         )),
+    }
+}
+
+impl OneCluster {
+    /// The UID of an object, and the version of it that the last look saw: what is deleted for what it
+    /// says has to say so still.
+    pub(super) fn as_seen<'a>(&'a self, uid: &'a str) -> (&'a str, Option<&'a str>) {
+        let view = self.seen.as_ref();
+        let version = view.and_then(|view| view.versions.get(uid));
+        (uid, version.map(String::as_str))
     }
 }
 

@@ -211,9 +211,11 @@ pub(super) async fn carry_out(
             apply(client, namespace, &secret, ours).await.map(|_| ())
         }
         Action::TrustAuthorities { port, secret, .. } => trust(one, cluster, *port, secret).await,
-        Action::DropCertificate { secret, uid } => delete::<Secret>(client, namespace, secret, uid)
-            .await
-            .map(|_| ()),
+        Action::DropCertificate { secret, uid } => {
+            delete::<Secret>(client, namespace, secret, one.as_seen(uid))
+                .await
+                .map(|_| ())
+        }
         other => Err(Failure::Refused(format!("{other} is of no certificate"))),
     }
 }

@@ -139,24 +139,27 @@ pub async fn create<K: Object>(
     }
 }
 
-/// Deletes the object with this name and UID, and no other.
+/// Deletes the object with this name and UID, and no other; where the decision was about what it says,
+/// only as long as it is of this version.
 pub async fn delete<K: Object>(
     client: &Client,
     namespace: &str,
     name: &str,
-    uid: &str,
+    (uid, version): (&str, Option<&str>),
 ) -> Result<Deleted, Failure> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let parameters = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(uid.to_owned()),
-            resource_version: None,
+            resource_version: version.map(str::to_owned),
         }),
         ..DeleteParams::background()
     };
     match api.delete(name, &parameters).await {
         Ok(_) => Ok(Deleted::Now),
-        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Deleted::Already),
+        // By its UID alone it is another one of the name; by its version it may be the same.
+        Err(kube::Error::Api(status)) if status.code == 409 && version.is_none() => {
             Ok(Deleted::Already)
         }
         Err(error) => Err(failure("delete", name, &error)),

@@ -223,3 +223,32 @@ async fn an_eviction_is_refused_for_now_or_takes_the_pod_that_was_meant() {
     let gone = evict(&client, "prod", "demo-9-0", &uid).await;
     assert_eq!(gone, Ok(Deleted::Already));
 }
+
+/// A claim that had become a member's since it was looked at was deleted all the same: its UID is the
+/// same one.
+#[tokio::test]
+async fn what_is_deleted_for_what_it_says_has_to_say_so_still() {
+    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+    let client = shared.client("operator-1", "prod");
+    let secret = json!({"metadata": {"name": "demo-1-peer-tls", "namespace": "prod"}});
+    let made = shared.lock().create("user", Kind::Secret, secret);
+    let made = made.expect("valid");
+    let text = |path: &str| made["metadata"][path].as_str().expect("a text").to_owned();
+    let (uid, seen) = (text("uid"), text("resourceVersion"));
+    let id = ("prod", "demo-1-peer-tls");
+    shared.lock().edit("user", Kind::Secret, id, |secret| {
+        secret["metadata"]["labels"] = json!({"kept": "yes"});
+    });
+    let delete = async |uid: &str, version: Option<&str>| {
+        delete::<k8s_openapi::api::core::v1::Secret>(&client, id.0, id.1, (uid, version)).await
+    };
+    let late = delete(&uid, Some(&seen)).await;
+    assert!(matches!(late, Err(Failure::Changed(_))), "{late:?}");
+    let another = delete("another", None).await;
+    assert_eq!(another, Ok(Deleted::Already), "another one of the name");
+    let found = shared.lock().get(Kind::Secret, id.0, id.1);
+    let now = found.expect("still there")["metadata"]["resourceVersion"].clone();
+    let now = now.as_str().expect("a version");
+    assert_eq!(delete(&uid, Some(now)).await, Ok(Deleted::Now));
+    assert_eq!(delete(&uid, Some(now)).await, Ok(Deleted::Already));
+}

@@ -13,7 +13,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectMeta};
 use kube::core::DeserializeGuard;
 use kube::runtime::events::{Event as KubeEvent, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -191,6 +191,8 @@ pub(super) struct View {
     resource: Arc<Resourceful>,
     pub(super) cluster: Option<ValidatedCluster>,
     addresses: BTreeMap<String, String>,
+    /// Versions of what may be deleted for what it says, by UID.
+    pub(super) versions: BTreeMap<String, String>,
     /// The epoch of a newer operator that members have heard of.
     successor: Option<u64>,
 }
@@ -204,6 +206,19 @@ struct Found {
     nodes: Vec<Arc<Node>>,
     secrets: Vec<Arc<Secret>>,
     budgets: Vec<Arc<PodDisruptionBudget>>,
+}
+
+impl Found {
+    /// The versions of the sets, claims and Secrets, and of these Services, by their UIDs.
+    fn versions(&self, services: Vec<Arc<Service>>) -> BTreeMap<String, String> {
+        let version = |meta: &ObjectMeta| Some((meta.uid.clone()?, meta.resource_version.clone()?));
+        let sets = self.sets.iter().map(|one| &one.metadata);
+        let claims = self.claims.iter().map(|one| &one.metadata);
+        let secrets = self.secrets.iter().map(|one| &one.metadata);
+        let services = services.iter().map(|one| &one.metadata);
+        let all = sets.chain(claims).chain(secrets).chain(services);
+        all.filter_map(version).collect()
+    }
 }
 
 impl OneCluster {
@@ -386,10 +401,12 @@ impl OneCluster {
         };
         let generation = resource.meta().generation.unwrap_or(0);
         let cluster = cluster.ok();
+        let versions = found.versions(beside::of_name(&caches.services, &self.key));
         self.seen = Some(View {
             resource: resource.clone(),
             cluster,
             addresses,
+            versions,
             successor,
         });
         Ok(Seen {

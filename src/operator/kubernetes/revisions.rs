@@ -102,7 +102,7 @@ pub(super) async fn admit(
         let earlier = one.revision < wanted.revision && one.name_any() != wanted.name_any();
         if earlier && ours == crate::plan::Owner::Ours {
             let uid = one.uid().unwrap_or_default();
-            delete::<ControllerRevision>(client, namespace, &one.name_any(), &uid).await?;
+            delete::<ControllerRevision>(client, namespace, &one.name_any(), (&uid, None)).await?;
         }
     }
     Ok(())
