@@ -109,6 +109,9 @@ pub enum Input {
     },
     /// A message to this member was dropped or its link broke.
     Unreachable(MemberId),
+    /// The connection to this member broke, or cannot be made. It lasts until the next
+    /// [`Input::PeerDisk`].
+    Unlinked(MemberId),
     /// A member that was told not to vote at first (see
     /// [`MemberConfig::voting`](super::MemberConfig)) may do so from now on.
     AllowVotes,

@@ -28,7 +28,8 @@
 //!    is founded by writing the checkpoint of [`Machine::found`] first; a joiner starts with
 //!    nothing at all.
 //! 7. Links deliver a message at most once. Say [`Input::PeerDisk`] when a hello succeeded, also
-//!    after each reconnection, and [`Input::Unreachable`] when a message was dropped.
+//!    after each reconnection, and [`Input::Unreachable`] when a message was dropped,
+//!    and [`Input::Unlinked`] when a connection broke or cannot be made.
 //!    The answer to a change of the configuration comes with a later entry than the change's own,
 //!    once a quorum of the new configuration knows of it for good; see [`Settle`]. The answer to
 //!    a member's own removal comes from [`Machine::part`] at [`Effect::Removed`].

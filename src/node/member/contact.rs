@@ -32,8 +32,8 @@ pub(super) struct Contacts {
     leading_since: u64,
     /// Since when a member has answered without a gap of an election timeout.
     since: BTreeMap<MemberId, u64>,
-    /// When each member was last met by a hello, whoever led then: it is met anew with each
-    /// connection.
+    /// When each member that is connected was last met by a hello, whoever led then: it is met anew
+    /// with each connection.
     met: BTreeMap<MemberId, u64>,
     /// (time, commit index) at each tick of the last election timeout and a bit more.
     commits: VecDeque<(u64, Index)>,
@@ -73,6 +73,25 @@ impl Contacts {
     /// A connection to a member was made.
     pub(super) fn meet(&mut self, id: MemberId, now: u64) {
         self.met.insert(id, now);
+    }
+
+    /// It broke, or cannot be made.
+    pub(super) fn lose(&mut self, id: MemberId) {
+        self.met.remove(&id);
+    }
+
+    /// Members that are connected at all, whoever leads.
+    pub(super) fn connected(&self) -> BTreeSet<MemberId> {
+        self.met.keys().copied().collect()
+    }
+
+    /// Members that have been connected for the health interval, whoever leads.
+    pub(super) fn long_connected(&self, now: u64, spans: Spans) -> BTreeSet<MemberId> {
+        let long = self
+            .met
+            .iter()
+            .filter(|(_, met)| **met + spans.health <= now);
+        long.map(|(id, _)| *id).collect()
     }
 
     /// Reads the core's state, at a leader.
@@ -162,8 +181,19 @@ impl Contacts {
     }
 
     /// Members in contact at all.
-    pub(super) fn in_contact(&self) -> BTreeSet<MemberId> {
-        self.since.keys().copied().collect()
+    pub(super) fn in_contact(&self, now: u64, spans: Spans) -> BTreeSet<MemberId> {
+        let mut there: BTreeSet<MemberId> = self.since.keys().copied().collect();
+        if self.is_unanswered(now, spans) {
+            there.extend(self.connected());
+        }
+        there
+    }
+
+    /// This leader is so young that its followers may not have answered it yet. Until they have had
+    /// time to, their connections speak for them, as in etcd: what waited for this leader is judged
+    /// in the moment of its election.
+    fn is_unanswered(&self, now: u64, spans: Spans) -> bool {
+        now < self.leading_since + spans.election
     }
 
     /// Members in contact for the health interval. With a leader younger than that, those that
@@ -179,7 +209,11 @@ impl Contacts {
             };
             long_ago(**since) || (**since <= from_the_start && met())
         });
-        steady.map(|(id, _)| *id).collect()
+        let mut steady: BTreeSet<MemberId> = steady.map(|(id, _)| *id).collect();
+        if self.is_unanswered(now, spans) {
+            steady.extend(self.long_connected(now, spans));
+        }
+        steady
     }
 
     /// The voter to hand leadership to: in sync, in contact for longest, furthest ahead.
@@ -296,7 +330,7 @@ mod tests {
                 assert_eq!(steady, [2, 3].into(), "both since this leader began");
             }
             if tick == 155 {
-                assert_eq!(contacts.in_contact(), [2].into());
+                assert_eq!(contacts.in_contact(15_500, SPANS), [2].into());
             }
         }
         assert_eq!(contacts.steady(20_000, SPANS), [2].into());
@@ -318,6 +352,7 @@ mod tests {
             observe(&mut contacts, &status(tick, 5, &both));
         }
         assert_eq!(contacts.steady(2_000, SPANS), [].into());
+        assert_eq!(contacts.in_contact(2_000, SPANS), [2, 3].into());
         assert_eq!(contacts.steady(5_099, SPANS), [].into());
         assert_eq!(contacts.steady(5_100, SPANS), [2, 3].into());
         contacts.follow();
@@ -361,6 +396,24 @@ mod tests {
         own.ticks = 60;
         observe(&mut contacts, &own);
         assert_eq!(contacts.own_unsynced_ms(), 1000);
+    }
+
+    /// A change that had waited for a leader was refused in the moment of its election: nobody had
+    /// answered it yet. Until they can have, it counts on connections.
+    #[test]
+    fn a_leader_that_nobody_can_have_answered_counts_on_connections() {
+        let mut contacts = Contacts::default();
+        for id in [2, 3, 4] {
+            contacts.meet(id, 1_000);
+        }
+        contacts.lose(4);
+        contacts.lead(9_000);
+        assert_eq!(contacts.in_contact(9_000, SPANS), [2, 3].into());
+        assert_eq!(contacts.steady(9_000, SPANS), [2, 3].into());
+        contacts.meet(3, 9_100);
+        assert_eq!(contacts.steady(9_200, SPANS), [2].into());
+        assert_eq!(contacts.in_contact(10_000, SPANS), [].into(), "nobody did");
+        assert_eq!(contacts.steady(10_000, SPANS), [].into());
     }
 
     #[test]

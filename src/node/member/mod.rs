@@ -348,6 +348,10 @@ impl Member {
                 self.raft.report_unreachable(id);
                 Ok(())
             }
+            Input::Unlinked(id) => {
+                self.contacts.lose(id);
+                Ok(())
+            }
             Input::AllowVotes => {
                 self.voting = true;
                 Ok(())

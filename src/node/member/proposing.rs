@@ -56,7 +56,7 @@ impl Member {
         );
         if strict
             && adds_or_removes
-            && let Err(error) = self.admit_alone(&command)
+            && let Err(error) = self.admit_leaderless(&command)
         {
             let error = ProposalError::Membership(error);
             out.push(Effect::ProposalFailed { request, error });
@@ -65,19 +65,12 @@ impl Member {
         self.take_in(request, Payload::Change(command), out);
     }
 
-    /// The checks of a change by a member that knows no leader and counts on nobody but itself.
-    fn admit_alone(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
-        let own = BTreeSet::from([self.id()]);
-        let facts = Facts {
-            own: self.id(),
-            membership: &self.membership,
-            max_learners: self.config.max_learners,
-            strict: true,
-            in_contact: &own,
-            steady: &own,
-            behind: &BTreeMap::new(),
-        };
-        match facts.admit(command) {
+    /// The checks of a change by a member that knows no leader. As in etcd it counts on those that
+    /// it is connected to: an election in a cluster that is whole refuses nothing.
+    fn admit_leaderless(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
+        let in_contact = self.contacts.connected();
+        let steady = self.contacts.long_connected(self.now, self.spans());
+        match self.judge(command, in_contact, steady, &BTreeMap::new()) {
             // Whoever asks by an older membership than the leader's is judged by the leader.
             Err(error @ (MembershipError::NotEnoughStarted | MembershipError::Unhealthy)) => {
                 Err(error)
@@ -308,10 +301,21 @@ impl Member {
 
     /// The leader's checks of a change of the membership.
     fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
+        let in_contact = self.contacts.in_contact(self.now, self.spans());
+        let steady = self.contacts.steady(self.now, self.spans());
+        self.judge(command, in_contact, steady, &self.contacts.behind())
+    }
+
+    /// The checks of a change by a member that counts on itself and on these.
+    fn judge(
+        &self,
+        command: &MembershipCommand,
+        mut in_contact: BTreeSet<MemberId>,
+        mut steady: BTreeSet<MemberId>,
+        behind: &BTreeMap<MemberId, Option<String>>,
+    ) -> Result<(), MembershipError> {
         let own = self.id();
-        let mut in_contact = self.contacts.in_contact();
         in_contact.insert(own);
-        let mut steady = self.contacts.steady(self.now, self.spans());
         steady.insert(own);
         let facts = Facts {
             own,
@@ -320,7 +324,7 @@ impl Member {
             strict: self.config.strict_reconfig,
             in_contact: &in_contact,
             steady: &steady,
-            behind: &self.contacts.behind(),
+            behind,
         };
         facts.admit(command)
     }

@@ -245,9 +245,13 @@ impl Cluster {
         self.introduce();
     }
 
+    /// The process ends, and with it its connections.
     pub(super) fn stop(&mut self, id: MemberId) {
         self.servers.remove(&id);
         self.wire.retain(|(from, to), _| *from != id && *to != id);
+        for server in self.servers.values_mut() {
+            server.inputs.push_back(Input::Unlinked(id));
+        }
     }
 
     fn boot(&mut self, id: MemberId, mut disk: Disk) {

@@ -234,6 +234,41 @@ fn a_member_without_a_leader_refuses_what_needs_the_others() {
     }
 }
 
+/// `member add` in the moment of an election was refused with `unhealthy cluster`, although every
+/// member was there: a member without a leader counted on itself alone, and the next leader on
+/// those that had answered it by then. etcd counts connections.
+#[test]
+fn a_change_in_the_gap_between_two_leaders_waits_for_the_next() {
+    let mut cluster = three();
+    let [one, other] = cluster.followers()[..] else {
+        panic!("two followers");
+    };
+    for (from, to) in [(1, 2), (2, 3), (3, 1)] {
+        cluster.cut(from, to);
+    }
+    cluster.ticks(60);
+    let ask = |cluster: &mut Cluster, command| {
+        assert_eq!(cluster.server(one).member.status().raft.leader, None);
+        let request = cluster.server(one).request();
+        cluster.give(one, Input::ChangeMembership { request, command });
+        cluster.ticks(1);
+        request.counter
+    };
+    let asked = [add(4, true), remove(other)].map(|command| ask(&mut cluster, command));
+    cluster.heal();
+    cluster.leader();
+    cluster.ticks(10);
+    let server = cluster.server(one);
+    for number in asked {
+        let answer = server.answers.get(&number);
+        assert!(
+            matches!(answer, Some(Outcome::Membership(Ok(_)))),
+            "{answer:?} {:?}",
+            server.failures
+        );
+    }
+}
+
 /// A removal is answered once the others know of it for good, whoever deletes what then.
 #[test]
 fn a_change_is_answered_when_it_is_settled() {

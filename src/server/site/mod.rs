@@ -435,6 +435,7 @@ impl Listener for Site {
         self.shared.metrics.peer_failed(peer);
         if self.running.load(Ordering::Relaxed) {
             self.shared.report(Input::Unreachable(peer));
+            self.shared.report(Input::Unlinked(peer));
         }
     }
 
