@@ -109,6 +109,8 @@ pub enum Input {
     },
     /// A message to this member was dropped or its link broke.
     Unreachable(MemberId),
+    /// A server that is no member is not heard any more: others took its place. Nothing to a member.
+    Forget(MemberId),
     /// The connection to this member broke, or cannot be made. It lasts until the next
     /// [`Input::PeerDisk`].
     Unlinked(MemberId),

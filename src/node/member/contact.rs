@@ -33,7 +33,7 @@ pub(super) struct Contacts {
     /// Since when a member has answered without a gap of an election timeout.
     since: BTreeMap<MemberId, u64>,
     /// When each member that is connected was last met by a hello, whoever led then: it is met anew
-    /// with each connection.
+    /// with each connection. Servers that are no members are not noted: anyone can be one.
     met: BTreeMap<MemberId, u64>,
     /// (time, commit index) at each tick of the last election timeout and a bit more.
     commits: VecDeque<(u64, Index)>,
@@ -78,6 +78,11 @@ impl Contacts {
     /// It broke, or cannot be made.
     pub(super) fn lose(&mut self, id: MemberId) {
         self.met.remove(&id);
+    }
+
+    /// Only these are members.
+    pub(super) fn keep(&mut self, is_member: impl Fn(MemberId) -> bool) {
+        self.met.retain(|id, _| is_member(*id));
     }
 
     /// Members that are connected at all, whoever leads.

@@ -17,31 +17,49 @@ impl Member {
     /// A hello said which disk a member speaks from.
     pub(super) fn meet(&mut self, id: MemberId, disk_uuid: String, out: &mut Vec<Effect>) {
         let bound = self.membership.expected_disk(id);
-        match bound.or(self.pins.get(&id).map(String::as_str)) {
+        let pinned = self.pins.get(&id).map(|(_, disk)| disk.as_str());
+        match bound.or(pinned) {
             Some(known) if known != disk_uuid => {
                 let text = format!("member {id:x} speaks from disk {disk_uuid}, not {known}");
                 out.push(Effect::Notice(text));
                 self.disks.remove(&id);
             }
             _ => {
-                self.contacts.meet(id, self.now);
-                self.pins.insert(id, disk_uuid.clone());
+                let known = &self.membership.members;
+                if known.is_empty() || known.contains_key(&id) {
+                    self.contacts.meet(id, self.now);
+                }
+                self.meetings += 1;
+                let pin = (self.meetings, disk_uuid.clone());
+                self.pins.insert(id, pin);
                 self.disks.insert(id, disk_uuid);
                 self.forget_strangers(id);
             }
         }
     }
 
-    /// Remembers some of those that the membership does not hold, not all that ever came.
+    /// Remembers some of those that the membership does not hold, not all that ever came: those
+    /// that came last.
     fn forget_strangers(&mut self, newest: MemberId) {
         let (membership, leader) = (&self.membership, self.role.leader);
-        let strangers = self.pins.keys().copied();
-        let mut strangers = strangers.filter(|id| membership.member(*id).is_none());
-        if strangers.clone().count() > STRANGERS
-            && let Some(gone) = strangers.find(|id| *id != newest && Some(*id) != leader)
-        {
-            self.pins.remove(&gone);
-            self.disks.remove(&gone);
+        let strangers = self.pins.iter();
+        let strangers = strangers.filter(|(id, _)| membership.member(**id).is_none());
+        if strangers.clone().count() <= STRANGERS {
+            return;
+        }
+        let may_go = strangers.filter(|(id, _)| **id != newest && Some(**id) != leader);
+        let oldest = may_go.min_by_key(|(_, (order, _))| *order);
+        if let Some(gone) = oldest.map(|(id, _)| *id) {
+            self.forget_stranger(gone);
+        }
+    }
+
+    /// One that is no member has lost its place among those that are heard.
+    pub(super) fn forget_stranger(&mut self, id: MemberId) {
+        if self.membership.member(id).is_none() {
+            self.pins.remove(&id);
+            self.disks.remove(&id);
+            self.contacts.lose(id);
         }
     }
 

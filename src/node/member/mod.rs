@@ -142,8 +142,10 @@ pub struct Member {
     membership: Arc<Membership>,
     /// Disks that peers speak from, where they agree with what is bound or pinned.
     disks: BTreeMap<MemberId, String>,
-    /// The first disk that each member was heard to speak from: the one, until one is bound.
-    pins: BTreeMap<MemberId, String>,
+    /// The first disk that each member was heard to speak from: the one, until one is bound. With
+    /// a number that is larger for whoever was met later.
+    pins: BTreeMap<MemberId, (u64, String)>,
+    meetings: u64,
     contacts: Contacts,
     proposals: Proposals,
     /// A follower that said it does not lead, until the next tick or change of role.
@@ -198,6 +200,7 @@ impl Member {
             membership: Arc::default(),
             disks: BTreeMap::new(),
             pins: BTreeMap::new(),
+            meetings: 0,
             contacts: Contacts::default(),
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,
@@ -235,10 +238,12 @@ impl Member {
         &self.membership
     }
 
-    /// How many members' disks it remembers.
+    /// Servers that it remembers anything of.
     #[cfg(test)]
-    pub(in crate::node) fn remembered_disks(&self) -> usize {
-        self.pins.len().max(self.disks.len())
+    pub(in crate::node) fn remembered(&self) -> BTreeSet<MemberId> {
+        let mut all = self.contacts.connected();
+        all.extend(self.pins.keys().chain(self.disks.keys()));
+        all
     }
 
     /// How this member stands. Cheap enough for each tick.
@@ -346,6 +351,10 @@ impl Member {
             }
             Input::Unreachable(id) => {
                 self.raft.report_unreachable(id);
+                Ok(())
+            }
+            Input::Forget(id) => {
+                self.forget_stranger(id);
                 Ok(())
             }
             Input::Unlinked(id) => {
@@ -558,6 +567,9 @@ impl Member {
                     .expected_disk(*id)
                     .is_none_or(|bound| bound == disk)
             });
+            let known = &membership.members;
+            self.contacts
+                .keep(|id| known.is_empty() || known.contains_key(&id));
         }
     }
 

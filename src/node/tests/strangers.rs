@@ -140,19 +140,55 @@ fn a_member_whose_term_a_stranger_moved_comes_back() {
     cluster.assert_equal();
 }
 
-/// The first disk of every ID that was ever heard was remembered for ever.
+/// The first disk of every ID that was ever heard was remembered for ever; then the lowest IDs were
+/// forgotten, and when each had been met was still remembered for ever.
 #[test]
 fn strangers_are_remembered_up_to_a_bound() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     cluster.ticks(3);
+    // Higher IDs than those of the flood.
+    cluster.give(1, meets(7000));
     for id in 1000..6000 {
         cluster.give(1, meets(id));
     }
+    cluster.give(1, meets(100));
     cluster.settle();
-    let remembered = cluster.server(1).member.remembered_disks();
-    assert!(remembered < 100, "{remembered}");
+    let remembered = cluster.server(1).member.remembered();
+    assert!(remembered.len() < 100, "{}", remembered.len());
+    assert!(
+        remembered.is_superset(&[2, 3, 100, 5999].into()),
+        "the last"
+    );
+    assert!(!remembered.contains(&7000), "the first");
+    cluster.give(1, Input::Forget(5999));
+    cluster.give(1, Input::Forget(2));
+    cluster.settle();
+    let remembered = cluster.server(1).member.remembered();
+    assert!(!remembered.contains(&5999) && remembered.contains(&2));
     cluster.put(1, "key", "value");
     cluster.ticks(2);
     cluster.assert_equal();
+}
+
+/// A joiner that has no membership yet takes nobody for a stranger.
+#[test]
+fn a_joiner_remembers_whom_it_met_up_to_a_bound() {
+    let mut cluster = Cluster::new(&[1, 2, 3]);
+    cluster.change(1, add(4, true)).unwrap();
+    cluster.cut(4, 1);
+    cluster.cut(4, 2);
+    cluster.cut(4, 3);
+    cluster.join(4);
+    for id in 1000..6000 {
+        cluster.give(4, meets(id));
+    }
+    cluster.settle();
+    let remembered = cluster.server(4).member.remembered();
+    assert!(remembered.len() < 100, "{}", remembered.len());
+    cluster.heal();
+    cluster.restart(4);
+    cluster.ticks(20);
+    let remembered = cluster.server(4).member.remembered();
+    assert_eq!(remembered, [1, 2, 3].into());
 }
