@@ -184,7 +184,23 @@ impl World {
                 && !self.is_paused(other)
                 && self.network.passes(host, other)
                 && self.network.passes(other, host);
-            if other == host || !reachable || self.met.contains(&(host, boots.0, other, boots.1)) {
+            if other == host {
+                continue;
+            }
+            let pair = (host, boots.0, other, boots.1);
+            let id = self.hosts[other].member.unwrap_or_default();
+            if !reachable {
+                if self.linked.remove(&pair) {
+                    self.feed(host, Input::Unlinked(id))?;
+                }
+                continue;
+            }
+            let anew = self.linked.insert(pair);
+            if self.met.contains(&pair) {
+                if anew {
+                    let disk_uuid = self.hosts[other].disk_name();
+                    self.feed(host, Input::PeerDisk { id, disk_uuid })?;
+                }
                 continue;
             }
             for (speaker, listener, link) in [

@@ -134,6 +134,8 @@ pub(super) struct World {
     pub(super) trace: Trace,
     pub(super) numbers: u64,
     pub(super) log_options: LogOptions,
+    /// Which processes count on a connection to which others, in the form of `met`.
+    pub(super) linked: BTreeSet<(HostId, u64, HostId, u64)>,
     /// Which processes have met: speaker, its boot, listener, its boot.
     pub(super) met: BTreeSet<(HostId, u64, HostId, u64)>,
     pub(super) elections: Elections,
@@ -183,6 +185,7 @@ impl World {
             trace: Trace::new(options.trace),
             numbers: 0,
             log_options: LogOptions { segment_bytes },
+            linked: BTreeSet::new(),
             met: BTreeSet::new(),
             elections: Elections::default(),
             votes: Votes::default(),
