@@ -13,7 +13,9 @@ pub(super) async fn announce(services: Services) {
         return;
     }
     // Whoever reads the line may ask for the health at once.
-    services.proven().await;
+    if !services.proven().await {
+        tracing::warn!("no read was answered yet: there may be no leader, and the health says so");
+    }
     tracing::info!("ready to serve client requests");
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = notify(&socket)

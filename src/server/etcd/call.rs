@@ -21,7 +21,7 @@ use crate::server::auth::Issuer;
 use crate::server::auth::password::Passwords;
 use crate::server::bodies::Bodies;
 use crate::server::client_metrics::{ClientMetrics, Method};
-use crate::server::config::{ClientPort, Config, Limits};
+use crate::server::config::{ClientPort, Config, Formation, Limits};
 use crate::server::failing::Failing;
 use crate::server::handle::{
     Health, MemberHandle, Phase, Proposed, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
@@ -94,6 +94,8 @@ pub(super) struct Shared {
     failing: Failing,
     /// A certificate's name is a user.
     pub(super) certificate_names: bool,
+    /// Without data it waits to be founded or added by an operator.
+    stands_by: bool,
     /// What the cluster is to know of this member before clients are served.
     advertised: Vec<String>,
     /// It knows, or has had [`SETTLE`] to learn it.
@@ -142,6 +144,7 @@ impl Services {
                 bodies,
                 failing: Failing::default(),
                 certificate_names: config.auth.certificate_names,
+                stands_by: matches!(config.formation, Formation::AwaitMembership { .. }),
                 advertised: config.advertise_client_urls.clone(),
                 settled: AtomicBool::new(false),
                 started: Instant::now(),
@@ -334,8 +337,7 @@ impl Services {
         metadata: &MetadataMap,
     ) -> Result<(), Status> {
         if !self.serves() {
-            let limit = client_timeout(metadata).unwrap_or(self.shared.timeout);
-            self.arrive(limit).await;
+            self.arrive(client_timeout(metadata)).await;
             // Its data are still being compared with the others': they may not be the cluster's.
             if self.shared.member.held() {
                 return Err(not_a_member());
@@ -391,14 +393,25 @@ impl Services {
             && self.is_settled()
     }
 
-    /// Waits until that is so, for no longer than a request may: not where this server was removed
-    /// for good, and not where too many wait already.
-    async fn arrive(&self, limit: Duration) {
-        let Ok(_place) = self.shared.arriving.try_acquire() else {
+    /// Waits until that is so, for no longer than a request may take, however long its client would
+    /// wait: not where this server was removed for good, not where it stands by until an operator
+    /// does something, not where too many wait already, and not when it stops.
+    async fn arrive(&self, patience: Option<Duration>) {
+        let shared = &self.shared;
+        if shared.stands_by && shared.member.status().phase == Phase::Standby {
+            return;
+        }
+        let Ok(_place) = shared.arriving.try_acquire() else {
             return;
         };
+        let limit = patience.map_or(shared.timeout, |patience| patience.min(shared.timeout));
+        let mut stopping = shared.stopping.clone();
         // Whoever gives up finds out from the refusal that follows.
-        let _ = tokio::time::timeout(limit, self.served()).await;
+        tokio::select! {
+            _ = self.served() => {}
+            () = tokio::time::sleep(limit) => {}
+            _ = stopping.wait_for(|stops| *stops) => {}
+        }
     }
 
     /// Waits until this server is a member and clients are served; false where that never comes:
@@ -421,8 +434,8 @@ impl Services {
     }
 
     /// Waits until this member's health says that it serves: until its first read was answered, if
-    /// it is a voter. Not for longer than etcd waits before it serves without a quorum.
-    pub(crate) async fn proven(&self) {
+    /// it is a voter. Not for longer than etcd waits before it serves without a quorum; false then.
+    pub(crate) async fn proven(&self) -> bool {
         let member = &self.shared.member;
         let proof = async {
             while member.status().role != Role::Learner && member.ready() != Health::Ok {
@@ -431,7 +444,7 @@ impl Services {
                 }
             }
         };
-        let _ = tokio::time::timeout(SETTLE, proof).await;
+        tokio::time::timeout(SETTLE, proof).await.is_ok()
     }
 
     /// The header of an answer from this revision.
