@@ -47,6 +47,7 @@ struct Reply {
 
 const MESSAGES: i32 = 1;
 const QUESTIONS: i32 = 3;
+const INTRODUCTION: i32 = 4;
 const NOT_YET: i32 = 6;
 
 fn frame(message: &impl prost::Message) -> Vec<u8> {
@@ -194,6 +195,43 @@ async fn an_identity_file_full_of_strangers_is_cleared_at_the_start() {
         (identity_bytes(&servers[0]) <= before).then_some(())
     })
     .await;
+}
+
+/// A joiner that nobody can bind through the log, for nobody leads, meets the others instead. One of
+/// them refused it for good, for it had met another disk as this member, and the joiner asked on for
+/// ever, with no word of it but at the level of information.
+#[tokio::test]
+async fn a_joiner_that_is_refused_for_good_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a"]);
+    servers[0].start();
+    servers[0].serves("key").await;
+    let cluster = cluster_of(&servers[0]).await;
+    let mut joiner = Server::new(home.path(), "b");
+    let add = MemberAddRequest {
+        peer_ur_ls: vec![joiner.peer_url()],
+        is_learner: false,
+    };
+    let added = servers[0].cluster().member_add(add).await.unwrap();
+    let id = added.into_inner().member.unwrap().id;
+    // Somebody else was heard as the new member before.
+    let first = Hello {
+        purpose: INTRODUCTION,
+        member_id: id,
+        ..stranger(cluster, 1, &joiner.peer_url())
+    };
+    let (reply, _) = says(&servers[0], &first).await;
+    assert_eq!(reply.refusal, 0, "{}", reply.reason);
+    let known = format!("{},b={}", initial_cluster(&servers), joiner.peer_url());
+    joiner.arguments.extend([
+        format!("--initial-cluster={known}"),
+        "--initial-cluster-state=existing".to_owned(),
+    ]);
+    joiner.start();
+    assert!(!joiner.ended().await.success());
+    let log = joiner.log();
+    assert!(log.contains("is bound to disk"), "{log}");
+    assert!(log.contains("remove the member"), "{log}");
 }
 
 /// One that says that a member was removed ended it for good. Now whoever comes with that is not

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prost::Message as _;
@@ -167,13 +168,7 @@ impl Site {
                         tracing::info!(peer = %format!("{:x}", other.id), "met an initial member");
                         missing.remove(&other.id);
                     }
-                    Err(
-                        DialError::Refused {
-                            refusal: Refusal::NotYet | Refusal::Busy | Refusal::Certificate,
-                            ..
-                        }
-                        | DialError::Io(_),
-                    ) => {}
+                    Err(error) if passes(&error) => {}
                     Err(error) => return Err(identity_stop(error.to_string())),
                 }
             }
@@ -272,9 +267,13 @@ impl Site {
         self.forming(&who)?;
         self.shared.become_phase(Phase::Joining, who);
         for member in answer.members.iter().filter(|member| member.id != id) {
-            if let Err(error) = self.meet(&peer(member.id, &member.peer_urls)).await {
-                tracing::info!(peer = %format!("{:x}", member.id), "not met yet: {error}");
-                return Ok(false);
+            match self.meet(&peer(member.id, &member.peer_urls)).await {
+                Ok(()) => {}
+                Err(error) if passes(&error) => {
+                    tracing::info!(peer = %format!("{:x}", member.id), "not met yet: {error}");
+                    return Ok(false);
+                }
+                Err(error) => return Err(identity_stop(error.to_string())),
             }
         }
         Ok(true)
@@ -330,7 +329,8 @@ impl Site {
                         let _ = answer.send(said);
                         return result;
                     }
-                    Some(Happening::Removed(_) | Happening::Met) => {}
+                    Some(Happening::Removed(_)) => {}
+                    Some(Happening::Met) => self.told_of_guests.store(false, Ordering::Release),
                     None => std::future::pending().await,
                 },
                 found = asked => {
@@ -560,6 +560,19 @@ impl Site {
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
         answer.ok_or_else(|| DialError::Io(std::io::ErrorKind::UnexpectedEof.into()))
     }
+}
+
+/// Whether a hello that failed is worth another try: the other side is not there, or not yet ready
+/// to judge it. Any other refusal stays what it is until somebody does something.
+fn passes(error: &DialError) -> bool {
+    matches!(
+        error,
+        DialError::Io(_)
+            | DialError::Refused {
+                refusal: Refusal::NotYet | Refusal::Busy | Refusal::Certificate,
+                ..
+            }
+    )
 }
 
 /// What the identity file calls a phase, as the handle shows it.

@@ -69,6 +69,10 @@ pub(crate) struct Site {
     links: RwLock<Links>,
     /// Members that the applied membership does not hold yet, by their own hellos.
     guests: Mutex<Guests>,
+    /// Whom this server has met before its core threads run; nothing from then on.
+    early: Mutex<Option<BTreeMap<u64, String>>>,
+    /// That guests came was told, and is not taken note of yet.
+    told_of_guests: AtomicBool,
     /// Who says that this server was removed.
     farewell: Mutex<Farewell>,
     happenings: mpsc::UnboundedSender<Happening>,
@@ -198,10 +202,25 @@ impl Site {
             self.shared.stop(stop);
             return;
         }
+        // Nobody reads the inbox before the core threads run: a server that waits to become a member
+        // meets the others again and again.
+        if let Some(early) = lock(&self.early).as_mut() {
+            early.insert(id, disk_uuid.to_owned());
+            return;
+        }
         self.shared.report(Input::PeerDisk {
             id,
             disk_uuid: disk_uuid.to_owned(),
         });
+    }
+
+    /// The core threads run: they are told whom this server has met before.
+    fn runs(&self) {
+        self.running.store(true, Ordering::Relaxed);
+        let mut early = lock(&self.early);
+        for (id, disk_uuid) in early.take().unwrap_or_default() {
+            self.shared.report(Input::PeerDisk { id, disk_uuid });
+        }
     }
 
     /// Makes the links those to `peers`: new ones are dialled, others dropped.
@@ -298,10 +317,18 @@ impl Site {
     fn link_back(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
         let leader = self.shared.status().leader;
         if lock(&self.guests).admit(hello, seen, leader)? {
+            self.tell_of_guests();
+        }
+        Ok(())
+    }
+
+    /// Has the links made anew, soon. Told once until it is done: before the server is a member nobody
+    /// listens.
+    fn tell_of_guests(&self) {
+        if !self.told_of_guests.swap(true, Ordering::AcqRel) {
             // The supervisor is gone when the server ends already.
             let _ = self.happenings.send(Happening::Met);
         }
-        Ok(())
     }
 
     /// The voters besides this server, as it knew them last.

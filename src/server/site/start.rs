@@ -1,6 +1,7 @@
 //! Start and end of the member: disk, peer port, core threads, and the supervisor that carries
 //! the server from one phase to the next.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -99,6 +100,8 @@ pub(crate) fn start(
         dialler: Arc::new(Dialler::new(security)),
         links: RwLock::default(),
         guests: Mutex::default(),
+        early: Mutex::new(Some(BTreeMap::new())),
+        told_of_guests: AtomicBool::new(false),
         farewell: Mutex::default(),
         happenings,
         running: AtomicBool::new(false),
@@ -406,7 +409,7 @@ async fn run_core(site: &Arc<Site>, files: Option<disk::MemberFiles>) -> Result<
     let out = Arc::new(WayOut(Arc::downgrade(site)));
     let core = Core::start(parts, &site.shared, out)?;
     *lock(&site.core) = Some(core);
-    site.running.store(true, Ordering::Relaxed);
+    site.runs();
     site.shared.doing("running");
     Ok(())
 }
@@ -433,7 +436,10 @@ async fn follow(
             biased;
             happening = happened.recv() => match happening {
                 Some(Happening::Removed(reason)) => return removed(site, &reason, happened).await,
-                Some(Happening::Met) => site.link_members(),
+                Some(Happening::Met) => {
+                    site.told_of_guests.store(false, Ordering::Release);
+                    site.link_members();
+                }
                 // Answered by the service: this server is a member already.
                 Some(Happening::Bootstrap(_)) => {}
                 None => std::future::pending().await,
