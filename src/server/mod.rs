@@ -61,6 +61,7 @@ mod tls_files;
 mod tls_fixture;
 pub mod tls_issue;
 mod tls_names;
+mod told;
 mod turns;
 mod upkeep;
 mod upkeep_flags;

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::hosts::Host;
+use super::told::Told;
 
 /// How long a newcomer waits for the seat of whoever was told to go.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -87,9 +88,9 @@ pub(crate) struct Seat {
     carried: AtomicBool,
     /// Milliseconds since the start when it was last in use.
     last_ms: AtomicU64,
-    told: AtomicBool,
+    /// It has to go.
+    go: Told,
     farewell: AtomicBool,
-    go: Notify,
     /// Called when no request is under way any more, of those that were told to go.
     idle: Notify,
 }
@@ -191,8 +192,7 @@ impl Seats {
                 taken.seats.remove(&number);
             }
             seat.farewell.store(farewell, Relaxed);
-            seat.told.store(true, Relaxed);
-            seat.go.notify_waiters();
+            seat.go.tell();
             if !farewell {
                 return Took::Told;
             }
@@ -204,9 +204,8 @@ impl Seats {
             calls: AtomicU32::new(0),
             carried: AtomicBool::new(false),
             last_ms: AtomicU64::new(self.now_ms()),
-            told: AtomicBool::new(false),
+            go: Told::default(),
             farewell: AtomicBool::new(false),
-            go: Notify::new(),
             idle: Notify::new(),
         });
         taken.seats.insert(number, Arc::clone(&seat));
@@ -236,7 +235,7 @@ impl Seats {
                 let fits = taken.seats.get(&chosen.number).is_some_and(|seat| {
                     let idle = seat.calls.load(Relaxed) == 0
                         && seat.carried.load(Relaxed) == chosen.carried;
-                    (idle || chosen.busy.is_some()) && !seat.told.load(Relaxed)
+                    (idle || chosen.busy.is_some()) && !seat.go.is_told()
                 });
                 // Its own share is used up; the newcomer of another host may still come.
                 let own = chosen.busy.is_some() && chosen.busy == from;
@@ -255,7 +254,7 @@ impl Seats {
 
     /// Those to go next, in order.
     fn look(&self, seats: &BTreeMap<u64, Arc<Seat>>) -> VecDeque<Chosen> {
-        let still = || seats.iter().filter(|(_, seat)| !seat.told.load(Relaxed));
+        let still = || seats.iter().filter(|(_, seat)| !seat.go.is_told());
         let mut idle: Vec<(bool, u64, u64)> = still()
             .filter(|(_, seat)| seat.calls.load(Relaxed) == 0)
             .map(|(number, seat)| {
@@ -415,14 +414,7 @@ impl Handle {
 
     /// Waits until the connection has to go.
     pub(crate) async fn told(&self) -> Leave {
-        loop {
-            // Before the look, so that no word is missed in between.
-            let go = self.seat.go.notified();
-            if self.seat.told.load(Relaxed) {
-                break;
-            }
-            go.await;
-        }
+        self.seat.go.told().await;
         match self.seat.farewell.load(Relaxed) {
             true => Leave::WithFarewell,
             false => Leave::AtOnce,
@@ -435,7 +427,7 @@ impl Drop for Call {
         self.seats.calls.fetch_sub(1, Relaxed);
         self.seat.last_ms.store(self.seats.now_ms(), Relaxed);
         let last = self.seat.calls.fetch_sub(1, Relaxed) == 1;
-        if last && self.seat.told.load(Relaxed) {
+        if last && self.seat.go.is_told() {
             self.seat.idle.notify_waiters();
         }
     }

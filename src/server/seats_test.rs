@@ -24,9 +24,7 @@ async fn admit(
             return admitted;
         }
         for seat in &mut *held {
-            let told = seat
-                .as_ref()
-                .is_some_and(|seat| seat.seat.told.load(Relaxed));
+            let told = seat.as_ref().is_some_and(|seat| seat.seat.go.is_told());
             if told {
                 *seat = None;
             }

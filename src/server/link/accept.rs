@@ -73,11 +73,12 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn refuse(&self, refusal: Refusal, reason: String) -> Reply;
     /// Judges a hello; an unknown disk of an initial member is pinned durably first.
     fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted>;
-    /// Whether a member that was let in is out of the cluster by now. Nobody sends to it any more, so
-    /// that only a link that ends tells it: it comes again, and is refused with the reason.
-    fn is_out(&self, from: u64) -> bool;
+    /// Why a link that stands has to end. Nobody sends to a member that was removed, so that only a
+    /// link that ends tells it: it comes again, and is refused with the reason. One that was not known
+    /// when it came keeps its link, and the limits of that, only for as long as it is a guest.
+    fn ends(&self, linked: &Linked) -> Option<&'static str>;
     /// Takes a message; false when too much waits, and the link then waits a moment.
-    fn deliver(&self, from: u64, seen: Seen, body: &Bytes) -> Result<bool, Error>;
+    fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error>;
     /// Answers a server that is not a member yet, or a member that was known before.
     fn answer(&self, ask: Ask, known: bool) -> BoxFuture<'_, Answer>;
     /// Receives a checkpoint.
@@ -152,11 +153,17 @@ enum Begun {
 }
 
 /// Whoever was welcomed.
-struct Linked {
-    from: u64,
+#[derive(Clone, Debug)]
+pub(crate) struct Linked {
+    /// Its ID, by its hello.
+    pub from: u64,
+    /// Its disk, by its hello.
+    pub disk_uuid: String,
+    /// It is a member that was known when it came.
+    pub known: bool,
+    /// What is known of it besides.
+    pub seen: Seen,
     purpose: Purpose,
-    known: bool,
-    seen: Seen,
 }
 
 impl Linked {
@@ -286,6 +293,7 @@ impl Connection {
         hello.disk_uuid = printable(&hello.disk_uuid, NAME);
         hello.peer_urls.truncate(URLS);
         let (from, name, purpose) = (hello.member_id, hello.name.clone(), hello.purpose());
+        let disk_uuid = hello.disk_uuid.clone();
         let seen = Seen {
             address: self.from.ip().to_canonical(),
             certified: proof == Proof::Certified,
@@ -310,9 +318,10 @@ impl Connection {
         }
         let linked = Linked {
             from,
-            purpose,
+            disk_uuid,
             known,
             seen,
+            purpose,
         };
         Ok(Begun::Link(io, linked))
     }
@@ -336,7 +345,7 @@ impl Connection {
     }
 
     async fn messages(&self, linked: &Linked, io: Io) -> Result<(), Error> {
-        let (from, host) = (linked.from, &self.port.host);
+        let host = &self.port.host;
         let limit = match linked.known {
             true => FRAME_LIMIT,
             false => self.port.guest_frame.min(FRAME_LIMIT),
@@ -362,14 +371,14 @@ impl Connection {
                 let body = timeout(SILENCE * 4, frame::read_bytes(&mut reader, limit)).await;
                 let body = body.map_err(|_| Error::new(ErrorKind::TimedOut, "silent peer"))??;
                 let Some(body) = body else { return Ok(()) };
-                if host.is_out(from) {
-                    return Err(Error::new(ErrorKind::PermissionDenied, "a removed member"));
+                if let Some(why) = host.ends(linked) {
+                    return Err(Error::new(ErrorKind::PermissionDenied, why));
                 }
                 if body.is_empty() {
                     heard.notify_one();
                 }
                 // A full inbox slows the sender down through TCP.
-                while !body.is_empty() && !host.deliver(from, linked.seen, &body)? {
+                while !body.is_empty() && !host.deliver(linked, &body)? {
                     sleep(PULSE / 1000).await;
                 }
             }

@@ -182,6 +182,22 @@ impl DialError {
     }
 }
 
+/// Where a peer is dialled, and the name that its certificate carries there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Where.
+    pub at: Endpoint,
+    /// The name; by default the host of the above.
+    pub name: String,
+}
+
+impl From<Endpoint> for Target {
+    fn from(at: Endpoint) -> Target {
+        let name = at.host.clone();
+        Target { at, name }
+    }
+}
+
 /// Reaches peers.
 pub(crate) struct Dialler {
     security: Security,
@@ -203,22 +219,8 @@ impl Dialler {
     }
 
     /// Connects and says hello; gives the connection and the answer, which is a welcome.
-    pub(crate) async fn greet(
-        &self,
-        endpoint: &Endpoint,
-        hello: &Hello,
-    ) -> Result<(Io, Reply), DialError> {
-        self.greet_as(endpoint, &endpoint.host, hello).await
-    }
-
-    /// The same, where the other side's certificate carries this name and not the endpoint's.
-    pub(crate) async fn greet_as(
-        &self,
-        endpoint: &Endpoint,
-        name: &str,
-        hello: &Hello,
-    ) -> Result<(Io, Reply), DialError> {
-        let mut io = self.connect(endpoint, name).await?;
+    pub(crate) async fn greet(&self, to: &Target, hello: &Hello) -> Result<(Io, Reply), DialError> {
+        let mut io = self.connect(&to.at, &to.name).await?;
         let mut first = BytesMut::from(&PREFACE[..]);
         frame::encode(hello, &mut first);
         within("the hello", async {
@@ -271,6 +273,12 @@ impl Dialler {
                 format!("cannot resolve {authority}: {error}"),
             )),
         }
+    }
+
+    /// The address at which a peer was reached last, as far as that is known without asking DNS.
+    pub(crate) fn address(&self, to: &Target) -> Option<IpAddr> {
+        let good = || Some(self.lock().get(&to.at.authority())?.ip());
+        to.at.host.parse().ok().or_else(good)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, SocketAddr>> {

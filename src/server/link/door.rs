@@ -6,12 +6,14 @@
 //! are more, the oldest of the address with the most of them ends, so that a stranger who connects
 //! again and again takes nobody's place but its own. Never reads a byte of a connection.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use crate::server::hosts::Host;
+use crate::server::told::Told;
 
 /// Connections at once that have not shown whose they are; fewer where open files are few.
 const UNPROVEN: usize = 256;
@@ -24,37 +26,15 @@ const LINKS: usize = 4;
 pub(crate) struct Door {
     most: usize,
     unproven: Mutex<Unproven>,
-    links: Mutex<BTreeMap<u64, VecDeque<Arc<Ended>>>>,
+    links: Mutex<BTreeMap<u64, VecDeque<Arc<Told>>>>,
 }
 
 #[derive(Debug, Default)]
 struct Unproven {
     next: u64,
-    open: BTreeMap<u64, (IpAddr, Arc<Ended>)>,
-}
-
-/// Whether a connection is to end.
-#[derive(Debug, Default)]
-struct Ended {
-    told: Notify,
-    over: AtomicBool,
-}
-
-impl Ended {
-    fn end(&self) {
-        self.over.store(true, Ordering::Release);
-        self.told.notify_waiters();
-    }
-
-    async fn ended(&self) {
-        let told = self.told.notified();
-        let mut told = std::pin::pin!(told);
-        // Whoever ends it after this line is heard; whoever did before has said so.
-        told.as_mut().enable();
-        if !self.over.load(Ordering::Acquire) {
-            told.await;
-        }
-    }
+    open: BTreeMap<u64, (Host, Arc<Told>)>,
+    /// Where members are.
+    reserved: BTreeSet<Host>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,13 +59,14 @@ impl Door {
 
     /// A connection came from this address.
     pub(crate) fn enter(self: &Arc<Self>, from: IpAddr) -> Pass {
-        let ended = Arc::new(Ended::default());
+        let ended = Arc::new(Told::default());
         let mut unproven = lock(&self.unproven);
         if unproven.open.len() >= self.most {
             unproven.make_room();
         }
         let number = unproven.next;
         unproven.next += 1;
+        let from = Host::of(from);
         unproven.open.insert(number, (from, Arc::clone(&ended)));
         drop(unproven);
         Pass {
@@ -96,16 +77,22 @@ impl Door {
         }
     }
 
+    /// Members are at these addresses: whoever comes from there makes room after everybody else.
+    pub(crate) fn reserve(&self, members: impl Iterator<Item = IpAddr>) {
+        let members = members.map(Host::of).collect();
+        lock(&self.unproven).reserved = members;
+    }
+
     /// A member links for messages: the oldest of too many ends.
     pub(crate) fn link(self: &Arc<Self>, id: u64) -> LinkPass {
-        let ended = Arc::new(Ended::default());
+        let ended = Arc::new(Told::default());
         let mut links = lock(&self.links);
         let own = links.entry(id).or_default();
         own.push_back(Arc::clone(&ended));
         if own.len() > LINKS
             && let Some(oldest) = own.pop_front()
         {
-            oldest.end();
+            oldest.tell();
         }
         drop(links);
         LinkPass {
@@ -117,17 +104,23 @@ impl Door {
 }
 
 impl Unproven {
+    /// The oldest connection of one host ends: not of a host of members before all others, then of
+    /// the one with the most connections, and of several such the one that came first.
     fn make_room(&mut self) {
-        let mut of = BTreeMap::new();
-        for (from, _) in self.open.values() {
-            *of.entry(*from).or_insert(0_usize) += 1;
+        // By host: how many connections, and which is the oldest.
+        let mut of: BTreeMap<Host, (usize, u64)> = BTreeMap::new();
+        for (number, (from, _)) in &self.open {
+            of.entry(*from).or_insert((0, *number)).0 += 1;
         }
-        let most = of.into_iter().max_by_key(|(_, count)| *count);
-        let Some((address, _)) = most else { return };
-        let oldest = self.open.iter().find(|(_, (from, _))| *from == address);
-        let oldest = oldest.map(|(number, _)| *number);
-        if let Some((_, ended)) = oldest.and_then(|number| self.open.remove(&number)) {
-            ended.end();
+        let leaves = of.into_iter().max_by_key(|(host, (count, oldest))| {
+            let stranger = !self.reserved.contains(host);
+            (stranger, *count, Reverse(*oldest))
+        });
+        let Some((_, (_, oldest))) = leaves else {
+            return;
+        };
+        if let Some((_, ended)) = self.open.remove(&oldest) {
+            ended.tell();
         }
     }
 }
@@ -137,7 +130,7 @@ impl Unproven {
 pub(crate) struct Pass {
     door: Arc<Door>,
     number: u64,
-    ended: Arc<Ended>,
+    ended: Arc<Told>,
     proven: AtomicBool,
 }
 
@@ -156,7 +149,7 @@ impl Pass {
 
     /// Returns when another one needs its place; never once it is proven.
     pub(crate) async fn turned_away(&self) {
-        self.ended.ended().await;
+        self.ended.told().await;
         if self.is_proven() {
             std::future::pending::<()>().await;
         }
@@ -174,13 +167,13 @@ impl Drop for Pass {
 pub(crate) struct LinkPass {
     door: Arc<Door>,
     id: u64,
-    ended: Arc<Ended>,
+    ended: Arc<Told>,
 }
 
 impl LinkPass {
     /// Returns when newer links of the same member took its place.
     pub(crate) async fn superseded(&self) {
-        self.ended.ended().await;
+        self.ended.told().await;
     }
 }
 
@@ -223,6 +216,33 @@ mod tests {
         assert!(is_over(&flood[0]) && !is_over(&flood[9_999]));
         drop(flood);
         assert_eq!(lock(&door.unproven).open.len(), 1);
+    }
+
+    /// With one connection from each of many addresses it was the highest address that had to go, the
+    /// oldest or not, a member's or not; and a host of IPv6 has more addresses than there are places.
+    #[test]
+    fn many_hosts_take_no_place_of_a_members_host() {
+        let door = Arc::new(Door::default());
+        door.reserve([address(250)].into_iter());
+        let early = door.enter(address(251));
+        let member = door.enter(address(250));
+        let crowd: Vec<Pass> = (0..10_000_u32)
+            .map(|number| {
+                let [_, _, high, low] = number.to_be_bytes();
+                door.enter(IpAddr::from([11, 0, high, low]))
+            })
+            .collect();
+        assert!(!is_over(&member), "a member's host");
+        assert!(is_over(&early), "whoever came first");
+        assert!(is_over(&crowd[0]) && !is_over(&crowd[9_999]));
+        drop(crowd);
+
+        let quiet = door.enter(address(1));
+        let network = 0x2001_0db8_u128 << 96;
+        let one_host: Vec<Pass> = (0..10_000_u128)
+            .map(|number| door.enter(IpAddr::from((network | number).to_be_bytes())))
+            .collect();
+        assert!(!is_over(&quiet) && is_over(&one_host[0]));
     }
 
     #[test]

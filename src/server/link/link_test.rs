@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use super::accept::{self, Admitted, Host, Port, Seen, Threads};
-use super::dial::{DialError, Dialler};
+use super::accept::{self, Admitted, Host, Linked, Port, Seen, Threads};
+use super::dial::{DialError, Dialler, Target};
 use super::hello::{
     Answer, Ask, FORMAT, Hello, Known, List, Listed, Purpose, Question, Refusal, Reply,
 };
@@ -31,6 +32,8 @@ struct Member {
     inbox: mpsc::UnboundedSender<(u64, Listed)>,
     removed: mpsc::UnboundedSender<String>,
     round_trips: watch::Sender<u32>,
+    /// Who was not known before has to go.
+    displaced: AtomicBool,
     /// What ran where.
     threads: Mutex<BTreeSet<String>>,
 }
@@ -76,14 +79,16 @@ impl Host for Member {
         async move { Admitted { reply, known } }.boxed()
     }
 
-    fn is_out(&self, from: u64) -> bool {
-        self.known().tombstones.contains(&from)
+    fn ends(&self, linked: &Linked) -> Option<&'static str> {
+        let removed = self.known().tombstones.contains(&linked.from);
+        let stranger = !linked.known && self.displaced.load(Ordering::Relaxed);
+        (removed || stranger).then_some("it has to")
     }
 
-    fn deliver(&self, from: u64, _: Seen, body: &Bytes) -> Result<bool, Error> {
+    fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error> {
         self.runs("delivered");
         let message = frame::decode(body.clone())?;
-        let _ = self.inbox.send((from, message));
+        let _ = self.inbox.send((linked.from, message));
         Ok(true)
     }
 
@@ -158,6 +163,7 @@ fn member(
         inbox,
         removed,
         round_trips: watch::Sender::new(0),
+        displaced: AtomicBool::new(false),
         threads: Mutex::default(),
     };
     (Arc::new(member), received, removals)
@@ -208,7 +214,7 @@ async fn messages_arrive_in_order_with_their_sender() {
     let url = listen(one).await;
     let peer = Peer {
         id: 1,
-        urls: vec![url],
+        urls: vec![url.into()],
         guest: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
@@ -243,7 +249,7 @@ async fn the_way_to_a_silent_peer_and_back_is_measured() {
     let url = listen(one).await;
     let peer = Peer {
         id: 1,
-        urls: vec![url],
+        urls: vec![url.into()],
         guest: false,
     };
     let begun = std::time::Instant::now();
@@ -264,7 +270,7 @@ async fn without_a_link_a_message_is_given_back() {
     };
     let peer = Peer {
         id: 1,
-        urls: vec![nobody],
+        urls: vec![nobody.into()],
         guest: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
@@ -279,7 +285,7 @@ async fn a_removed_member_hears_of_it() {
     let url = listen(one).await;
     let peer = Peer {
         id: 1,
-        urls: vec![url],
+        urls: vec![url.into()],
         guest: false,
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
@@ -302,14 +308,14 @@ async fn only_the_peer_itself_says_that_a_member_was_removed() {
     let url = listen(one).await;
     let peer = Peer {
         id: 1,
-        urls: vec![url.clone()],
+        urls: vec![url.clone().into()],
         guest: false,
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let (three, _i3, mut removals_of_three) = member(2);
     let peer = Peer {
         id: 1,
-        urls: vec![url],
+        urls: vec![url.into()],
         guest: false,
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), three, Arc::new(|_, _| ()));
@@ -327,7 +333,7 @@ async fn a_member_that_is_removed_under_a_standing_link_hears_of_it() {
     let url = listen(Arc::clone(&one)).await;
     let peer = Peer {
         id: 1,
-        urls: vec![url],
+        urls: vec![url.into()],
         guest: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
@@ -350,7 +356,11 @@ async fn another_disk_is_refused_and_a_question_answered() {
         disk_uuid: "new".to_owned(),
         ..two.hello(1, Purpose::Messages)
     };
-    match dialler.greet(&url, &lost).await.map(|(_, reply)| reply) {
+    match dialler
+        .greet(&url.clone().into(), &lost)
+        .await
+        .map(|(_, reply)| reply)
+    {
         Err(DialError::Refused {
             refusal, reason, ..
         }) => {
@@ -360,7 +370,10 @@ async fn another_disk_is_refused_and_a_question_answered() {
         other => panic!("{other:?}"),
     }
     let asking = two.hello(0, Purpose::Questions);
-    let (mut io, _) = dialler.greet(&url, &asking).await.expect("welcome");
+    let (mut io, _) = dialler
+        .greet(&url.clone().into(), &asking)
+        .await
+        .expect("welcome");
     let question = Question {
         ask: Some(Ask::List(List {})),
     };
@@ -393,6 +406,26 @@ async fn whoever_answers_must_be_the_one_meant() {
     assert!(outbound::check_reply(&known, 1, &cluster).is_err());
 }
 
+/// A guest that had lost its place, or had become a member, kept its link and the limits of that.
+#[tokio::test]
+async fn a_guest_that_is_none_any_more_loses_its_link() {
+    let (one, mut received, _r1) = member(1);
+    one.known.lock().expect("free").disks.remove(&2);
+    let (two, _i2, _r2) = member(2);
+    let url = listen(Arc::clone(&one)).await;
+    let hello = two.hello(1, Purpose::Messages);
+    let (mut io, _) = dialler().greet(&url.into(), &hello).await.expect("welcome");
+    frame::write(&mut io, &listed(5)).await.expect("sent");
+    assert_eq!(received.recv().await, Some((2, listed(5))));
+    one.displaced.store(true, Ordering::Relaxed);
+    // The sign of life that any link carries once a second.
+    frame::write(&mut io, &()).await.expect("sent");
+    let mut heard = Vec::new();
+    // An end or an error: it is over.
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut io, &mut heard).await;
+    assert!(received.try_recv().is_err());
+}
+
 /// An operator's calls are signed and come without a certificate, so the handshake asks for one and
 /// does not insist. A link is nothing without: whoever reaches the port could speak for a member.
 #[tokio::test]
@@ -417,7 +450,9 @@ async fn a_link_needs_the_certificate_that_a_call_does_not() {
         port,
     };
     let hello = two.hello(1, Purpose::Messages);
-    let certified = Dialler::new(security()).greet(&endpoint, &hello).await;
+    let certified = Dialler::new(security())
+        .greet(&endpoint.clone().into(), &hello)
+        .await;
     assert_eq!(certified.expect("welcome").1.member_id, 1);
 
     // One of several addresses behind a name shows a certificate for the name.
@@ -426,9 +461,13 @@ async fn a_link_needs_the_certificate_that_a_call_does_not() {
         ..endpoint.clone()
     };
     let dialler = Dialler::new(security());
-    let named = dialler.greet_as(&address, "localhost", &hello).await;
+    let both = Target {
+        at: address.clone(),
+        name: "localhost".to_owned(),
+    };
+    let named = dialler.greet(&both, &hello).await;
     assert_eq!(named.expect("welcome").1.member_id, 1);
-    let nameless = dialler.greet(&address, &hello).await;
+    let nameless = dialler.greet(&address.into(), &hello).await;
     let refused = nameless.err().expect("refused").to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
 
@@ -456,7 +495,11 @@ async fn a_link_needs_the_certificate_that_a_call_does_not() {
         tls: false,
         ..endpoint
     };
-    let refused = plain.greet(&endpoint, &hello).await.err().expect("refused");
+    let refused = plain
+        .greet(&endpoint.clone().into(), &hello)
+        .await
+        .err()
+        .expect("refused");
     assert!(matches!(refused, DialError::Io(_)), "{refused}");
 }
 
@@ -504,7 +547,7 @@ fn links_of_members_and_everything_else_run_on_threads_of_their_own() {
         tokio::spawn(accept::serve(listener, port));
         let peer = Peer {
             id: 1,
-            urls: vec![url],
+            urls: vec![url.into()],
             guest: false,
         };
         let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));

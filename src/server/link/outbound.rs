@@ -16,10 +16,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::Io;
-use super::dial::{DialError, Dialler};
+use super::dial::{DialError, Dialler, Target};
 use super::frame;
 use super::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply};
-use crate::server::url::Endpoint;
 
 /// Bytes that may wait for one peer.
 const QUEUE_BYTES: usize = 64 << 20;
@@ -65,8 +64,8 @@ impl<M: Message> Outbound<M> {
 pub(crate) struct Peer {
     /// Its ID.
     pub id: u64,
-    /// Its peer URLs.
-    pub urls: Vec<Endpoint>,
+    /// Where it is dialled.
+    pub urls: Vec<Target>,
     /// The membership does not hold it: nothing that goes wrong with it is a warning.
     pub guest: bool,
 }
@@ -136,11 +135,11 @@ impl<M: Message + Send + 'static> Task<M> {
         let mut pause = BACK_OFF_LEAST;
         let mut turn = 0;
         while !self.receiver.is_closed() && !self.peer.urls.is_empty() {
-            let endpoint = self.peer.urls[turn % self.peer.urls.len()].clone();
+            let target = self.peer.urls[turn % self.peer.urls.len()].clone();
             turn += 1;
-            match self.greet(&endpoint).await {
+            match self.greet(&target).await {
                 Ok(io) => {
-                    tracing::info!(peer = %self.name(), url = %endpoint.authority(), "linked to peer");
+                    tracing::info!(peer = %self.name(), url = %target.at.authority(), "linked to peer");
                     self.complaint.clear();
                     pause = BACK_OFF_LEAST;
                     self.linked.store(true, Ordering::Relaxed);
@@ -155,7 +154,10 @@ impl<M: Message + Send + 'static> Task<M> {
                     if let Some(reason) = self.says_removed(&error) {
                         self.listener.removed(self.peer.id, reason);
                     }
-                    self.complain(&format!("cannot link to {}: {error}", endpoint.authority()));
+                    self.complain(&format!(
+                        "cannot link to {}: {error}",
+                        target.at.authority()
+                    ));
                 }
             }
             self.listener.unreachable(self.peer.id);
@@ -165,9 +167,9 @@ impl<M: Message + Send + 'static> Task<M> {
         }
     }
 
-    async fn greet(&self, endpoint: &Endpoint) -> Result<Io, DialError> {
+    async fn greet(&self, target: &Target) -> Result<Io, DialError> {
         let hello = self.listener.hello(self.peer.id, Purpose::Messages);
-        let (io, reply) = self.dialler.greet(endpoint, &hello).await?;
+        let (io, reply) = self.dialler.greet(target, &hello).await?;
         check_reply(&self.listener.known(), self.peer.id, &reply)?;
         self.listener.linked(self.peer.id, &reply.disk_uuid);
         Ok(io)

@@ -21,7 +21,7 @@ use crate::server::config::{ClusterState, Formation};
 use crate::server::core::disk_stop;
 use crate::server::exit::Stop;
 use crate::server::handle::Phase;
-use crate::server::link::dial::{DialError, within};
+use crate::server::link::dial::{DialError, Target, within};
 use crate::server::link::frame;
 use crate::server::link::hello::{Answer, Ask, Join, List, Listed, Purpose, Question, Refusal};
 use crate::server::link::outbound::{Listener, Peer, check_reply};
@@ -206,9 +206,9 @@ impl Site {
 
     /// `--initial-cluster-state=existing`: find the entry that `member add` made, bind it.
     async fn join_by_hand(self: &Arc<Self>, urls: &[String]) -> Result<Became, Stop> {
-        let endpoints: Vec<Endpoint> = urls
+        let endpoints: Vec<Target> = urls
             .iter()
-            .filter_map(|url| Endpoint::parse(url).ok())
+            .filter_map(|url| Some(Endpoint::parse(url).ok()?.into()))
             .collect();
         if endpoints.is_empty() {
             return Err(Stop::usage(
@@ -390,8 +390,11 @@ impl Site {
                 host: address.ip().to_string(),
                 port: address.port(),
             };
-            let ask = self.ask_as(0, &endpoint, name, Ask::List(List {}));
-            match ask.await {
+            let target = Target {
+                at: endpoint.clone(),
+                name: name.to_owned(),
+            };
+            match self.ask(&target, Ask::List(List {})).await {
                 Ok(answer) => return Some(answer),
                 Err(error) => {
                     tracing::debug!(%endpoint, name, "nobody lists members here: {error}")
@@ -525,29 +528,19 @@ impl Site {
         Ok(became)
     }
 
-    async fn ask(&self, endpoint: &Endpoint, ask: Ask) -> Result<Answer, DialError> {
-        self.ask_member(0, endpoint, ask).await
+    async fn ask(&self, target: &Target, ask: Ask) -> Result<Answer, DialError> {
+        self.ask_member(0, target, ask).await
     }
 
     /// The same of one member; 0: of whoever answers.
     pub(super) async fn ask_member(
         &self,
         id: u64,
-        endpoint: &Endpoint,
-        ask: Ask,
-    ) -> Result<Answer, DialError> {
-        self.ask_as(id, endpoint, &endpoint.host, ask).await
-    }
-
-    async fn ask_as(
-        &self,
-        id: u64,
-        endpoint: &Endpoint,
-        name: &str,
+        target: &Target,
         ask: Ask,
     ) -> Result<Answer, DialError> {
         let hello = self.hello(id, Purpose::Questions);
-        let (mut io, reply) = self.dialler.greet_as(endpoint, name, &hello).await?;
+        let (mut io, reply) = self.dialler.greet(target, &hello).await?;
         if id != 0 && reply.member_id != id {
             let text = format!("member {:x} answers in place of {id:x}", reply.member_id);
             return Err(DialError::Io(std::io::Error::other(text)));

@@ -2,28 +2,44 @@
 //! them are let in at once, and where they may be dialled.
 //!
 //! Without certificates whoever reaches the port can call itself a member, so nothing of a guest
-//! is written down, the oldest make room for new ones, and a guest is dialled at the address that
-//! it came from and nowhere else. Never touches a socket or a file.
+//! is written down, the oldest make room for new ones, what one says of itself holds for as long as
+//! it is there, and it is dialled at the address that it came from and nowhere else. Never touches a
+//! socket or a file.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
+use crate::server::hosts::Host;
 use crate::server::link::accept::Seen;
+use crate::server::link::dial::Target;
 use crate::server::link::hello::{Hello, Refusal, Verdict};
-use crate::server::link::outbound::Peer;
+use crate::server::link::outbound::{Peer, SILENCE};
 use crate::server::url::Endpoint;
 
 /// Guests at once: a cluster of today that shares no member with the one this server knows.
 const GUESTS: usize = 16;
+/// A guest that was silent for longer is not there: links carry a sign of life once a second.
+const ABSENT: Duration = SILENCE;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Guest {
     disk_uuid: String,
-    urls: Vec<Endpoint>,
+    urls: Vec<Target>,
     seen: Seen,
     /// Larger for whoever came later.
     order: u64,
+    heard: Instant,
+}
+
+/// What comes of a guest's coming.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Came {
+    /// Links are to be made anew.
+    pub(super) links_change: bool,
+    /// Who made room for it, or whose place it took, and is a guest no longer.
+    pub(super) gone: Option<u64>,
 }
 
 /// All of them.
@@ -34,45 +50,60 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    /// Lets whoever says this hello in; `Ok(true)` where links are to be made anew for it. `leader`,
-    /// who leads now (0: nobody), makes room for nobody.
+    /// Lets whoever says this hello in. `leader`, who leads now (0: nobody), makes room for nobody.
+    ///
+    /// Two disks can speak as one guest: somebody lies. A certificate decides between them, else
+    /// whoever came first and is still there.
     pub(super) fn admit(
         &mut self,
         hello: &Hello,
         seen: Seen,
         leader: u64,
-    ) -> Result<bool, (Refusal, String)> {
+        now: Instant,
+    ) -> Result<Came, (Refusal, String)> {
         let id = hello.member_id;
+        let mut came = Came::default();
         if let Some(guest) = self.known.get(&id)
             && guest.disk_uuid != hello.disk_uuid
         {
-            let text = format!("member {id:x} speaks from another disk already");
-            return Err((Refusal::Disk, text));
+            let there = now.duration_since(guest.heard) <= ABSENT;
+            let stays = match (guest.seen.certified, seen.certified) {
+                (true, false) => true,
+                (false, true) => false,
+                _ => there,
+            };
+            if stays {
+                let text = format!("member {id:x} speaks from another disk already");
+                return Err((Refusal::Disk, text));
+            }
+            self.known.remove(&id);
+            came.gone = Some(id);
         }
         self.order += 1;
+        let urls = hello.peer_urls.iter();
         let guest = Guest {
             disk_uuid: hello.disk_uuid.clone(),
-            urls: hello
-                .peer_urls
-                .iter()
-                .filter_map(|url| reached_at(&Endpoint::parse(url).ok()?, seen))
+            urls: urls
+                .filter_map(|url| reached_at(Endpoint::parse(url).ok()?, seen))
                 .collect(),
             seen,
             order: self.order,
+            heard: now,
         };
         if !self.known.contains_key(&id) && self.known.len() >= GUESTS {
-            self.make_room(leader);
+            came.gone = self.make_room(leader);
         }
         let before = self.known.insert(id, guest);
         let urls = |guest: &Guest| guest.urls.clone();
-        Ok(before.as_ref().map(urls) != self.known.get(&id).map(urls))
+        came.links_change = before.as_ref().map(urls) != self.known.get(&id).map(urls);
+        Ok(came)
     }
 
-    /// Forgets one: without a certificate rather than with, and then the oldest of the address
-    /// that most of them came from, so that a stranger takes its own places alone.
-    fn make_room(&mut self, leader: u64) {
+    /// Forgets one: without a certificate rather than with, and then the oldest of the host that
+    /// most of them came from, so that a stranger takes its own places alone.
+    fn make_room(&mut self, leader: u64) -> Option<u64> {
         let of = |address: IpAddr| {
-            let same = |guest: &&Guest| guest.seen.address == address;
+            let same = |guest: &&Guest| Host::of(guest.seen.address) == Host::of(address);
             self.known.values().filter(same).count()
         };
         let others = self.known.iter().filter(|(id, _)| **id != leader);
@@ -80,8 +111,19 @@ impl Guests {
             let same = std::cmp::Reverse(of(guest.seen.address));
             (guest.seen.certified, same, guest.order)
         });
-        if let Some(id) = leaves.map(|(id, _)| *id) {
-            self.known.remove(&id);
+        let leaves = leaves.map(|(id, _)| *id)?;
+        self.known.remove(&leaves);
+        Some(leaves)
+    }
+
+    /// Whether a link that this one made from this disk is still a guest's; notes that it is there.
+    pub(super) fn hears(&mut self, id: u64, disk_uuid: &str, now: Instant) -> bool {
+        match self.known.get_mut(&id) {
+            Some(guest) if guest.disk_uuid == disk_uuid => {
+                guest.heard = now;
+                true
+            }
+            _ => false,
         }
     }
 
@@ -106,17 +148,19 @@ impl Guests {
 }
 
 /// Where a guest with this URL is dialled: whoever has shown a certificate, at its URL; whoever
-/// has not, at the address that it came from, and without asking DNS. Everything at a loopback
-/// address is this host.
-fn reached_at(url: &Endpoint, seen: Seen) -> Option<Endpoint> {
+/// has not, at the address that it came from, and without asking DNS. By TLS it has to show a
+/// certificate for its URL's name there. Everything at a loopback address is this host.
+fn reached_at(url: Endpoint, seen: Seen) -> Option<Target> {
     let loopback = |host: &str| host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     if seen.certified || (seen.address.is_loopback() && loopback(&url.host)) {
-        return Some(url.clone());
+        return Some(url.into());
     }
-    (!seen.address.is_unspecified()).then(|| Endpoint {
+    let at = Endpoint {
         host: seen.address.to_string(),
-        ..url.clone()
-    })
+        ..url
+    };
+    let name = url.host;
+    (!seen.address.is_unspecified()).then_some(Target { at, name })
 }
 
 /// What is said to an unknown member while this server follows a leader that it knows: that leader
@@ -150,90 +194,128 @@ mod tests {
         }
     }
 
-    fn dialled(guests: &Guests, id: u64) -> Vec<String> {
+    fn came(links_change: bool, gone: Option<u64>) -> Came {
+        Came { links_change, gone }
+    }
+
+    fn dialled(guests: &Guests, id: u64) -> Vec<(String, String)> {
         let peers = guests.peers().filter(|peer| peer.id == id);
         peers
             .flat_map(|peer| peer.urls)
-            .map(|url| url.authority())
+            .map(|target| (target.at.authority(), target.name))
             .collect()
+    }
+
+    fn one(at: &str, name: &str) -> Vec<(String, String)> {
+        vec![(at.to_owned(), name.to_owned())]
     }
 
     /// Every stranger's URLs used to be dialled, wherever they pointed: whoever reached the peer
     /// port had this server connect to any address of its choice, and ask DNS for any name.
+    ///
+    /// Then the address took the name's place altogether, and no certificate is made out to that:
+    /// by TLS such a guest was never answered.
     #[test]
     fn without_a_certificate_a_guest_is_dialled_where_it_came_from() {
         let mut guests = Guests::default();
+        let now = Instant::now();
+        let admit = |guests: &mut Guests, hello: &Hello, address: &str, certified| {
+            guests.admit(hello, seen(address, certified), 0, now)
+        };
+        let new = Ok(came(true, None));
         let metadata = hello(1, "http://169.254.169.254:80");
+        assert_eq!(admit(&mut guests, &metadata, "10.0.0.9", false), new);
+        assert_eq!(dialled(&guests, 1), one("10.0.0.9:80", "169.254.169.254"));
+        let name = hello(2, "https://secrets.internal:2380");
+        assert_eq!(admit(&mut guests, &name, "10.0.0.9", false), new);
         assert_eq!(
-            guests.admit(&metadata, seen("10.0.0.9", false), 0),
-            Ok(true)
+            dialled(&guests, 2),
+            one("10.0.0.9:2380", "secrets.internal")
         );
-        assert_eq!(dialled(&guests, 1), ["10.0.0.9:80"]);
-        let name = hello(2, "http://secrets.internal:2380");
-        assert_eq!(guests.admit(&name, seen("10.0.0.9", false), 0), Ok(true));
-        assert_eq!(dialled(&guests, 2), ["10.0.0.9:2380"]);
         let local = hello(3, "http://127.0.0.1:2379");
-        assert_eq!(guests.admit(&local, seen("10.0.0.9", false), 0), Ok(true));
-        assert_eq!(dialled(&guests, 3), ["10.0.0.9:2379"]);
+        assert_eq!(admit(&mut guests, &local, "10.0.0.9", false), new);
+        assert_eq!(dialled(&guests, 3), one("10.0.0.9:2379", "127.0.0.1"));
         let member = hello(4, "https://demo-4.demo.svc:2380");
-        assert_eq!(guests.admit(&member, seen("10.0.0.9", true), 0), Ok(true));
-        assert_eq!(dialled(&guests, 4), ["demo-4.demo.svc:2380"]);
-        let neighbour = hello(5, "http://127.3.2.1:2380");
+        assert_eq!(admit(&mut guests, &member, "10.0.0.9", true), new);
         assert_eq!(
-            guests.admit(&neighbour, seen("127.0.0.1", false), 0),
-            Ok(true)
+            dialled(&guests, 4),
+            one("demo-4.demo.svc:2380", "demo-4.demo.svc")
         );
-        assert_eq!(dialled(&guests, 5), ["127.3.2.1:2380"]);
+        let neighbour = hello(5, "http://127.3.2.1:2380");
+        assert_eq!(admit(&mut guests, &neighbour, "127.0.0.1", false), new);
+        assert_eq!(dialled(&guests, 5), one("127.3.2.1:2380", "127.3.2.1"));
         assert_eq!(
-            guests.admit(&neighbour, seen("127.0.0.1", false), 0),
-            Ok(false),
+            admit(&mut guests, &neighbour, "127.0.0.1", false),
+            Ok(came(false, None)),
             "nothing new"
         );
     }
 
     #[test]
     fn a_flood_takes_no_place_but_its_own() {
-        let mut guests = Guests::default();
-        let quiet = hello(1, "http://10.0.0.1:2380");
-        let certified = hello(2, "http://10.0.0.2:2380");
-        guests
-            .admit(&quiet, seen("10.0.0.1", false), 0)
-            .expect("in");
-        guests
-            .admit(&certified, seen("10.9.9.9", true), 0)
-            .expect("in");
+        let (mut guests, now) = (Guests::default(), Instant::now());
+        let mut comes = |id, address: &str, certified, leader| {
+            let hello = hello(id, "http://10.9.9.9:1");
+            let came = guests.admit(&hello, seen(address, certified), leader, now);
+            let gone = came.expect("in").gone;
+            assert!(gone.is_none_or(|gone| !guests.hears(gone, &format!("disk-{gone}"), now)));
+            guests.known.keys().copied().collect::<Vec<u64>>()
+        };
+        comes(1, "10.0.0.1", false, 0);
+        comes(2, "10.9.9.9", true, 0);
         for id in 100..10_000 {
-            let stranger = hello(id, "http://10.9.9.9:1");
-            guests
-                .admit(&stranger, seen("10.9.9.9", false), 0)
-                .expect("in");
+            comes(id, "10.9.9.9", false, 0);
         }
-        assert_eq!(guests.known.len(), GUESTS);
-        assert!(guests.known.contains_key(&1) && guests.known.contains_key(&2));
-        assert!(guests.known.contains_key(&9_999), "the newest is heard");
-
         // Nor that of whoever leads, at the same address.
         for id in 20_000..20_100 {
-            let stranger = hello(id, "http://10.9.9.9:1");
-            guests
-                .admit(&stranger, seen("10.9.9.9", false), 9_999)
-                .expect("in");
+            comes(id, "10.9.9.9", false, 9_999);
         }
-        assert!(guests.known.contains_key(&9_999), "it leads");
+        let there = comes(30_000, "10.9.9.9", false, 9_999);
+        assert_eq!(there.len(), GUESTS);
+        for stays in [1, 2, 9_999, 30_000, 20_099] {
+            assert!(there.contains(&stays), "{stays}: {there:?}");
+        }
+        // A host of IPv6 has as many addresses as it likes.
+        for id in 40_000..40_100 {
+            comes(id, &format!("2001:db8::{id:x}"), false, 9_999);
+        }
+        let there = comes(50_000, "2001:db8::1", false, 9_999);
+        for stays in [1, 2, 9_999] {
+            assert!(there.contains(&stays), "{stays}: {there:?}");
+        }
     }
 
+    /// Whoever came first with an ID kept it, also when it had long gone, and also from the member
+    /// itself that showed its certificate.
     #[test]
-    fn a_guest_keeps_its_disk() {
-        let mut guests = Guests::default();
+    fn a_guest_keeps_its_disk_while_it_is_there() {
+        let (mut guests, now) = (Guests::default(), Instant::now());
         let url = "http://10.0.0.1:2380";
-        guests
-            .admit(&hello(1, url), seen("10.0.0.1", false), 0)
-            .expect("in");
         let other = Hello {
             disk_uuid: "another".to_owned(),
             ..hello(1, url)
         };
-        let refused = guests.admit(&other, seen("10.0.0.2", false), 0);
-        assert_eq!(refused.map_err(|(why, _)| why), Err(Refusal::Disk));
+        let forger = seen("10.0.0.2", false);
+        guests.admit(&other, forger, 0, now).expect("in");
+        let refused = |came: Result<Came, (Refusal, String)>| came.map_err(|(why, _)| why);
+        let quiet = now + ABSENT + Duration::from_secs(1);
+        let honest = seen("10.0.0.1", false);
+        let early = guests.admit(&hello(1, url), honest, 0, now);
+        assert_eq!(refused(early), Err(Refusal::Disk));
+        assert!(guests.hears(1, "another", quiet), "it is there");
+        let early = guests.admit(&hello(1, url), honest, 0, quiet);
+        assert_eq!(refused(early), Err(Refusal::Disk));
+        let gone = quiet + ABSENT + Duration::from_secs(1);
+        let came_in = guests.admit(&hello(1, url), honest, 0, gone);
+        assert_eq!(came_in, Ok(came(true, Some(1))));
+        assert!(!guests.hears(1, "another", gone), "its link ends");
+        assert!(guests.hears(1, "disk-1", gone));
+        // A certificate decides, whoever came first.
+        let certified = seen("10.0.0.3", true);
+        let came_in = guests.admit(&other, certified, 0, gone);
+        assert_eq!(came_in, Ok(came(true, Some(1))));
+        let late = gone + 100 * ABSENT;
+        let refused_then = guests.admit(&hello(1, url), honest, 0, late);
+        assert_eq!(refused(refused_then), Err(Refusal::Disk));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use start::start;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc};
@@ -29,7 +29,8 @@ use super::core::{Core, Outside};
 use super::exit::Stop;
 use super::handle::{MemberHandle, Phase};
 use super::link::accept::Seen;
-use super::link::dial::Dialler;
+use super::link::dial::{Dialler, Target};
+use super::link::door::Door;
 use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal};
 use super::link::outbound::{self, Listener, Outbound, Peer};
 use super::shared::{Shared, Who};
@@ -66,6 +67,8 @@ pub(crate) struct Site {
     /// This disk, as text.
     pub(crate) disk_uuid: String,
     dialler: Arc<Dialler>,
+    /// Who may keep a connection to the peer port.
+    door: Arc<Door>,
     links: RwLock<Links>,
     /// Members that the applied membership does not hold yet, by their own hellos.
     guests: Mutex<Guests>,
@@ -182,7 +185,7 @@ impl Site {
     /// Whoever is not expected leaves no trace.
     fn pin(&self, id: u64, disk_uuid: &str) -> Result<(), Stop> {
         let expected = self.expected();
-        if !expected.contains(&id) || self.known().disks.contains_key(&id) {
+        if !expected.contains(&id) || self.known_members().disks.contains_key(&id) {
             return Ok(());
         }
         let Ok(uuid) = uuid::Uuid::parse_str(disk_uuid) else {
@@ -220,6 +223,30 @@ impl Site {
         let mut early = lock(&self.early);
         for (id, disk_uuid) in early.take().unwrap_or_default() {
             self.shared.report(Input::PeerDisk { id, disk_uuid });
+        }
+    }
+
+    /// Who may speak for whom, guests left out: what one of those says of itself binds nobody.
+    fn known_members(&self) -> Known {
+        let who = self.who();
+        let published = self.shared.published.borrow().clone();
+        let membership = &published.membership;
+        let mut disks = BTreeMap::new();
+        for (id, pin) in self.identity().peer_pins {
+            if let Ok(uuid) = uuid::Uuid::from_slice(&pin) {
+                disks.insert(id, uuid.to_string());
+            }
+        }
+        for (id, member) in &membership.members {
+            if !member.disk_uuid.is_empty() {
+                disks.insert(*id, member.disk_uuid.clone());
+            }
+        }
+        Known {
+            cluster_id: who.cluster_id,
+            member_id: who.member_id,
+            disks,
+            tombstones: membership.tombstones.iter().map(|stone| stone.id).collect(),
         }
     }
 
@@ -269,7 +296,7 @@ impl Site {
     }
 
     /// Where a peer is.
-    fn endpoints(&self, id: u64) -> Vec<Endpoint> {
+    fn endpoints(&self, id: u64) -> Vec<Target> {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
         links
             .get(&id)
@@ -316,7 +343,11 @@ impl Site {
     /// Has whoever said this hello dialled, as a guest.
     fn link_back(&self, hello: &Hello, seen: Seen) -> Result<(), (Refusal, String)> {
         let leader = self.shared.status().leader;
-        if lock(&self.guests).admit(hello, seen, leader)? {
+        let came = lock(&self.guests).admit(hello, seen, leader, Instant::now())?;
+        if let Some(gone) = came.gone.filter(|_| self.running.load(Ordering::Relaxed)) {
+            self.shared.report(Input::Forget(gone));
+        }
+        if came.links_change {
             self.tell_of_guests();
         }
         Ok(())
@@ -381,13 +412,23 @@ impl Site {
         }
         drop(guests);
         self.link(peers);
+        self.keep_room();
+    }
+
+    /// Those that come from where members were reached are turned away last of all.
+    fn keep_room(&self) {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let members = links.values().filter(|(peer, _)| !peer.guest);
+        let targets = members.flat_map(|(peer, _)| &peer.urls);
+        self.door
+            .reserve(targets.filter_map(|target| self.dialler.address(target)));
     }
 }
 
 /// A peer with those of its URLs that can be dialled.
 fn peer(id: u64, urls: &[String]) -> Peer {
     let parsed = urls.iter().filter_map(|url| match Endpoint::parse(url) {
-        Ok(endpoint) => Some(endpoint),
+        Ok(endpoint) => Some(endpoint.into()),
         Err(error) => {
             tracing::warn!(peer = %format!("{id:x}"), "peer URL: {error}");
             None
@@ -420,34 +461,18 @@ impl Listener for Site {
     }
 
     fn known(&self) -> Known {
-        let who = self.who();
-        let published = self.shared.published.borrow().clone();
-        let membership = &published.membership;
-        let mut disks = BTreeMap::new();
-        for (id, pin) in self.identity().peer_pins {
-            if let Ok(uuid) = uuid::Uuid::from_slice(&pin) {
-                disks.insert(id, uuid.to_string());
-            }
-        }
-        for (id, member) in &membership.members {
-            if !member.disk_uuid.is_empty() {
-                disks.insert(*id, member.disk_uuid.clone());
-            }
-        }
+        let mut known = self.known_members();
         for (id, disk) in lock(&self.guests).disks() {
-            disks.entry(id).or_insert_with(|| disk.clone());
+            known.disks.entry(id).or_insert_with(|| disk.clone());
         }
-        Known {
-            cluster_id: who.cluster_id,
-            member_id: who.member_id,
-            disks,
-            tombstones: membership.tombstones.iter().map(|stone| stone.id).collect(),
-        }
+        known
     }
 
     fn linked(&self, peer: u64, disk_uuid: &str) {
         lock(&self.farewell).takes_back(peer);
         self.met(peer, disk_uuid);
+        // Its address may be another one than before.
+        self.keep_room();
     }
 
     fn sent(&self, peer: u64, bytes: usize) {

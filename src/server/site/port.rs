@@ -3,19 +3,19 @@
 
 use std::io::Error;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Site, checkpoint};
+use super::{Site, checkpoint, lock};
 use crate::node::{Input, PeerBody, PeerMessage};
 use crate::server::handle::{Fence, MembershipRequest, Phase};
-use crate::server::link::accept::{Admitted, Host, Seen};
+use crate::server::link::accept::{Admitted, Host, Linked, Seen};
 use crate::server::link::hello::{
     Answer, Ask, FORMAT, HashAt, Hello, Join, Listed, Purpose, Refusal, Reply, Verdict,
 };
-use crate::server::link::outbound::Listener;
 use crate::server::link::{Io, frame};
 use crate::server::queue::Refused;
 use crate::server::shared::Event;
@@ -62,13 +62,21 @@ impl Host for Site {
         }
     }
 
-    fn is_out(&self, from: u64) -> bool {
+    fn ends(&self, linked: &Linked) -> Option<&'static str> {
+        let from = linked.from;
         let published = self.shared.published.borrow();
         let membership = &published.membership;
-        membership.member(from).is_none() && membership.is_removed(from)
+        if membership.member(from).is_none() && membership.is_removed(from) {
+            return Some("a removed member");
+        }
+        drop(published);
+        let stays =
+            linked.known || lock(&self.guests).hears(from, &linked.disk_uuid, Instant::now());
+        (!stays).then_some("a guest that lost its place, or is a member by now")
     }
 
-    fn deliver(&self, from: u64, seen: Seen, body: &Bytes) -> Result<bool, Error> {
+    fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error> {
+        let (from, seen) = (linked.from, linked.seen);
         if !self.running.load(Ordering::Relaxed) || self.ignores(from) {
             return Ok(true);
         }
@@ -127,7 +135,7 @@ impl Site {
 
     /// Whether a hello, also one with questions, comes from the disk that is known.
     fn has_its_disk(&self, hello: &Hello) -> bool {
-        let known = self.known();
+        let known = self.known_members();
         let judged = known.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid);
         hello.cluster_id == known.cluster_id && judged.is_ok()
     }
@@ -159,7 +167,7 @@ impl Site {
     }
 
     fn judge(&self, hello: &Hello) -> Verdict {
-        let verdict = self.known().judge(hello);
+        let verdict = self.known_members().judge(hello);
         if self.phase() == Phase::Removed && !matches!(verdict, Err((Refusal::Removed, _))) {
             let text = "this server was removed from its cluster".to_owned();
             return Err((Refusal::NotYet, text));

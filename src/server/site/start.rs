@@ -98,6 +98,7 @@ pub(crate) fn start(
         directory: Mutex::new(directory),
         disk_uuid: disk_uuid.to_string(),
         dialler: Arc::new(Dialler::new(security)),
+        door: Arc::new(Door::of(strangers_at_once)),
         links: RwLock::default(),
         guests: Mutex::default(),
         early: Mutex::new(Some(BTreeMap::new())),
@@ -137,7 +138,6 @@ pub(crate) fn start(
         PortSecurity::new(shown.as_ref(), plaintext)
     }));
     let _ = site.shared.ports.client.set(client);
-    let door = Arc::new(Door::of(strangers_at_once));
     let threads = Threads {
         members: runtime.handle().clone(),
         strangers: strangers.handle().clone(),
@@ -153,7 +153,7 @@ pub(crate) fn start(
             guest_frame: usize::try_from(config.limits.max_request_bytes)
                 .unwrap_or(FRAME_LIMIT)
                 .saturating_add(GUEST_EXTRA),
-            door: Arc::clone(&door),
+            door: Arc::clone(&site.door),
             threads: threads.clone(),
         };
         runtime.spawn(accept::serve(listener, port));
