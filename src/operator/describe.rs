@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::members::Described;
 use crate::crd::TlsPort;
 use crate::disk::Class;
 use crate::plan::{Description, Exit, MemberView, Phase, PortSecurity};
@@ -20,11 +21,12 @@ const STRAY: [&str; 2] = [
     "this file is not a checkpoint",
 ];
 
-/// A description as received `age_ms` ago. `leads` is true only where the member list was read
-/// through a quorum.
-pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> Description {
+/// A description as received `age_ms` ago.
+pub fn description(described: &Described, age_ms: u64) -> Description {
+    let said = &described.description;
     Description {
         age_ms,
+        unsigned: described.unsigned,
         pod_uid: said.pod_uid.clone(),
         version: said.version.clone(),
         readable_since: some(&said.readable_since),
@@ -36,7 +38,7 @@ pub fn description(said: &proto::DescribeResponse, leads: bool, age_ms: u64) -> 
         incarnation: said.incarnation,
         cluster_id: said.cluster_id,
         member_id: said.member_id,
-        leads,
+        leads: described.leads,
         term: said.term,
         leader_id: said.leader_id,
         commit: said.commit,
@@ -168,6 +170,16 @@ fn by_code(code: i32) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::clock::Clock;
+
+    fn described(description: proto::DescribeResponse) -> Described {
+        Described {
+            description,
+            leads: false,
+            unsigned: false,
+            at: Clock::machine().now(),
+        }
+    }
 
     #[test]
     fn ends_are_told_by_code_or_message() {
@@ -242,7 +254,7 @@ mod tests {
             ],
             ..Default::default()
         };
-        assert_eq!(description(&said, true, 0).never_voted, [4].into());
+        assert_eq!(description(&described(said), 0).never_voted, [4].into());
     }
 
     #[test]
@@ -254,7 +266,7 @@ mod tests {
             }],
             ..Default::default()
         };
-        let facts = description(&said, false, 3);
+        let facts = description(&described(said), 3);
         assert_eq!((facts.nonce, facts.cluster_uid), (None, None));
         assert_eq!(facts.members[0].last_contact_ms, None);
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Asks members over `quorate.v1`: several at once, each within a bound, over connections that are
 //! kept. A member that does not answer is simply not in the answer: silence is no evidence.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use super::clock::{Clock, Moment};
 use super::platform::{Act, Failure};
 use crate::plan::{Action, Fence};
-use crate::server::member_client::{AddressError, MemberClient};
+use crate::server::member_client::{AddressError, MemberClient, Whom};
 use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key;
 use crate::wire::member as proto;
@@ -30,6 +30,8 @@ pub struct Described {
     pub description: proto::DescribeResponse,
     /// It leads, and a quorum confirmed the member list above.
     pub leads: bool,
+    /// Nobody has signed it: a member of version 0.1.0, or whoever stands before one.
+    pub unsigned: bool,
     /// When the answer came.
     pub at: Moment,
 }
@@ -53,6 +55,16 @@ pub struct Members {
     clients: Arc<Mutex<BTreeMap<String, MemberClient>>>,
     /// What those that speak TLS have to prove, by address.
     secure: Arc<Mutex<BTreeMap<String, Secure>>>,
+    met: Arc<Mutex<Met>>,
+}
+
+/// Who has answered.
+#[derive(Default)]
+struct Met {
+    /// At each address, in the last look.
+    whom: BTreeMap<String, Whom>,
+    /// Disks that have signed: what comes in their name without a signature is not theirs.
+    signed: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Members {
@@ -70,7 +82,12 @@ impl Members {
             clock,
             clients: Arc::default(),
             secure: Arc::default(),
+            met: Arc::default(),
         }
+    }
+
+    fn met(&self) -> MutexGuard<'_, Met> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on these addresses speak TLS and have to prove this, and all others do not.
@@ -107,6 +124,8 @@ impl Members {
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             clients.retain(|address, _| addresses.values().any(|used| used == address));
         }
+        // An act follows from this look or from none.
+        self.met().whom.clear();
         let calls = addresses.iter().map(|(name, address)| async {
             (name.clone(), self.describe_one(address, epoch).await)
         });
@@ -183,7 +202,12 @@ impl Members {
         (address, epoch): (&str, u64),
         urls: impl Fn(&str, bool) -> String,
     ) -> Result<(), Failure> {
-        let mut client = self.at(address)?;
+        // For whoever said what the plan was made of, and for nobody who has come since.
+        let whom = self.met().whom.get(address).cloned();
+        let whom = whom.ok_or_else(|| {
+            Failure::Changed(format!("{action}: nobody described itself at {address}"))
+        })?;
+        let mut client = self.at(address)?.only(whom);
         let answer = match action {
             Action::Bootstrap {
                 cluster_uid,
@@ -247,30 +271,33 @@ impl Members {
     /// What one member says; a leader's word about the members is confirmed by its quorum.
     async fn describe_one(&self, address: &str, epoch: u64) -> Result<Described, String> {
         let mut client = self.at(address).map_err(|failure| failure.to_string())?;
-        let description = within(client.describe_for(false, epoch)).await?;
-        if !description.leader_with_quorum {
-            return Ok(Described {
-                description,
-                leads: false,
-                at: self.clock.now(),
-            });
+        let first = within(client.describe_by(false, epoch)).await?;
+        let confirmed = match first.0.leader_with_quorum {
+            true => within(client.describe_by(true, epoch)).await.ok(),
+            false => None,
+        };
+        // Where that fails it led a moment ago; what it said of itself still holds.
+        let leads = confirmed
+            .as_ref()
+            .is_some_and(|(said, _)| said.leader_with_quorum);
+        let (description, whom) = confirmed.unwrap_or(first);
+        let unsigned = !whom.signs();
+        let mut met = self.met();
+        if unsigned && met.signed.contains(&description.disk_uuid) {
+            return Err(format!(
+                "the answer is not signed, and disk {} has signed before: it is not believed",
+                description.disk_uuid
+            ));
         }
-        match within(client.describe_for(true, epoch)).await {
-            Ok(description) => {
-                let leads = description.leader_with_quorum;
-                Ok(Described {
-                    description,
-                    leads,
-                    at: self.clock.now(),
-                })
-            }
-            // It led a moment ago; what it said of itself still holds.
-            Err(_) => Ok(Described {
-                description,
-                leads: false,
-                at: self.clock.now(),
-            }),
-        }
+        met.signed.extend(whom.disk_uuid().map(str::to_owned));
+        met.whom.insert(address.to_owned(), whom);
+        drop(met);
+        Ok(Described {
+            description,
+            leads,
+            unsigned,
+            at: self.clock.now(),
+        })
     }
 }
 
@@ -351,6 +378,26 @@ mod tests {
         assert!(
             silent["refused"].to_lowercase().contains("refused"),
             "{silent:?}"
+        );
+    }
+
+    /// The address of a member may be another one's by the time of the act.
+    #[tokio::test]
+    async fn an_act_follows_from_a_look() {
+        let key = Key::new(b"0123456789abcdef0123456789abcdef");
+        let members = Members::new(key, network(), Clock::machine());
+        let act = Act {
+            action: Action::Retire {
+                member: "demo-1".into(),
+                pod_uid: "pod".into(),
+            },
+            leader: None,
+        };
+        let addresses = BTreeMap::from([("demo-1".to_owned(), "127.0.0.1:1".to_owned())]);
+        let done = members.act(&act, 1, &addresses, |_, _| String::new()).await;
+        assert!(
+            matches!(&done, Some(Err(Failure::Changed(why))) if why.contains("described itself")),
+            "{done:?}"
         );
     }
 

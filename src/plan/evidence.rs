@@ -125,7 +125,7 @@ fn disk_is_gone(
     contact: bool,
 ) -> Option<String> {
     if let Some(d) = s.description(name)
-        && d.disk_empty
+        && d.proves_an_empty_disk()
         && !member.disk_uuid.is_empty()
         && d.disk_uuid != member.disk_uuid
     {

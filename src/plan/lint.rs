@@ -470,7 +470,7 @@ impl Facts<'_> {
 
     fn disk_differs(&self, member: &MemberView) -> bool {
         let described = self.o.descriptions.get(&member.name);
-        described.is_some_and(|d| d.disk_empty && d.disk_uuid != member.disk_uuid)
+        described.is_some_and(|d| d.proves_an_empty_disk() && d.disk_uuid != member.disk_uuid)
     }
 }
 

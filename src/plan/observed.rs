@@ -411,6 +411,8 @@ pub struct Description {
     pub disk_uuid: String,
     /// Its data directory has never held a member.
     pub disk_empty: bool,
+    /// Nobody has signed it, as of a server of version 0.1.0: it is no evidence against a member.
+    pub unsigned: bool,
     /// What it is.
     pub phase: Phase,
     /// Nonce of the bootstrap call that made it, if one did.
@@ -452,6 +454,13 @@ pub struct Description {
     /// IDs of removed members that came as learners and were never promoted, as far back as its
     /// record of changes goes: no quorum ever counted on their volumes.
     pub never_voted: BTreeSet<u64>,
+}
+
+impl Description {
+    /// Whether it shows that the disk that this server has is an empty one.
+    pub fn proves_an_empty_disk(&self) -> bool {
+        self.disk_empty && !self.unsigned
+    }
 }
 
 /// What a server is.

@@ -15,6 +15,7 @@ use super::member_secure::{Connector, Secure, SecureError};
 use super::operator_auth::{Key, Recipient};
 use super::operator_proof::FROM;
 use super::operator_signed::Signed;
+pub use super::operator_signed::Whom;
 use crate::wire::member as proto;
 
 /// The way to one member: a connection, or in a simulation the member itself.
@@ -36,6 +37,7 @@ impl WayError {
 #[derive(Clone, Debug)]
 pub struct MemberClient {
     inner: proto::member_client::MemberClient<Signed<Way>>,
+    signed: Signed<Way>,
 }
 
 /// Why an address cannot be dialled at all.
@@ -94,9 +96,21 @@ impl MemberClient {
     /// A client of the member at the end of this way.
     #[must_use]
     pub fn over(way: Way, key: Key) -> MemberClient {
+        Self::with(Signed::new(way, key))
+    }
+
+    fn with(signed: Signed<Way>) -> MemberClient {
         MemberClient {
-            inner: proto::member_client::MemberClient::new(Signed::new(way, key)),
+            inner: proto::member_client::MemberClient::new(signed.clone()),
+            signed,
         }
+    }
+
+    /// The same member, for acts that were decided on by what `whom` has said: another disk, or
+    /// another start of the same one, does not carry them out.
+    #[must_use]
+    pub fn only(&self, whom: Whom) -> MemberClient {
+        Self::with(self.signed.only(whom))
     }
 
     /// The member's own view; with `linearizable` confirmed by a quorum, else an error.
@@ -113,6 +127,15 @@ impl MemberClient {
         linearizable: bool,
         epoch: u64,
     ) -> Result<proto::DescribeResponse, tonic::Status> {
+        Ok(self.describe_by(linearizable, epoch).await?.0)
+    }
+
+    /// The same, with who it is that says so.
+    pub async fn describe_by(
+        &mut self,
+        linearizable: bool,
+        epoch: u64,
+    ) -> Result<(proto::DescribeResponse, Whom), tonic::Status> {
         let request = proto::DescribeRequest {
             linearizable,
             epoch,
@@ -122,11 +145,11 @@ impl MemberClient {
         // Signed; a member of 0.1.0 does not say.
         let from = from.and_then(|from| Recipient::read(from.to_str().ok()?));
         let description = answer.into_inner();
-        match from {
+        match &from {
             Some(from) if from.disk_uuid != description.disk_uuid => Err(tonic::Status::unknown(
                 "the description of one disk came from another: it is not believed",
             )),
-            _ => Ok(description),
+            _ => Ok((description, Whom::of(from))),
         }
     }
 

@@ -4,6 +4,7 @@
 //! Members of version 0.1.0 take calls in an older form and sign nothing. They are told from
 //! whoever has no key by what only a key can tell: right proofs from wrong ones. Never retries.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -40,10 +41,31 @@ enum Standing {
     /// Nothing.
     #[default]
     Unknown,
-    /// It is this one, and it signs.
-    Signs(Recipient),
-    /// A member of 0.1.0.
-    Old,
+    /// It has shown who it is.
+    Is(Whom),
+}
+
+/// Who has given an answer; an act that follows from it can be for nobody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whom(Option<Recipient>);
+
+impl Whom {
+    /// Whoever has signed as this one; nobody's signature: a member of 0.1.0.
+    pub(super) fn of(signed: Option<Recipient>) -> Whom {
+        Whom(signed)
+    }
+
+    /// Whether it signs. A member of version 0.1.0 does not.
+    #[must_use]
+    pub fn signs(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The disk that it has shown to be: by a signature, not by what it says.
+    #[must_use]
+    pub fn disk_uuid(&self) -> Option<&str> {
+        self.0.as_ref().map(|whom| whom.disk_uuid.as_str())
+    }
 }
 
 /// The operator's side: adds the proof to each call, and checks that of each answer.
@@ -52,6 +74,10 @@ pub(super) struct Signed<S> {
     inner: Arc<Mutex<S>>,
     key: Key,
     standing: Arc<Mutex<Standing>>,
+    /// Whoever answers has signed before: it is no member of 0.1.0 from then on.
+    has_signed: Arc<AtomicBool>,
+    /// Acts are for this one alone; without it for whoever is there.
+    only: Option<Whom>,
 }
 
 impl<S> Clone for Signed<S> {
@@ -61,6 +87,8 @@ impl<S> Clone for Signed<S> {
             inner: Arc::clone(&self.inner),
             key: self.key.clone(),
             standing: Arc::clone(&self.standing),
+            has_signed: Arc::clone(&self.has_signed),
+            only: self.only.clone(),
         }
     }
 }
@@ -86,6 +114,25 @@ impl<S> Signed<S> {
             inner: Arc::new(Mutex::new(inner)),
             key,
             standing: Arc::default(),
+            has_signed: Arc::default(),
+            only: None,
+        }
+    }
+
+    /// The same way, for acts that follow from what this one has said: they are for it alone, and
+    /// nobody is asked who is there now.
+    pub(super) fn only(&self, whom: Whom) -> Signed<S> {
+        Signed {
+            only: Some(whom),
+            ..self.clone()
+        }
+    }
+
+    /// Who gave the last description, if anybody did.
+    pub(super) fn whom(&self) -> Option<Whom> {
+        match self.standing() {
+            Standing::Unknown => None,
+            Standing::Is(whom) => Some(whom),
         }
     }
 
@@ -108,16 +155,16 @@ where
         if call.parts.uri.path() == DESCRIBE {
             return self.describe(&call).await;
         }
-        if matches!(self.standing(), Standing::Unknown) {
+        if self.only.is_none() && self.whom().is_none() {
             let described = self.describe(&call.asks_who_is_there()?).await?;
             if described.status().code() != Code::Ok {
                 return Ok(described);
             }
         }
-        match self.standing() {
-            Standing::Unknown => Err(unbelieved(None)),
-            Standing::Old => self.send_old(&call, &self.key).await,
-            Standing::Signs(to) => match self.send(&call, Some(&to)).await? {
+        match self.only.clone().or_else(|| self.whom()) {
+            None => Err(unbelieved(None)),
+            Some(Whom(None)) => self.send_old(&call, &self.key).await,
+            Some(Whom(Some(to))) => match self.send(&call, Some(&to)).await? {
                 Outcome::Proven(whole, from) => {
                     let same = from == to && whole.status().code() == Code::Ok;
                     if !same {
@@ -135,18 +182,21 @@ where
         self.stands(Standing::Unknown);
         let whole = match self.send(call, None).await? {
             Outcome::Proven(whole, from) => {
-                self.stands(Standing::Signs(from));
+                self.has_signed.store(true, Ordering::Release);
+                self.stands(Standing::Is(Whom(Some(from))));
                 return Ok(whole);
             }
             Outcome::Unproven(whole) => whole,
         };
         let refused = whole.status().code() == Code::Unauthenticated;
-        if !refused || whole.parts.headers.contains_key(FORM) {
+        // Nobody goes back to the form of 0.1.0: whoever took a signature off would have it so.
+        let signed_before = self.has_signed.load(Ordering::Acquire);
+        if !refused || signed_before || whole.parts.headers.contains_key(FORM) {
             return Err(unbelieved(Some(&whole)));
         }
         match self.describe_old(call).await? {
             Some(old) => {
-                self.stands(Standing::Old);
+                self.stands(Standing::Is(Whom(None)));
                 Ok(old)
             }
             None => Err(tonic::Status::unauthenticated(

@@ -337,3 +337,69 @@ async fn a_member_of_now_is_not_taken_for_an_old_one() {
     });
     assert!(operator(&between).describe(false).await.is_err());
 }
+
+/// An act was for whoever was there when nothing was known of that, or not any more: another disk at
+/// the same address, or another start of the same one, than the plan was made of.
+#[tokio::test]
+async fn an_act_that_follows_from_a_description_is_for_nobody_else() {
+    let (one, two) = (Member::new("one"), Member::new("two"));
+    let ways = [
+        one.way(&own("one", "1")),
+        one.way(&own("one", "2")),
+        two.way(&own("two", "1")),
+        two.old_way(),
+    ];
+    let ways = Arc::new(Mutex::new(ways));
+    let there = Arc::new(AtomicUsize::new(0));
+    let at = Arc::clone(&there);
+    let moving = way(move |request| {
+        let way = ways.lock().expect("free")[at.load(Ordering::Relaxed)].clone();
+        way.oneshot(request)
+    });
+    let mut operator = operator(&moving);
+    let (_, whom) = operator.describe_by(false, 0).await.expect("signed");
+    assert_eq!(whom.disk_uuid(), Some("one"));
+    for other in [1, 2, 3] {
+        there.store(other, Ordering::Relaxed);
+        for _ in 0..2 {
+            let mut bound = operator.only(whom.clone());
+            let refused = bound.retire(proto::Fence::default()).await;
+            refused.expect_err("another one");
+        }
+    }
+    assert_eq!((one.retired(), two.retired()), (0, 0));
+    there.store(0, Ordering::Relaxed);
+    let mut bound = operator.only(whom);
+    let retired = bound.retire(proto::Fence::default()).await;
+    assert_eq!(retired.expect("for it").leader, 7);
+    assert_eq!(one.retired(), 1);
+}
+
+/// While members of 0.1.0 were left, whoever took the signatures off a member's answers and passed
+/// its calls on to one of those was believed as that, disk and all.
+#[tokio::test]
+async fn whoever_has_signed_is_never_taken_for_an_old_one() {
+    let (new, old) = (Member::new("one"), Member::new("two"));
+    let ways = Arc::new(Mutex::new([new.way(&own("one", "1")), old.old_way()]));
+    let between = Arc::new(AtomicUsize::new(0));
+    let at = Arc::clone(&between);
+    let moving = way(move |request| {
+        let way = ways.lock().expect("free")[at.load(Ordering::Relaxed)].clone();
+        way.oneshot(request)
+    });
+    let mut operator = operator(&moving);
+    operator.describe(false).await.expect("signed");
+    between.store(1, Ordering::Relaxed);
+    for _ in 0..2 {
+        operator.describe(false).await.expect_err("it has signed");
+        let retired = operator.retire(proto::Fence::default()).await;
+        retired.expect_err("nobody is known");
+    }
+    assert_eq!(old.retired(), 0);
+    // Who has never signed is an old one, as before.
+    let mut stranger = super::tests::operator(&moving);
+    assert_eq!(
+        stranger.describe(false).await.expect("old").disk_uuid,
+        "two"
+    );
+}

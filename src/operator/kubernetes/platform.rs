@@ -881,10 +881,7 @@ fn same_pods(
         .filter(|(member, said)| same(member, said))
         .map(|(member, said)| {
             let age_ms = milliseconds(said.at.elapsed());
-            (
-                member.clone(),
-                describe::description(&said.description, said.leads, age_ms),
-            )
+            (member.clone(), describe::description(said, age_ms))
         })
         .collect()
 }

@@ -645,11 +645,7 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
 }
 
 fn facts(said: &Described) -> plan::Description {
-    describe::description(
-        &said.description,
-        said.leads,
-        milliseconds(said.at.elapsed()),
-    )
+    describe::description(said, milliseconds(said.at.elapsed()))
 }
 
 fn pid(pod: &PodView) -> Option<u32> {

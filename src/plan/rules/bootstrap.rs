@@ -135,7 +135,7 @@ fn harmless(s: &Situation<'_>, seed: &str) -> bool {
             .is_some_and(|pod| pod.started_ms.is_some());
     let standby = s
         .description(seed)
-        .is_some_and(|d| d.phase == Phase::Standby && d.disk_empty);
+        .is_some_and(|d| d.phase == Phase::Standby && d.proves_an_empty_disk());
     !started || standby
 }
 
@@ -274,7 +274,7 @@ fn disk_lost(s: &Situation<'_>, name: &str) -> bool {
     };
     claim.volume_gone.is_some()
         || s.description(name)
-            .is_some_and(|d| d.phase == Phase::Standby && d.disk_empty)
+            .is_some_and(|d| d.phase == Phase::Standby && d.proves_an_empty_disk())
 }
 
 /// Condition DataLost: nothing is formed or added by itself. Returns true: the plan ends here.

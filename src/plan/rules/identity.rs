@@ -139,8 +139,15 @@ fn unlatched(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
             return;
         }
         match s.description(member) {
-            Some(said) if said.phase == Phase::Standby && said.disk_empty => {
+            Some(said) if said.phase == Phase::Standby && said.proves_an_empty_disk() => {
                 empty.push((member, said));
+            }
+            Some(said) if said.phase == Phase::Standby && said.unsigned => {
+                let what = format!(
+                    "the server of {member} to sign what it says, which version 0.1.0 does not: {held}, and only it can say whether the cluster was formed"
+                );
+                draft.wait("Wait", member, "IdentityGone", what);
+                return;
             }
             Some(_) => {
                 let why =

@@ -138,7 +138,9 @@ fn promote(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
 /// Only the disk settles it for a learner; the rest has its deadline.
 fn disk_evidence(s: &Situation<'_>, name: &str, seat: &Seat<'_>) -> bool {
     let other_disk = s.description(name).is_some_and(|d| {
-        d.disk_empty && !seat.view.disk_uuid.is_empty() && d.disk_uuid != seat.view.disk_uuid
+        d.proves_an_empty_disk()
+            && !seat.view.disk_uuid.is_empty()
+            && d.disk_uuid != seat.view.disk_uuid
     });
     other_disk
         || s.claim(name)

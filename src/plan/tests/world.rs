@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) alarms: Vec<String>,
     /// Members that the operator cannot dial.
     pub(super) unseen: BTreeSet<String>,
+    /// Servers whose answers nobody signs, as of version 0.1.0.
+    pub(super) unsigned: BTreeSet<String>,
     /// Members whose kubelet does not look whether they are ready any more.
     pub(super) unprobed: BTreeSet<String>,
     /// Members whose set makes no pod for now.
@@ -148,6 +150,7 @@ impl World {
             unseen: BTreeSet::new(),
             podless: BTreeSet::new(),
             lingering: BTreeSet::new(),
+            unsigned: BTreeSet::new(),
             unprobed: BTreeSet::new(),
             side: BTreeMap::new(),
             catch_up: 1_000_000,
@@ -305,6 +308,7 @@ impl World {
             readable_since: Some(self.readable_since.clone()),
             disk_uuid: disk.uuid.clone(),
             disk_empty: disk.member.is_none(),
+            unsigned: self.unsigned.contains(name),
             phase,
             nonce: disk.nonce.clone(),
             cluster_uid: Some(CLUSTER_UID.into()),

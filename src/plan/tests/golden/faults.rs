@@ -27,6 +27,26 @@ fn disk_lost() {
     script.compare();
 }
 
+/// A member of version 0.1.0 signs nothing, so whoever stands before it can say that its disk is
+/// empty: that ended a good member at once, and one such after the other the cluster. Without a
+/// signature it is silence: the member's contact with its leader, and time, decide.
+#[test]
+fn an_empty_disk_that_nobody_signs_for_is_no_evidence() {
+    for unsigned in [false, true] {
+        let mut world = rested(3);
+        world.lose_disk("demo-2");
+        if unsigned {
+            world.unsigned.insert("demo-2".into());
+        }
+        wait(&mut world, 2);
+        let plan = plan(&world.observe());
+        let removed = plan.steps.iter().any(
+            |step| matches!(&step.action, Action::Remove { member, .. } if member == "demo-2"),
+        );
+        assert_eq!(removed, !unsigned, "{:?}", plan.steps);
+    }
+}
+
 #[test]
 fn pod_gone_for_good() {
     let mut script = Script::new(
