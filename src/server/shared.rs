@@ -206,6 +206,8 @@ pub(crate) struct Shared {
     pub proposals_failed: AtomicU64,
     /// What the server does or waits for, in words.
     pub activity: Mutex<String>,
+    /// Why this member may have been removed without knowing it; empty: there is no sign of that.
+    doubt: Mutex<String>,
     /// Set once the server is about to go: it is unready from then on.
     pub retired: OnceLock<Instant>,
     /// How often clients were asked to connect elsewhere.
@@ -261,6 +263,7 @@ impl Shared {
             leader_changes: AtomicU64::new(0),
             proposals_failed: AtomicU64::new(0),
             activity: Mutex::default(),
+            doubt: Mutex::default(),
             retired: OnceLock::new(),
             hang_ups: watch::channel(0).0,
             raising: AtomicBool::new(false),
@@ -466,6 +469,7 @@ impl Shared {
             }
             (Phase::Member, _) => match self.read_age() {
                 Some(age) if age <= STALE => Health::Ok,
+                _ if !self.doubt().is_empty() => Health::Not(self.doubt()),
                 Some(age) => Health::Not(format!(
                     "the last linearizable read was {} s ago",
                     age.as_secs()
@@ -473,6 +477,16 @@ impl Shared {
                 None => Health::Not("no linearizable read yet".to_owned()),
             },
         }
+    }
+
+    /// Says why this member may have been removed, or that nothing speaks for that.
+    pub(crate) fn doubts(&self, why: String) {
+        *self.doubt.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    fn doubt(&self) -> String {
+        let doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+        doubt.clone()
     }
 
     /// The cluster has removed this member, which still helps the others to settle.

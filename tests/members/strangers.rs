@@ -9,7 +9,7 @@ use quorate::disk::{DataDirectory, Disk, FileDisk};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use quorate::wire::etcd::MemberAddRequest;
+use quorate::wire::etcd::{MemberAddRequest, MemberRemoveRequest};
 
 use super::fixture::{PATIENCE, Server, by_hand, initial_cluster, until};
 use super::operated::standbys;
@@ -107,6 +107,32 @@ async fn cluster_of(server: &Server) -> u64 {
     .await
 }
 
+/// A cluster of two that serves, and its ID.
+async fn two(home: &std::path::Path) -> (Vec<Server>, u64) {
+    let mut servers = by_hand(home, &["a", "b"]);
+    for server in &mut servers {
+        server.start();
+    }
+    servers[0].serves("key").await;
+    let cluster = cluster_of(&servers[0]).await;
+    (servers, cluster)
+}
+
+/// The link of a stranger that is let in, once the server hears no leader.
+async fn guest(server: &Server, cluster: u64, url: &str) -> TcpStream {
+    until("it has no leader", server, async || {
+        let (reply, link) = says(server, &stranger(cluster, 1, url)).await;
+        (reply.refusal == 0).then_some(link)
+    })
+    .await
+}
+
+/// The data directory of a server that does not run.
+fn directory(server: &Server) -> DataDirectory {
+    let disk: std::sync::Arc<dyn Disk> = std::sync::Arc::new(FileDisk::new(&server.data).unwrap());
+    DataDirectory::open(disk).unwrap()
+}
+
 fn identity_bytes(server: &Server) -> u64 {
     std::fs::metadata(server.data.join("identity"))
         .unwrap()
@@ -119,12 +145,7 @@ fn identity_bytes(server: &Server) -> u64 {
 #[tokio::test]
 async fn a_server_keeps_nothing_of_strangers_and_dials_none() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b"]);
-    for server in &mut servers {
-        server.start();
-    }
-    servers[0].serves("key").await;
-    let cluster = cluster_of(&servers[0]).await;
+    let (mut servers, cluster) = two(home.path()).await;
     let before = identity_bytes(&servers[0]);
     // On a busy machine a heartbeat may be an election timeout late, and then strangers are heard, as
     // they are below: such a round says nothing, and another one is made.
@@ -152,15 +173,16 @@ async fn a_server_keeps_nothing_of_strangers_and_dials_none() {
     // Alone, it has to listen: those of today may have joined while it was away. It still keeps
     // nothing, and remembers few.
     servers[1].kill();
-    let alone = until("it has no leader", &servers[0], async || {
-        let (reply, link) = says(&servers[0], &stranger(cluster, 1, &url)).await;
-        (reply.refusal == 0).then_some(link)
-    })
-    .await;
-    let mut links = vec![alone];
+    let mut links = vec![guest(&servers[0], cluster, &url).await];
     for id in 2..100 {
         links.push(says(&servers[0], &stranger(cluster, id, &url)).await.1);
     }
+    // The first have made room: their links end, however much they live.
+    let mut first = links.remove(0);
+    until("the first one's link ends", &servers[0], async || {
+        first.write_all(&frame(&())).await.is_err().then_some(())
+    })
+    .await;
     assert_eq!(identity_bytes(&servers[0]), before);
     servers[1].start();
     servers[0].serves("with-strangers-beside").await;
@@ -171,17 +193,11 @@ async fn a_server_keeps_nothing_of_strangers_and_dials_none() {
 #[tokio::test]
 async fn an_identity_file_full_of_strangers_is_cleared_at_the_start() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b"]);
-    for server in &mut servers {
-        server.start();
-    }
-    servers[0].serves("key").await;
+    let (mut servers, _) = two(home.path()).await;
     servers[0].kill();
     let before = identity_bytes(&servers[0]);
     {
-        let disk: std::sync::Arc<dyn Disk> =
-            std::sync::Arc::new(FileDisk::new(&servers[0].data).unwrap());
-        let mut directory = DataDirectory::open(disk).unwrap();
+        let mut directory = directory(&servers[0]);
         let mut identity = directory.identity().unwrap().clone();
         for id in 1..36_000 {
             identity.peer_pins.insert(id, vec![1; 16]);
@@ -239,18 +255,9 @@ async fn a_joiner_that_is_refused_for_good_says_so() {
 #[tokio::test]
 async fn a_frame_of_a_stranger_ends_no_member() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b"]);
-    for server in &mut servers {
-        server.start();
-    }
-    servers[0].serves("key").await;
-    let cluster = cluster_of(&servers[0]).await;
+    let (mut servers, cluster) = two(home.path()).await;
     servers[1].kill();
-    let (_, mut link) = until("it has no leader", &servers[0], async || {
-        let said = says(&servers[0], &stranger(cluster, 1, "http://127.0.0.1:1")).await;
-        (said.0.refusal == 0).then_some(said)
-    })
-    .await;
+    let mut link = guest(&servers[0], cluster, "http://127.0.0.1:1").await;
     // `PeerMessage` with a `RemovedNotice` of configuration 1.
     let body = [0x3a, 2, 8, 1];
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
@@ -261,6 +268,55 @@ async fn a_frame_of_a_stranger_ends_no_member() {
     servers[1].start();
     servers[0].serves("it-goes-on").await;
     servers[1].holds("it-goes-on", "1").await;
+}
+
+/// A member that was removed while it was down, and that cannot hear it from enough of the others,
+/// was unready like one that has no leader. Now it says what it has heard and what to do; and when
+/// enough of them say so it ends.
+#[tokio::test]
+async fn a_member_that_may_have_been_removed_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        server.start();
+    }
+    for server in &servers {
+        server.serves("key").await;
+    }
+    let members = servers[0].members().await.unwrap();
+    let gone = members.iter().find(|(_, name, _)| name == "c").unwrap().0;
+    servers[2].kill();
+    until("c is removed", &servers[0], async || {
+        let remove = MemberRemoveRequest { id: gone };
+        servers[0].cluster().member_remove(remove).await.ok()
+    })
+    .await;
+    // The removal is known to both, also after a restart.
+    servers[0].serves("after").await;
+    servers[1].holds("after", "1").await;
+    servers[1].kill();
+    servers[2].start();
+    let said = until("it says so", &servers[2], async || {
+        let answer = page(&servers[2], "/readyz?verbose").await?;
+        answer.contains("in doubt").then_some(answer)
+    })
+    .await;
+    assert!(said.contains("1 of the 2 members"), "{said}");
+    assert!(said.contains("empty its data directory"), "{said}");
+    assert!(servers[2].log().contains("in doubt whether"));
+    servers[1].start();
+    assert!(servers[2].ended().await.success(), "{}", servers[2].log());
+}
+
+/// What a page of the client port says.
+async fn page(server: &Server, path: &str) -> Option<String> {
+    let address = format!("{}:2379", server.address);
+    let mut stream = TcpStream::connect(&address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    Some(text)
 }
 
 /// Connections had no bound: a stranger could open them until there were no descriptors left, and
@@ -332,10 +388,7 @@ async fn a_joiner_that_is_killed_before_it_has_the_state_joins_after_all() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     joiner.kill();
-    let disk: std::sync::Arc<dyn Disk> = std::sync::Arc::new(FileDisk::new(&joiner.data).unwrap());
-    let directory = DataDirectory::open(disk).unwrap();
-    let phase = directory.identity().unwrap().phase();
-    drop(directory);
+    let phase = directory(&joiner).identity().unwrap().phase();
     // Where the machine held this process up for that second the rest shows less, and holds as well.
     println!("killed in phase {phase:?}");
     joiner.start();

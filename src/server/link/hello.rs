@@ -154,6 +154,14 @@ impl Known {
         if hello.cluster_id != self.cluster_id {
             return Err(self.other_cluster(hello));
         }
+        // Also where another member was meant: whoever was away for long dials those of its time.
+        if self.tombstones.contains(&hello.member_id) {
+            let text = format!(
+                "member {:x} ({}) was removed from cluster {:x} for good",
+                hello.member_id, hello.name, self.cluster_id
+            );
+            return Err((Refusal::Removed, text));
+        }
         if hello.to != 0 && hello.to != self.member_id {
             let text = format!(
                 "member {:x} was meant and {:x} answers: peer URLs point to the wrong server",
@@ -164,13 +172,6 @@ impl Known {
         if hello.member_id == self.member_id {
             let text = format!("{:x} is this very member's ID", hello.member_id);
             return Err((Refusal::Member, text));
-        }
-        if self.tombstones.contains(&hello.member_id) {
-            let text = format!(
-                "member {:x} ({}) was removed from cluster {:x} for good",
-                hello.member_id, hello.name, self.cluster_id
-            );
-            return Err((Refusal::Removed, text));
         }
         self.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid)
     }
@@ -414,6 +415,11 @@ mod tests {
         assert_eq!(refusal(&known(), &format), Some(Refusal::Format));
         assert_eq!(refusal(&known(), &hello(1, "x")), Some(Refusal::Member));
         assert_eq!(refusal(&known(), &hello(9, "x")), Some(Refusal::Removed));
+        let elsewhere = Hello {
+            to: 5,
+            ..hello(9, "x")
+        };
+        assert_eq!(refusal(&known(), &elsewhere), Some(Refusal::Removed));
     }
 
     #[test]

@@ -140,6 +140,10 @@ impl Listener for Member {
         assert_eq!(peer, 1);
         let _ = self.removed.send(reason.to_owned());
     }
+
+    fn replaced(&self, _: u64, reason: &str) {
+        let _ = self.removed.send(format!("replaced: {reason}"));
+    }
 }
 
 fn member(
@@ -290,6 +294,25 @@ async fn a_removed_member_hears_of_it() {
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let reason = removals.recv().await.expect("told");
+    assert!(reason.contains("was removed from cluster 7"), "{reason}");
+}
+
+/// A member that was down while two others were replaced at their addresses heard of its removal from
+/// nobody that it knew, and waited in silence.
+#[tokio::test]
+async fn whoever_answers_in_a_members_place_gives_reason_for_doubt() {
+    let (one, _i1, _r1) = member(1);
+    one.known.lock().expect("free").tombstones.insert(2);
+    let (two, _i2, mut removals) = member(2);
+    let url = listen(one).await;
+    let peer = Peer {
+        id: 7,
+        urls: vec![url.into()],
+        guest: false,
+    };
+    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
+    let reason = removals.recv().await.expect("told");
+    assert!(reason.starts_with("replaced: member 2"), "{reason}");
     assert!(reason.contains("was removed from cluster 7"), "{reason}");
 }
 

@@ -87,6 +87,9 @@ pub(crate) trait Listener: Send + Sync + 'static {
     /// A peer, which answered at its own URL and on its own disk, says that we were removed from
     /// the cluster.
     fn removed(&self, peer: u64, reason: &str);
+    /// At the URL of a peer somebody else of our cluster answers, who says this: that peer may be a
+    /// member no longer, and we may not be one either.
+    fn replaced(&self, peer: u64, reason: &str);
 }
 
 /// Starts the sending task of a peer on the current runtime; it ends when the `Outbound` is
@@ -153,6 +156,8 @@ impl<M: Message + Send + 'static> Task<M> {
                 Err(error) => {
                     if let Some(reason) = self.says_removed(&error) {
                         self.listener.removed(self.peer.id, reason);
+                    } else if let Some(reason) = self.is_replaced(&error) {
+                        self.listener.replaced(self.peer.id, reason);
                     }
                     self.complain(&format!(
                         "cannot link to {}: {error}",
@@ -194,6 +199,23 @@ impl<M: Message + Send + 'static> Task<M> {
             && *cluster == known.cluster_id
             && known.judge_disk(*member, name, disk).is_ok();
         itself.then_some(reason)
+    }
+
+    /// What somebody else of our cluster says, who answers in the peer's place.
+    fn is_replaced<'a>(&self, error: &'a DialError) -> Option<&'a str> {
+        let DialError::Refused {
+            refusal: Refusal::Removed | Refusal::Member,
+            member,
+            cluster,
+            reason,
+            ..
+        } = error
+        else {
+            return None;
+        };
+        let known = self.listener.known();
+        let another = ![self.peer.id, known.member_id].contains(member);
+        (another && *cluster == known.cluster_id).then_some(reason)
     }
 
     /// Sends until the link breaks; `Ok` when nobody sends any more.

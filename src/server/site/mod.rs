@@ -52,6 +52,10 @@ pub(crate) enum Happening {
     Bootstrap(Box<flows::Founding>),
 }
 
+/// What to do about a member that was removed and cannot know it for certain.
+const IF_SO: &str = "if a member list of the cluster does not show it, stop this server, and empty \
+                     its data directory before it is added again";
+
 /// The peers' addresses as the links use them.
 type Links = BTreeMap<u64, (Peer, Outbound<PeerMessage>)>;
 
@@ -78,6 +82,8 @@ pub(crate) struct Site {
     told_of_guests: AtomicBool,
     /// Who says that this server was removed.
     farewell: Mutex<Farewell>,
+    /// What was heard where a peer is dialled that speaks against this server's being a member.
+    doubts: Mutex<BTreeMap<u64, String>>,
     happenings: mpsc::UnboundedSender<Happening>,
     /// Whether messages have someone to step them.
     running: AtomicBool,
@@ -254,6 +260,13 @@ impl Site {
     fn link(self: &Arc<Self>, peers: Vec<Peer>) {
         let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, (peer, _)| peers.contains(peer));
+        let mut doubts = lock(&self.doubts);
+        let before = doubts.len();
+        doubts.retain(|id, _| links.contains_key(id));
+        if doubts.len() < before {
+            self.tell_doubts(&doubts);
+        }
+        drop(doubts);
         for peer in peers {
             if links.contains_key(&peer.id) {
                 continue;
@@ -377,6 +390,36 @@ impl Site {
         others
     }
 
+    /// Something that was heard where this peer is dialled makes it doubtful that this server is
+    /// still a member. Silence does not, and a member that leads or follows says nothing of it.
+    fn doubt(&self, peer: u64, why: String) {
+        let mut doubts = lock(&self.doubts);
+        if doubts.get(&peer) != Some(&why) {
+            tracing::warn!("in doubt whether this server is still a member: {why}; {IF_SO}");
+            doubts.insert(peer, why);
+            self.tell_doubts(&doubts);
+        }
+    }
+
+    /// This peer takes this server for a member.
+    fn trust(&self, peer: u64) {
+        let mut doubts = lock(&self.doubts);
+        if doubts.remove(&peer).is_some() {
+            self.tell_doubts(&doubts);
+        }
+    }
+
+    fn tell_doubts(&self, doubts: &BTreeMap<u64, String>) {
+        let all: Vec<&str> = doubts.values().map(String::as_str).collect();
+        self.shared.doubts(match all.is_empty() {
+            true => String::new(),
+            false => format!(
+                "in doubt whether it is still a member: {}; {IF_SO}",
+                all.join("; ")
+            ),
+        });
+    }
+
     /// This server knows by itself that it was removed, or enough of the others have said so.
     fn gone(&self, reason: &str) {
         // The supervisor is gone when the server ends already.
@@ -470,6 +513,7 @@ impl Listener for Site {
 
     fn linked(&self, peer: u64, disk_uuid: &str) {
         lock(&self.farewell).takes_back(peer);
+        self.trust(peer);
         self.met(peer, disk_uuid);
         // Its address may be another one than before.
         self.keep_room();
@@ -494,19 +538,29 @@ impl Listener for Site {
     fn removed(&self, peer: u64, reason: &str) {
         let others = self.others();
         let mut farewell = lock(&self.farewell);
-        let new = farewell.says(peer);
+        // The words of those that count for nothing are not kept: there may be any number of them.
+        if others.contains(&peer) {
+            farewell.says(peer);
+        }
         let ((said, needed), believed) = (farewell.count(&others), farewell.is_believed(&others));
         drop(farewell);
         if believed {
             self.gone(reason);
-        } else if new {
-            let peer = format!("{peer:x}");
-            tracing::warn!(
-                %peer,
-                "{reason}, it says; {said} of the {needed} members that have to agree do: if it is \
-                 true and the others are gone as well, stop this server and empty its data directory"
+        } else {
+            self.doubt(
+                peer,
+                format!(
+                    "{peer:x} says that {reason}; {said} of the {needed} members that have to agree do"
+                ),
             );
         }
+    }
+
+    fn replaced(&self, peer: u64, reason: &str) {
+        self.doubt(
+            peer,
+            format!("another member answers in the place of {peer:x}, and says: {reason}"),
+        );
     }
 }
 

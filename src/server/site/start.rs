@@ -104,6 +104,7 @@ pub(crate) fn start(
         early: Mutex::new(Some(BTreeMap::new())),
         told_of_guests: AtomicBool::new(false),
         farewell: Mutex::default(),
+        doubts: Mutex::default(),
         happenings,
         running: AtomicBool::new(false),
         core: Mutex::new(None),
