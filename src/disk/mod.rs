@@ -39,6 +39,7 @@ mod tests;
 
 pub use checkpoint::{
     CheckpointInfo, CheckpointReader, CheckpointWriter, Checkpoints, MAX_CHUNK_BYTES,
+    passing_checkpoint_bytes,
 };
 pub use device::{Disk, DiskFile, DiskLock, SECTOR};
 pub use directory::DataDirectory;

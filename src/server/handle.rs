@@ -290,14 +290,17 @@ impl MemberHandle {
 
     /// Raises NOSPACE in the name of this member, unless it is on or about to be. A failure is
     /// logged: whoever finds no space next tries again. `why` is for the log: what is used up.
-    pub(crate) async fn raise_no_space(&self, why: &str) {
+    pub(crate) async fn raise_no_space(&self, why: &str) -> bool {
         let alarm = Alarm {
             kind: AlarmKind::NoSpace,
             member: self.status().member_id,
         };
         let raising = &self.shared.raising;
-        if self.published().view.alarms().contains(&alarm) || raising.swap(true, Ordering::AcqRel) {
-            return;
+        if self.published().view.alarms().contains(&alarm) {
+            return true;
+        }
+        if raising.swap(true, Ordering::AcqRel) {
+            return false;
         }
         // Also when the caller goes away meanwhile.
         let _end = Raised(raising);
@@ -308,11 +311,15 @@ impl MemberHandle {
         };
         let size = self.published().view.db_size();
         match self.set_alarm(change).await {
-            Ok(_) => tracing::error!(
-                size,
-                "{why}: raised the alarm NOSPACE; then switch the alarm off"
-            ),
-            Err(error) => tracing::warn!(size, "cannot raise the alarm NOSPACE yet: {error}"),
+            Ok(_) => {
+                let then = "raised the alarm NOSPACE; then switch the alarm off";
+                tracing::error!(size, "{why}: {then}");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(size, "cannot raise the alarm NOSPACE yet: {error}");
+                false
+            }
         }
     }
 

@@ -51,6 +51,30 @@ pub struct CheckpointInfo {
     pub bytes: u64,
 }
 
+/// Bytes that go without anybody's doing: of checkpoints that are being written or received, and of
+/// those older than the two that are kept.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Stray`].
+pub fn passing_checkpoint_bytes(disk: &dyn Disk) -> Result<u64> {
+    let names = disk.list(CHECKPOINTS);
+    let names = names.map_err(|e| Error::io("list", disk.describe(CHECKPOINTS), e))?;
+    let (unfinished, whole): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| name.ends_with(".tmp"));
+    // Names sort as the checkpoints do.
+    let older = whole.len().saturating_sub(KEPT);
+    let passing = unfinished.iter().chain(&whole[..older]);
+    let mut bytes = 0;
+    for name in passing {
+        let name = format!("{CHECKPOINTS}/{name}");
+        // One that is gone or whole meanwhile takes up nothing more.
+        let Ok(file) = disk.open(&name) else { continue };
+        let length = file.length();
+        bytes += length.map_err(|e| Error::io("measure", disk.describe(&name), e))?;
+    }
+    Ok(bytes)
+}
+
 /// The checkpoints of a data directory.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {

@@ -202,3 +202,24 @@ fn a_full_disk_is_an_error_and_leaves_the_old_one() {
     assert!(matches!(error, Error::Full { .. }), "{error}");
     assert_eq!(checkpoints(&disk).list().unwrap(), [at(6)]);
 }
+
+/// A member with 2Gi of keys on a volume of 8Gi wrote a checkpoint, as it does every so often. What it
+/// had written so far counted as space that was lost, and all of the cluster's writes were refused.
+#[test]
+fn a_checkpoint_that_is_written_takes_no_room_away() {
+    let disk = memory();
+    let passing = || passing_checkpoint_bytes(&disk).unwrap();
+    let size = |name: &str| disk.open(name).unwrap().length().unwrap();
+    let write = |index| checkpoints(&disk).write(at(index), b"", chunks()).unwrap();
+    write(6);
+    write(9);
+    assert_eq!(passing(), 0, "two are kept");
+    let unfinished = disk.create(&format!("{}.tmp", name(at(12)))).unwrap();
+    unfinished.write_at(0, &[1; 512]).unwrap();
+    assert_eq!(passing(), 512, "it is being written");
+    disk.remove(&format!("{}.tmp", name(at(12)))).unwrap();
+    write(12);
+    assert_eq!(passing(), size(&name(at(6))), "the oldest goes");
+    checkpoints(&disk).prune(at(12)).unwrap();
+    assert_eq!(passing(), 0);
+}

@@ -281,9 +281,11 @@ impl Preparer {
 
     fn blank_that_fits(&self, bytes: u64) -> Result<Blank> {
         let small = bytes + self.segment_bytes / 16;
-        for length in [self.segment_bytes.max(bytes), small] {
-            // A full disk is found out without writing as much as it takes.
-            if !self.has_room(length) {
+        // A full disk is found out without writing as much as it takes; and where little is left, the
+        // log does not wait until a whole segment is filled with zeros, nor take what others need more.
+        let whole = self.segment_bytes.max(bytes);
+        for (length, room) in [(whole, whole.max(2 * self.segment_bytes)), (small, small)] {
+            if !self.has_room(room) {
                 continue;
             }
             match self.blank(length) {

@@ -295,7 +295,7 @@ fn alarms(s: &Situation<'_>) -> Vec<String> {
         };
         let remedy = match kind {
             "NOSPACE" => {
-                "the quota is used up and writes are refused: raise server.quota, or compact and then delete only what nobody needs; then run `etcdctl alarm disarm`"
+                "its quota is used up, or its volume is nearly full (its log says which), and writes are refused: compact and then delete only what nobody needs, or raise server.quota or storage.size, whichever is short; then run `etcdctl alarm disarm`"
             }
             "CORRUPT" => {
                 "its data differs from the other members' and writes are refused: replace it, then run `etcdctl alarm disarm`"

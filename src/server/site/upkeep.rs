@@ -97,11 +97,12 @@ struct Wanted {
 }
 
 /// Judges the free bytes of a volume, those at the look before, and the room that compacting needs:
-/// the next segments of the log, and a checkpoint of what is stored.
-fn look(free: u64, before: u64, needed: u64) -> Wanted {
+/// the next segments of the log, and a checkpoint of what is stored (`log` and all of `needed`).
+fn look(free: u64, before: Option<u64>, log: u64, needed: u64) -> Wanted {
     Wanted {
-        // As with the quota, only less space than before raises it.
-        alarm: free < needed && free < before,
+        // As with the quota, only less space than before raises it. A start is no loss of space:
+        // whoever has switched the alarm off may restart his members, while there is room for the log.
+        alarm: free < needed && free < before.unwrap_or(log),
         checkpoint: free < needed.saturating_mul(2),
         reserve: free >= needed,
     }
@@ -114,7 +115,7 @@ async fn watch_volume(site: &Site) {
     let disk = Arc::clone(site.files().disk());
     let segment = site.log_options().segment_bytes;
     let reserve = Reserve::new(Arc::clone(&disk));
-    let (mut before, mut asked) = (u64::MAX, None::<Instant>);
+    let (mut before, mut asked) = (None, None::<Instant>);
     let mut gone = None::<Instant>;
     // Before the log was applied nothing is known of what is stored, and all of it seems droppable.
     while site.handle.linearizable().await.is_err() {
@@ -123,15 +124,13 @@ async fn watch_volume(site: &Site) {
     loop {
         let stored = site.handle.published().view.db_size();
         let needed = stored.saturating_add(2 * segment);
-        let free = on_disk(&disk, |disk| disk.free_bytes());
+        let free = on_disk(&disk, room);
         let Some(free) = free.await else {
             sleep(SIZE).await;
             continue;
         };
-        let wanted = look(free, before, needed);
-        if wanted.alarm {
-            site.handle.raise_no_space(VOLUME_IS_NEARLY_FULL).await;
-        }
+        let wanted = look(free, before, 2 * segment, needed);
+        let raised = !wanted.alarm || site.handle.raise_no_space(VOLUME_IS_NEARLY_FULL).await;
         if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
             asked = Some(Instant::now());
             let log = on_disk(&disk, disk::log_bytes).await;
@@ -154,9 +153,19 @@ async fn watch_volume(site: &Site) {
             let (own, spare) = (reserve.clone(), if overdue { 0 } else { needed });
             on_disk(&disk, move |_| own.keep(bytes, spare)).await;
         }
-        before = free;
+        // What could not be raised, in an election perhaps, is raised at the next look.
+        before = Some(if raised { free } else { u64::MAX });
         sleep(SIZE).await;
     }
+}
+
+/// The bytes that are free, and those that will be without anybody's doing: `needed` holds the room
+/// for a checkpoint, so the one that is being written must not count as lost.
+fn room(disk: &dyn Disk) -> disk::Result<u64> {
+    let passing = disk::passing_checkpoint_bytes(disk)?;
+    let free = disk.free_bytes();
+    let free = free.map_err(|e| disk::Error::io("measure", disk.describe(""), e))?;
+    Ok(free.saturating_add(passing))
 }
 
 /// Asks the disk aside: one that does not answer must not hold up the runtime.
@@ -443,19 +452,24 @@ impl Site {
 
 #[cfg(test)]
 mod tests {
-    use super::look;
-
     /// The alarm came from the quota alone: a volume that filled up with anything else ended the
     /// server at its last byte.
     #[test]
     fn the_alarm_comes_while_there_is_room_to_compact() {
-        let (roomy, tight, low) = (look(400, 500, 100), look(150, 400, 100), look(90, 150, 100));
+        let look = |free, before| super::look(free, before, 20, 100);
+        let (roomy, tight) = (look(400, Some(500)), look(150, Some(400)));
+        let low = look(90, Some(150));
         assert!(!roomy.alarm && !roomy.checkpoint && roomy.reserve);
         assert!(!tight.alarm && tight.checkpoint && tight.reserve);
         assert!(low.alarm && low.checkpoint && !low.reserve);
         // Whoever has switched it off to make space is left to it, until there is less again.
-        assert!(!look(90, 90, 100).alarm && !look(95, 90, 100).alarm);
-        assert!(look(89, 90, 100).alarm);
-        assert!(look(90, u64::MAX, 100).alarm, "found so at the start");
+        assert!(!look(90, Some(90)).alarm && !look(95, Some(90)).alarm);
+        assert!(look(89, Some(90)).alarm);
+        // A start after that is no reason, unless not even the log has room.
+        assert!(!look(90, None).alarm && look(19, None).alarm);
+        assert!(
+            look(90, Some(u64::MAX)).alarm,
+            "it could not be raised before"
+        );
     }
 }
