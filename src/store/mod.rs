@@ -36,6 +36,7 @@ pub use error::Error;
 pub use hash::KeyHash;
 pub use lease::LeaseInfo;
 pub use machine::Store;
+pub use range::Counted;
 pub use rows::{Rebuild, Row};
 pub use view::View;
 pub use watch::{CatchUp, Slice, WatchError, WatchSpec, WatcherId, Watchers};

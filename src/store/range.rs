@@ -15,12 +15,25 @@ impl State {
     /// # Errors
     /// [`Error::FutureRevision`], [`Error::Compacted`], [`Error::InvalidSortOption`].
     pub(super) fn range(&self, range: &Range, current: Revision) -> Result<RangeResponse, Error> {
+        self.range_with(range, current, Counted::Yes)
+    }
+
+    /// The same, counted or not.
+    pub(super) fn range_with(
+        &self,
+        range: &Range,
+        current: Revision,
+        counted: Counted,
+    ) -> Result<RangeResponse, Error> {
         let order = SortOrder::try_from(range.sort_order).map_err(|_| Error::InvalidSortOption)?;
         let target =
             SortTarget::try_from(range.sort_target).map_err(|_| Error::InvalidSortOption)?;
         let revision = self.readable(range.revision, current)?;
         let span = Span::new(&range.key, &range.range_end);
-        let count = self.count(span, revision) as i64;
+        let count = match counted {
+            Counted::Yes => self.count(span, revision) as i64,
+            Counted::No => 0,
+        };
         let mut response = RangeResponse {
             revision: current,
             count,
@@ -70,6 +83,28 @@ impl State {
         });
         kvs
     }
+}
+
+/// Whether an answer says how many keys the range has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// As etcd answers.
+    Yes,
+    /// It was counted before.
+    No,
+}
+
+/// How many keys a range is shown at most, before what filters leave of them.
+///
+/// # Errors
+/// [`Error::InvalidSortOption`].
+pub(super) fn shown(range: &Range) -> Result<u64, Error> {
+    let order = SortOrder::try_from(range.sort_order).map_err(|_| Error::InvalidSortOption)?;
+    let target = SortTarget::try_from(range.sort_target).map_err(|_| Error::InvalidSortOption)?;
+    Ok(match range.count_only {
+        true => 0,
+        false => fetch_limit(range, order, target) as u64,
+    })
 }
 
 /// How many keys, in key order, take part in filtering and sorting. A limit cuts before an

@@ -12,7 +12,7 @@ use super::lease::Leases;
 use super::log::{LogEntry, RevisionLog};
 use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
-use super::tree::Tree;
+use super::tree::{Reader, Tree};
 use super::{AuthState, Error, Event, LeaseId, Revision};
 
 /// The newest records are never reclaimed, so that a reader that misses a few views misses no
@@ -107,6 +107,13 @@ impl State {
             return u64::from(self.at(span.from, revision).is_some());
         }
         self.keys.count(span, revision, &|entry, revision| {
+            entry.live_at(revision).is_some()
+        })
+    }
+
+    /// How many keys a reader may have to look at beside those that it is shown, or more than `most`.
+    pub(super) fn looks(&self, reader: &Reader<'_>, most: u64) -> u64 {
+        self.keys.looks(reader, most, &|entry, revision| {
             entry.live_at(revision).is_some()
         })
     }

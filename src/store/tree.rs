@@ -120,10 +120,28 @@ impl<T: Item> Tree<T> {
     }
 
     /// How many items a reader of a span at a revision may have to look at beside those that it is
-    /// shown: dead ones, and all where a part of the tree has changed since. Stops soon after `most`.
-    pub(super) fn looks(&self, span: Span<'_>, revision: Revision, most: u64) -> u64 {
-        self.root.looks(None, span, revision, most)
+    /// shown: dead ones up to the last of those, and where the reader counts, all of each part of the
+    /// tree that has changed since. Stops soon after `most`.
+    pub(super) fn looks(
+        &self,
+        reader: &Reader<'_>,
+        most: u64,
+        live_at: &impl Fn(&T, Revision) -> bool,
+    ) -> u64 {
+        let mut left = reader.shown;
+        self.root.looks(None, reader, most, &mut left, live_at)
     }
+}
+
+/// Who reads a span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a> {
+    pub(super) span: Span<'a>,
+    pub(super) revision: Revision,
+    /// How many items it is shown at most.
+    pub(super) shown: u64,
+    /// Whether it counts the others as well.
+    pub(super) counts: bool,
 }
 
 impl<T: Item> Child<T> {
@@ -315,17 +333,45 @@ impl<T: Item> Child<T> {
 }
 
 impl<T: Item> Child<T> {
-    fn looks(&self, next: Option<&[u8]>, span: Span<'_>, revision: Revision, most: u64) -> u64 {
+    /// `left` is how many are still to be shown.
+    fn looks(
+        &self,
+        next: Option<&[u8]>,
+        reader: &Reader<'_>,
+        most: u64,
+        left: &mut u64,
+        live_at: &impl Fn(&T, Revision) -> bool,
+    ) -> u64 {
+        let Reader { span, revision, .. } = *reader;
         let Summary {
             items,
             live,
             modified,
         } = self.summary;
-        if modified <= revision && span.covers(&self.low, next) {
+        let newest = modified <= revision;
+        if *left == 0 && (newest || !reader.counts) {
+            return 0;
+        }
+        if newest && live < *left && span.covers(&self.low, next) {
+            *left -= live;
             return items - live;
         }
-        let Node::Inner(children) = &*self.node else {
-            return items;
+        let children = match &*self.node {
+            Node::Leaf(leaf) => {
+                let start = find(leaf, span.from).unwrap_or_else(|at| at);
+                for item in &leaf[start..] {
+                    if *left == 0 || span.ends_before(item.key()) {
+                        break;
+                    }
+                    let shown = match newest {
+                        true => item.live(),
+                        false => live_at(item, revision),
+                    };
+                    *left -= u64::from(shown);
+                }
+                return items;
+            }
+            Node::Inner(children) => children,
         };
         let mut total = 0;
         let first = child_of(children, span.from);
@@ -334,7 +380,7 @@ impl<T: Item> Child<T> {
                 break;
             }
             let below = children.get(at + 1).map(|right| &right.low[..]).or(next);
-            total += child.looks(below, span, revision, most - total);
+            total += child.looks(below, reader, most - total, left, live_at);
         }
         total
     }

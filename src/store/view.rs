@@ -4,10 +4,12 @@
 use bytes::Bytes;
 
 use super::lease::LeaseInfo;
+use super::range::shown;
 use super::span::{End, Span};
 use super::state::State;
+use super::tree::Reader;
 use super::{
-    Alarm, AlarmKind, Error, Event, KeyHash, LeaseId, Range, RangeResponse, Revision, Txn,
+    Alarm, AlarmKind, Counted, Error, Event, KeyHash, LeaseId, Range, RangeResponse, Revision, Txn,
     TxnResponse, hash,
 };
 
@@ -51,14 +53,33 @@ impl View {
         self.state.range(range, self.state.revision)
     }
 
-    /// How many keys a range may have to look at beside those of its answer: deleted ones, and where
-    /// it asks for an older revision those that have changed since. A number above `most` is no
-    /// more than that. Takes no time in proportion to any of them.
+    /// The same without the count of the range, which is 0: for pieces of a range behind the first.
+    ///
+    /// # Errors
+    /// As [`View::range`].
+    pub fn range_uncounted(&self, range: &Range) -> Result<RangeResponse, Error> {
+        self.state
+            .range_with(range, self.state.revision, Counted::No)
+    }
+
+    /// How many keys a range may have to look at beside those of its answer: deleted ones, as far as
+    /// its limit takes it, and where it asks for an older revision and is counted, those that have
+    /// changed since. A number above `most` is no more than that. Takes no time in proportion to any
+    /// of them.
     #[must_use]
-    pub fn looks(&self, range: &Range, most: u64) -> u64 {
+    pub fn looks(&self, range: &Range, counted: Counted, most: u64) -> u64 {
         let span = Span::new(&range.key, &range.range_end);
-        match self.state.readable(range.revision, self.state.revision) {
-            Ok(revision) if span.end != End::Single => self.state.keys.looks(span, revision, most),
+        let readable = self.state.readable(range.revision, self.state.revision);
+        match (readable, shown(range)) {
+            (Ok(revision), Ok(shown)) if span.end != End::Single => {
+                let reader = Reader {
+                    span,
+                    revision,
+                    shown,
+                    counts: counted == Counted::Yes,
+                };
+                self.state.looks(&reader, most)
+            }
             // One key is found, and what cannot be read is refused.
             _ => 0,
         }

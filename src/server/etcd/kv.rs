@@ -16,7 +16,7 @@ use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
 use crate::server::hosts::Host;
 use crate::server::turns;
-use crate::store::{self, Operation};
+use crate::store::{self, Counted, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
 
 /// Keys that are read before other connections of the thread get their turn.
@@ -216,7 +216,7 @@ impl Services {
         let short =
             range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit);
         let natural = is_natural(&range);
-        if is_far(&state, &range) {
+        if is_far(&state, &range, Counted::Yes) {
             let whole = self.aside(move || state.view.range(&range)).await?;
             return whole.map_err(|error| refused(&error));
         }
@@ -261,14 +261,14 @@ fn is_natural(range: &store::Range) -> bool {
 
 /// Whether a range has to look at many keys that are not of its answer, even to count them: those
 /// that have changed since the revision that it asks for, or were deleted.
-fn is_far(state: &Published, range: &store::Range) -> bool {
+fn is_far(state: &Published, range: &store::Range, counted: Counted) -> bool {
     let most = PAGE.cast_unsigned();
-    state.view.looks(range, most) > most
+    state.view.looks(range, counted, most) > most
 }
 
 /// How many keys have to be fetched for a range, or more than [`PAGE`] where that cannot be told soon.
 fn keys_of(state: &Published, range: &store::Range) -> Result<i64, Status> {
-    if is_far(state, range) {
+    if is_far(state, range, Counted::Yes) {
         return Ok(PAGE + 1);
     }
     if range.range_end.is_empty() || range.count_only {
@@ -431,7 +431,9 @@ struct Pieces {
     revision: i64,
     /// Keys that may still be sent.
     left: i64,
-    sent: i64,
+    /// Keys of the whole range; counted with the first piece, since each count takes as long as there
+    /// are keys left that have changed since.
+    count: Option<i64>,
     done: bool,
 }
 
@@ -459,7 +461,7 @@ impl Pieces {
             range,
             revision,
             left,
-            sent: 0,
+            count: None,
             done: false,
         }
     }
@@ -489,29 +491,33 @@ impl Pieces {
         let state = self.services.shared.member.published();
         self.permitted_in(&state)?;
         let range = self.range.clone();
-        let response = match is_far(&state, &range) {
-            false => state.view.range(&range),
-            true => {
-                let scans = &self.services.shared.scans;
-                let read = move || state.view.range(&range);
-                scans.run(self.host, read).await?
-            }
+        let counted = match self.count {
+            None => Counted::Yes,
+            Some(_) => Counted::No,
+        };
+        let far = is_far(&state, &range, counted);
+        let read = move || match counted {
+            Counted::Yes => state.view.range(&range),
+            Counted::No => state.view.range_uncounted(&range),
+        };
+        let response = match far {
+            false => read(),
+            true => self.services.shared.scans.run(self.host, read).await?,
         };
         let response = response.map_err(|error| refused(&error))?;
-        let count = response.count;
+        let count = *self.count.get_or_insert(response.count);
         let mut piece = convert::range_response(response);
         let keys = i64::try_from(piece.kvs.len()).unwrap_or(i64::MAX);
         self.left -= keys;
         self.done = self.range.count_only || !piece.more || self.left == 0;
         if self.done {
             piece.header = self.services.header(self.revision);
-            piece.count = self.sent + count;
+            piece.count = count;
         } else {
             piece.count = 0;
             piece.more = false;
             self.advance(&piece, keys);
         }
-        self.sent += keys;
         Ok(etcd::RangeStreamResponse {
             range_response: Some(piece),
         })

@@ -417,7 +417,7 @@ fn what_a_range_has_to_look_at_is_known_before() {
             limit: 1,
             ..read(from, end)
         };
-        store.publish().looks(&range, 500)
+        store.publish().looks(&range, Counted::Yes, 500)
     };
     // Two edges of a span at most.
     assert!(looks(&store, "k", "l", 0) <= 64);
@@ -436,7 +436,37 @@ fn what_a_range_has_to_look_at_is_known_before() {
     for number in 100..1900 {
         do_delete(&mut store, &format!("k{number:04}"));
     }
-    assert!(looks(&store, "k", "l", 0) > 500, "deleted ones are passed");
+    // Of those, a read looks at no more than its limit has it pass, and a count at none: both were
+    // taken for long ones wherever many keys had been deleted.
+    assert!(looks(&store, "k", "l", 0) <= 64, "others are first");
+    assert!(looks(&store, "k01", "l", 0) > 500, "deleted ones are first");
+    assert!(looks(&store, "k0098", "l", 0) <= 128, "two are before them");
+    assert!(looks(&store, "k0099", "l", 0) > 500, "one is not enough");
     assert!(looks(&store, "k19", "l", 0) <= 128);
+    let view = store.publish();
+    let far = |range: &Range, counted| view.looks(range, counted, 500) > 500;
+    let count = Range {
+        count_only: true,
+        ..read("k", "l")
+    };
+    assert_eq!(view.looks(&count, Counted::Yes, 500), 0);
+    assert!(far(&read("k", "l"), Counted::Yes), "without a limit");
+    let sorted = Range {
+        limit: 1,
+        sort_order: SortOrder::Descend.into(),
+        ..read("k", "l")
+    };
+    assert!(far(&sorted, Counted::Yes), "all are fetched to be sorted");
+    // A piece of a range of an older revision looks at its own keys, whatever is behind them.
+    let piece = Range {
+        revision: old,
+        limit: 10,
+        ..read("k", "l")
+    };
+    assert!(far(&piece, Counted::Yes) && !far(&piece, Counted::No));
+    let (whole, part) = (view.range(&piece), view.range_uncounted(&piece));
+    let (whole, part) = (whole.expect("a range"), part.expect("a range"));
+    assert_eq!((whole.count, part.count), (2000, 0));
+    assert_eq!((whole.kvs, whole.more), (part.kvs, part.more));
     assert_eq!(looks(&store, "k", "l", store.revision() + 1), 0, "refused");
 }
