@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
+use tokio::sync::watch;
 use tonic::Status;
 
 use crate::server::aside::{Aside, Who};
@@ -68,9 +69,12 @@ impl Passwords {
     ) -> Result<bool, Status> {
         let right = Arc::clone(&self.right);
         let tag = right.tag(&password, &hash);
+        // Before the look, so that nothing that is learned in between is missed.
+        let mut learned = right.learned.subscribe();
         if right.is_known(&tag, Instant::now()) {
             return Ok(true);
         }
+        let own = tag.clone();
         let compare = move || {
             // Somebody before him in the line may have given the same.
             if right.is_known(&tag, Instant::now()) {
@@ -83,7 +87,19 @@ impl Passwords {
             }
             matches
         };
-        self.aside.run(who, compare).await
+        let mut compared = std::pin::pin!(self.aside.run(who, compare));
+        loop {
+            tokio::select! {
+                biased;
+                compared = &mut compared => return compared,
+                // Somebody else may have given the same: no turn is needed for it any more.
+                Ok(()) = learned.changed() => {
+                    if self.right.is_known(&own, Instant::now()) {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -94,6 +110,8 @@ struct Right {
     /// Absent where there is no randomness: then nothing is known.
     key: Option<hmac::Key>,
     since: Mutex<BTreeMap<Tag, Instant>>,
+    /// Changes whenever one more is known.
+    learned: watch::Sender<()>,
 }
 
 type Tag = Vec<u8>;
@@ -110,6 +128,7 @@ impl Right {
         Right {
             key: hmac::Key::generate(hmac::HMAC_SHA256, &random).ok(),
             since: Mutex::default(),
+            learned: watch::Sender::new(()),
         }
     }
 
@@ -135,6 +154,8 @@ impl Right {
         }
         if since.len() < MOST_RIGHT {
             since.insert(tag, now);
+            drop(since);
+            self.learned.send_replace(());
         }
     }
 
@@ -147,6 +168,7 @@ impl Right {
 #[cfg(test)]
 mod tests {
     use super::{Duration, Instant, MOMENT, MOST_RIGHT, Passwords, Right, Who};
+    use crate::server::hosts::Host;
     use bytes::Bytes;
     use futures::FutureExt as _;
 
@@ -209,6 +231,37 @@ mod tests {
                 .right
                 .is_known(&passwords.right.tag("secret", &again), Instant::now())
         );
+    }
+
+    /// Those who had come before the first comparison ended each waited for a turn of his own, between
+    /// those of whoever guessed.
+    #[tokio::test]
+    async fn a_fleet_in_the_line_does_not_wait_for_a_guesser() {
+        let passwords = Passwords::new(4, 1, PATIENCE);
+        let hash = hashed(&passwords, "secret").await;
+        let who = |last: u8| Who::from(Some(Host::of([10, 0, 0, last].into())));
+        let place = passwords.aside.place(who(3)).await.expect("free");
+        let mut fleet: Vec<_> = (0..1000)
+            .map(|_| Box::pin(passwords.matches(who(1), "secret".to_owned(), hash.clone())))
+            .collect();
+        for login in &mut fleet {
+            assert!(login.as_mut().now_or_never().is_none(), "each waits");
+        }
+        // A comparison that does not end, behind the first of the fleet.
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let guess = passwords.aside.run(who(2), move || ends.recv().is_err());
+        let mut guess = Box::pin(guess);
+        assert!(guess.as_mut().now_or_never().is_none());
+        drop(place);
+        let first = fleet.remove(0).await;
+        assert!(first.expect("its turn"));
+        assert!(guess.as_mut().now_or_never().is_none(), "it goes on");
+        for login in fleet {
+            let known = tokio::time::timeout(PATIENCE / 10, login).await;
+            assert!(known.expect("without a turn").expect("not refused"));
+        }
+        drop(end);
+        assert!(guess.await.expect("its turn"));
     }
 
     #[test]
