@@ -54,7 +54,7 @@ const SNAPSHOTS: usize = 4;
 /// Callers that wait until something is sorted or hashed for them.
 const SCANS_WAITING: usize = 256;
 /// Leases that may be on their way through the log at once.
-const GRANTS: usize = 8;
+const GRANTS: usize = 32;
 /// Callers that wait for a lease.
 const GRANTS_WAITING: usize = 4096;
 

@@ -35,12 +35,12 @@ impl Lease for Services {
                     // Whatever is chosen is in the entry: members must not differ over it.
                     ttl: request.ttl.max(self.shared.least_ttl),
                 };
+                // One each time that the thread has gone round: else those of a crowd are a batch of
+                // their own before each put. Before the place, which nobody holds who stands in a line.
+                turns::pass().await;
                 // Each waits for the log: so many at a time, so that puts are not behind all of them.
                 // It has half of the call's time for that: the log needs some of it as well.
                 let _place = self.shared.grants.place(Caller::current().host()).await?;
-                // And one each time that the thread has gone round: else those of a crowd are a batch
-                // of their own before each put.
-                turns::pass().await;
                 match self.propose(Operation::LeaseGrant(grant)).await? {
                     store::Response::LeaseGrant(response) => Ok(etcd::LeaseGrantResponse {
                         header: self.header(response.revision),
