@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A pipe that has room has so much, and no writer of so much or less waits.
 const ROOM: usize = libc::PIPE_BUF;
@@ -25,6 +25,8 @@ struct State<W> {
     left_out: u64,
     /// The last line that was written has no end.
     cut: bool,
+    /// Time for a reader that has only been busy.
+    patience: Duration,
 }
 
 impl<W> Clone for Pipe<W> {
@@ -41,6 +43,7 @@ impl<W: Write + AsFd> Pipe<W> {
             json,
             left_out: 0,
             cut: false,
+            patience: PATIENCE,
         })))
     }
 }
@@ -48,7 +51,7 @@ impl<W: Write + AsFd> Pipe<W> {
 impl<W: Write + AsFd> State<W> {
     fn line(&mut self, line: &[u8]) -> io::Result<()> {
         let patience = match self.left_out {
-            0 => PATIENCE,
+            0 => self.patience,
             _ => Duration::ZERO,
         };
         if !has_room(&self.to, patience) {
@@ -70,7 +73,7 @@ impl<W: Write + AsFd> State<W> {
         // The first piece has the room that was found; each other one looks for its own.
         let whole = [head.as_bytes(), line].concat();
         for (number, piece) in whole.chunks(ROOM).enumerate() {
-            if number > 0 && !has_room(&self.to, PATIENCE) {
+            if number > 0 && !has_room(&self.to, self.patience) {
                 (self.cut, self.left_out) = (true, 1);
                 break;
             }
@@ -104,10 +107,19 @@ fn has_room(to: &impl AsFd, patience: Duration) -> bool {
         events: libc::POLLOUT,
         revents: 0,
     };
-    let patience = libc::c_int::try_from(patience.as_millis()).unwrap_or(0);
-    // SAFETY: `asked` is one pollfd that outlives the call, and its descriptor is borrowed.
-    let answered = unsafe { libc::poll(&raw mut asked, 1, patience) };
-    answered != 0
+    let until = Instant::now() + patience;
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let left = libc::c_int::try_from(left).unwrap_or(libc::c_int::MAX);
+        // SAFETY: `asked` is one pollfd that outlives the call, and its descriptor is borrowed.
+        let answered = unsafe { libc::poll(&raw mut asked, 1, left) };
+        // A signal came in between, which says nothing of room.
+        let interrupted =
+            answered < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        if !interrupted {
+            return answered != 0;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -145,7 +157,11 @@ mod tests {
     fn what_is_said_of_missing_lines_is_of_the_log_s_form() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let mut log = Pipe::new(writer, true);
-        log.0.lock().expect("whole").left_out = 3;
+        {
+            let mut state = log.0.lock().expect("whole");
+            // A reader that the machine does not let run for a moment is waited for.
+            (state.left_out, state.patience) = (3, std::time::Duration::from_secs(60));
+        }
         log.write_all(b"{}\n").expect("written");
         // A line that is longer than the pipe has room for is whole all the same, while it is read.
         let long = format!("{{\"msg\":\"{}\"}}\n", "x".repeat(200_000));
