@@ -17,6 +17,9 @@ use tonic::Status;
 use super::hosts::Host;
 use crate::wire::error::EtcdError;
 
+/// Looks for those who went away, in the time in which as many come as the line is long.
+const SWEEPS: u64 = 16;
+
 /// A kind of work.
 #[derive(Debug)]
 pub(crate) struct Aside {
@@ -45,6 +48,9 @@ struct Line {
     waiting: usize,
     /// Those who ever waited.
     came: u64,
+    /// Where that stands when those who went away are looked for again: a look goes through the whole
+    /// line, and whoever comes to a full one must not cause one each time.
+    sweep_at: u64,
     hosts: BTreeMap<Option<Host>, Waiting>,
     /// Whose turn it is next; each of the hosts once.
     order: VecDeque<Option<Host>>,
@@ -93,6 +99,7 @@ impl Aside {
                 free: at_a_time.max(1),
                 waiting: 0,
                 came: 0,
+                sweep_at: 0,
                 hosts: BTreeMap::new(),
                 order: VecDeque::new(),
             }),
@@ -128,8 +135,9 @@ impl Aside {
             }
             let (sender, waits) = oneshot::channel();
             line.join(who.into(), sender);
-            if line.waiting > self.most_waiting {
+            if line.waiting > self.most_waiting && line.came >= line.sweep_at {
                 line.sweep();
+                line.sweep_at = line.came + self.most_waiting as u64 / SWEEPS;
             }
             if line.waiting > self.most_waiting {
                 line.turn_away();
