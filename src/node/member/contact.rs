@@ -186,18 +186,13 @@ impl Contacts {
     }
 
     /// Members in contact at all.
-    pub(super) fn in_contact(&self, now: u64, spans: Spans) -> BTreeSet<MemberId> {
-        let mut there: BTreeSet<MemberId> = self.since.keys().copied().collect();
-        if self.is_unanswered(now, spans) {
-            there.extend(self.connected());
-        }
-        there
+    pub(super) fn in_contact(&self) -> BTreeSet<MemberId> {
+        self.since.keys().copied().collect()
     }
 
-    /// This leader is so young that its followers may not have answered it yet. Until they have had
-    /// time to, their connections speak for them, as in etcd: what waited for this leader is judged
-    /// in the moment of its election.
-    fn is_unanswered(&self, now: u64, spans: Spans) -> bool {
+    /// This leader is so young that its followers may not have answered it yet: what it misses of
+    /// them says nothing. Nor do their connections, which stand for seconds after a power loss.
+    pub(super) fn is_unanswered(&self, now: u64, spans: Spans) -> bool {
         now < self.leading_since + spans.election
     }
 
@@ -214,11 +209,7 @@ impl Contacts {
             };
             long_ago(**since) || (**since <= from_the_start && met())
         });
-        let mut steady: BTreeSet<MemberId> = steady.map(|(id, _)| *id).collect();
-        if self.is_unanswered(now, spans) {
-            steady.extend(self.long_connected(now, spans));
-        }
-        steady
+        steady.map(|(id, _)| *id).collect()
     }
 
     /// The voter to hand leadership to: in sync, in contact for longest, furthest ahead.
@@ -335,7 +326,7 @@ mod tests {
                 assert_eq!(steady, [2, 3].into(), "both since this leader began");
             }
             if tick == 155 {
-                assert_eq!(contacts.in_contact(15_500, SPANS), [2].into());
+                assert_eq!(contacts.in_contact(), [2].into());
             }
         }
         assert_eq!(contacts.steady(20_000, SPANS), [2].into());
@@ -357,7 +348,7 @@ mod tests {
             observe(&mut contacts, &status(tick, 5, &both));
         }
         assert_eq!(contacts.steady(2_000, SPANS), [].into());
-        assert_eq!(contacts.in_contact(2_000, SPANS), [2, 3].into());
+        assert_eq!(contacts.in_contact(), [2, 3].into());
         assert_eq!(contacts.steady(5_099, SPANS), [].into());
         assert_eq!(contacts.steady(5_100, SPANS), [2, 3].into());
         contacts.follow();
@@ -404,21 +395,27 @@ mod tests {
     }
 
     /// A change that had waited for a leader was refused in the moment of its election: nobody had
-    /// answered it yet. Until they can have, it counts on connections.
+    /// answered it yet. Then a leader counted on connections until they could have, and with them on
+    /// a host that had lost power. It counts on answers alone, and knows when none can be there yet.
     #[test]
-    fn a_leader_that_nobody_can_have_answered_counts_on_connections() {
+    fn a_leader_counts_on_answers_and_knows_when_none_can_be_there() {
         let mut contacts = Contacts::default();
         for id in [2, 3, 4] {
             contacts.meet(id, 1_000);
         }
         contacts.lose(4);
         contacts.lead(9_000);
-        assert_eq!(contacts.in_contact(9_000, SPANS), [2, 3].into());
-        assert_eq!(contacts.steady(9_000, SPANS), [2, 3].into());
-        contacts.meet(3, 9_100);
-        assert_eq!(contacts.steady(9_200, SPANS), [2].into());
-        assert_eq!(contacts.in_contact(10_000, SPANS), [].into(), "nobody did");
-        assert_eq!(contacts.steady(10_000, SPANS), [].into());
+        assert_eq!(contacts.connected(), [2, 3].into());
+        assert_eq!(contacts.in_contact(), [].into());
+        assert_eq!(contacts.steady(9_000, SPANS), [].into());
+        assert!(contacts.is_unanswered(9_999, SPANS));
+        assert!(!contacts.is_unanswered(10_000, SPANS));
+        observe(
+            &mut contacts,
+            &status(91, 5, &[(2, 5, Some(91)), (3, 5, None), (4, 5, Some(91))]),
+        );
+        assert_eq!(contacts.in_contact(), [2, 4].into());
+        assert_eq!(contacts.steady(9_100, SPANS), [2].into());
     }
 
     #[test]

@@ -280,8 +280,17 @@ impl Member {
     }
 
     fn append_change(&mut self, request: RequestId, command: MembershipCommand) -> Moved {
-        if let Err(error) = self.admit(&command) {
-            return Moved::Refused(error.into());
+        use MembershipError::{NotEnoughStarted, Unhealthy};
+        match self.admit(&command) {
+            Ok(()) => {}
+            // Those that it misses may not have had the time to answer this leader: it is judged
+            // again, with each tick, until they have had it.
+            Err(Unhealthy | NotEnoughStarted)
+                if self.contacts.is_unanswered(self.now, self.spans()) =>
+            {
+                return Moved::Stays;
+            }
+            Err(error) => return Moved::Refused(error.into()),
         }
         let change = Membership::configuration_change(&command);
         let settled = self.membership.is_settled() || planted(Mutant::UnsettledChange);
@@ -301,7 +310,14 @@ impl Member {
 
     /// The leader's checks of a change of the membership.
     fn admit(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
-        let in_contact = self.contacts.in_contact(self.now, self.spans());
+        let mut in_contact = self.contacts.in_contact();
+        // One that is down may always go. The silence of one that has had no time to answer does not
+        // say that it is.
+        if self.contacts.is_unanswered(self.now, self.spans())
+            && let Some(ChangeBody::Remove(target)) = &command.body
+        {
+            in_contact.insert(target.id);
+        }
         let steady = self.contacts.steady(self.now, self.spans());
         self.judge(command, in_contact, steady, &self.contacts.behind())
     }
