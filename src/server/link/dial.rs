@@ -170,7 +170,7 @@ pub(crate) enum DialError {
 
 impl DialError {
     /// No, in these words; whatever the other side wrote is cut to what a log can hold.
-    pub(super) fn refused(reply: &Reply, refusal: Refusal, reason: &str) -> DialError {
+    pub(crate) fn refused(reply: &Reply, refusal: Refusal, reason: &str) -> DialError {
         DialError::Refused {
             name: printable(&reply.name, NAME),
             member: reply.member_id,

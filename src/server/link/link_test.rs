@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::accept::{self, Admitted, Host, Linked, Port, Seen, Threads};
 use super::dial::{DialError, Dialler, Target};
 use super::hello::{
-    Answer, Ask, FORMAT, Hello, Known, List, Listed, Purpose, Question, Refusal, Reply,
+    Answer, Ask, FORMAT, Hello, Known, List, Listed, Purpose, Question, Refusal, Reply, Verdict,
 };
 use super::outbound::{self, Listener, Peer};
 use super::{Io, frame};
@@ -123,7 +123,9 @@ impl Listener for Member {
         Member::known(self)
     }
 
-    fn linked(&self, _: u64, _: &str) {}
+    fn linked(&self, _: u64, _: &str, _: &str) -> Verdict {
+        Ok(())
+    }
 
     fn sent(&self, _: u64, bytes: usize) {
         assert!(bytes > 0);

@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use super::Io;
 use super::dial::{DialError, Dialler, Target};
 use super::frame;
-use super::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply};
+use super::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
 
 /// Bytes that may wait for one peer.
 const QUEUE_BYTES: usize = 64 << 20;
@@ -76,8 +76,9 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn hello(&self, to: u64, purpose: Purpose) -> Hello;
     /// What we know about who may speak for whom.
     fn known(&self) -> Known;
-    /// A hello succeeded: this is the disk that the peer speaks from.
-    fn linked(&self, peer: u64, disk_uuid: &str);
+    /// A hello succeeded: this is the peer's name, and the disk that it speaks from. Judges it once
+    /// more: another disk may have come first meanwhile.
+    fn linked(&self, peer: u64, name: &str, disk_uuid: &str) -> Verdict;
     /// Bytes of messages were handed to the system.
     fn sent(&self, peer: u64, bytes: usize);
     /// The way to the peer and back took this long, behind whatever else was on the link.
@@ -176,7 +177,9 @@ impl<M: Message + Send + 'static> Task<M> {
         let hello = self.listener.hello(self.peer.id, Purpose::Messages);
         let (io, reply) = self.dialler.greet(target, &hello).await?;
         check_reply(&self.listener.known(), self.peer.id, &reply)?;
-        self.listener.linked(self.peer.id, &reply.disk_uuid);
+        self.listener
+            .linked(self.peer.id, &reply.name, &reply.disk_uuid)
+            .map_err(|(refusal, reason)| DialError::refused(&reply, refusal, &reason))?;
         Ok(io)
     }
 

@@ -195,8 +195,9 @@ impl Site {
             match self.dialler.greet(url, &hello).await {
                 Ok((_, reply)) => {
                     check_reply(&self.known(), other.id, &reply)?;
-                    self.met(other.id, &reply.disk_uuid);
-                    return Ok(());
+                    return self
+                        .met(other.id, &reply.name, &reply.disk_uuid)
+                        .map_err(|(refusal, reason)| DialError::refused(&reply, refusal, &reason));
                 }
                 Err(error) => failure = error,
             }

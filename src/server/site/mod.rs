@@ -31,7 +31,7 @@ use super::handle::{MemberHandle, Phase};
 use super::link::accept::Seen;
 use super::link::dial::{Dialler, Target};
 use super::link::door::Door;
-use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal};
+use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal, Verdict};
 use super::link::outbound::{self, Listener, Outbound, Peer};
 use super::shared::{Shared, Who};
 use super::url::Endpoint;
@@ -188,7 +188,8 @@ impl Site {
     }
 
     /// Remembers which disk a member speaks from, unless that is known; durable when it returns.
-    /// Whoever is not expected leaves no trace.
+    /// Whoever is not expected leaves no trace. Others may speak as the same member while this waits
+    /// for the disk: the first one written stays, and the caller has to judge again.
     fn pin(&self, id: u64, disk_uuid: &str) -> Result<(), Stop> {
         let expected = self.expected();
         if !expected.contains(&id) || self.known_members().disks.contains_key(&id) {
@@ -200,27 +201,30 @@ impl Site {
         let bytes = uuid.as_bytes().to_vec();
         self.change_identity(|identity| {
             identity.peer_pins.retain(|id, _| expected.contains(id));
-            identity.peer_pins.insert(id, bytes);
+            identity.peer_pins.entry(id).or_insert(bytes);
         })
         .map_err(|error| super::core::disk_stop(&error))
     }
 
-    /// A hello succeeded in either direction.
-    fn met(&self, id: u64, disk_uuid: &str) {
+    /// A hello succeeded in either direction, unless another disk came first as this member.
+    fn met(&self, id: u64, name: &str, disk_uuid: &str) -> Verdict {
         if let Err(stop) = self.pin(id, disk_uuid) {
             self.shared.stop(stop);
-            return;
+            let text = "this server cannot remember the disk, and ends".to_owned();
+            return Err((Refusal::NotYet, text));
         }
+        self.known_members().judge_disk(id, name, disk_uuid)?;
         // Nobody reads the inbox before the core threads run: a server that waits to become a member
         // meets the others again and again.
         if let Some(early) = lock(&self.early).as_mut() {
             early.insert(id, disk_uuid.to_owned());
-            return;
+            return Ok(());
         }
         self.shared.report(Input::PeerDisk {
             id,
             disk_uuid: disk_uuid.to_owned(),
         });
+        Ok(())
     }
 
     /// The core threads run: they are told whom this server has met before.
@@ -511,12 +515,13 @@ impl Listener for Site {
         known
     }
 
-    fn linked(&self, peer: u64, disk_uuid: &str) {
+    fn linked(&self, peer: u64, name: &str, disk_uuid: &str) -> Verdict {
+        self.met(peer, name, disk_uuid)?;
         lock(&self.farewell).takes_back(peer);
         self.trust(peer);
-        self.met(peer, disk_uuid);
         // Its address may be another one than before.
         self.keep_room();
+        Ok(())
     }
 
     fn sent(&self, peer: u64, bytes: usize) {
@@ -611,3 +616,7 @@ impl Outside for WayOut {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "site_test.rs"]
+mod tests;

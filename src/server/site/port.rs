@@ -125,7 +125,7 @@ impl Site {
         match hello.purpose() {
             Purpose::Questions => {}
             _ if self.expects(hello.member_id) => {
-                self.met(hello.member_id, &hello.disk_uuid);
+                self.met(hello.member_id, &hello.name, &hello.disk_uuid)?;
                 self.answer_where_it_listens(hello, seen);
             }
             _ => self.take_in(hello, seen)?,
@@ -166,7 +166,7 @@ impl Site {
         }
     }
 
-    fn judge(&self, hello: &Hello) -> Verdict {
+    pub(super) fn judge(&self, hello: &Hello) -> Verdict {
         let verdict = self.known_members().judge(hello);
         if self.phase() == Phase::Removed && !matches!(verdict, Err((Refusal::Removed, _))) {
             let text = "this server was removed from its cluster".to_owned();

@@ -192,6 +192,12 @@ impl crate::server::Core for Guard {
 }
 
 impl Guard {
+    /// The server among its peers.
+    #[cfg(test)]
+    pub(super) fn site(&self) -> Arc<Site> {
+        Arc::clone(&self.site)
+    }
+
     fn end(&mut self) {
         self.site.shared.begin_to_retire();
         self.site.running.store(false, Ordering::Relaxed);
