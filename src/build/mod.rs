@@ -50,5 +50,5 @@ pub use pod::{CONTAINER, SetOptions, stateful_set};
 pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};
 pub use revision::{revision, spec_hash, spec_of};
 pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
-pub use server::{container_arguments, server_facts, server_flags};
+pub use server::{container_arguments, container_image, server_facts, server_flags};
 pub use service::{client_service, peers_service, service, slot_member, slot_service};

@@ -71,6 +71,13 @@ pub fn container_arguments(pod: Option<&PodSpec>) -> impl Iterator<Item = &str> 
     arguments.map(String::as_str)
 }
 
+/// The image of a pod's server.
+pub fn container_image(pod: Option<&PodSpec>) -> Option<&str> {
+    let mut containers = pod?.containers.iter();
+    let container = containers.find(|container| container.name == CONTAINER)?;
+    container.image.as_deref()
+}
+
 /// What a server with these arguments was told: what it was started with is what it does.
 pub fn server_facts<'a>(arguments: impl Iterator<Item = &'a str> + Clone) -> ServerFacts {
     let value = |name: &str| {

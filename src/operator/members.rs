@@ -46,6 +46,15 @@ pub fn network() -> Dial {
     Arc::new(|address, key, secure| MemberClient::new(address, key.clone(), TIMEOUT, secure))
 }
 
+/// The pod at an address, as Kubernetes tells it: whoever stands on the way there cannot change it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MadeOf {
+    /// Its UID; empty where the platform does not say.
+    pub pod_uid: String,
+    /// The image of its server.
+    pub image: String,
+}
+
 /// Connections to the members of one cluster, by address (`host:port`).
 #[derive(Clone)]
 pub struct Members {
@@ -55,6 +64,8 @@ pub struct Members {
     clients: Arc<Mutex<BTreeMap<String, MemberClient>>>,
     /// What those that speak TLS have to prove, by address.
     secure: Arc<Mutex<BTreeMap<String, Secure>>>,
+    /// What they are made of, by address.
+    made_of: Arc<Mutex<BTreeMap<String, MadeOf>>>,
     met: Arc<Mutex<Met>>,
 }
 
@@ -63,8 +74,10 @@ pub struct Members {
 struct Met {
     /// At each address, in the last look.
     whom: BTreeMap<String, Whom>,
-    /// Disks that have signed: what comes in their name without a signature is not theirs.
-    signed: BTreeSet<String>,
+    /// Disks that have signed, each with the image that it did so by: what comes in their name
+    /// without a signature from a pod of that image is not theirs. From one of another image it may
+    /// be: version 0.1.0, to which a cluster can be taken back, signs nothing.
+    signed: BTreeSet<(String, String)>,
 }
 
 impl std::fmt::Debug for Members {
@@ -82,6 +95,7 @@ impl Members {
             clock,
             clients: Arc::default(),
             secure: Arc::default(),
+            made_of: Arc::default(),
             met: Arc::default(),
         }
     }
@@ -97,6 +111,18 @@ impl Members {
         // Connections that proved something else are not used any more.
         clients.retain(|address, _| known.get(address) == secure.get(address));
         *known = secure;
+    }
+
+    /// From now on the pods at these addresses are made of this.
+    pub fn made_of(&self, made_of: BTreeMap<String, MadeOf>) {
+        let mut known = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // A client asks for signatures where it has had one: that binds the image that gave it.
+        let image = |all: &BTreeMap<String, MadeOf>, address: &String| {
+            all.get(address).map(|made| made.image.clone())
+        };
+        clients.retain(|address, _| image(&known, address) == image(&made_of, address));
+        *known = made_of;
     }
 
     /// A client of the member at this address.
@@ -270,6 +296,10 @@ impl Members {
 
     /// What one member says; a leader's word about the members is confirmed by its quorum.
     async fn describe_one(&self, address: &str, epoch: u64) -> Result<Described, String> {
+        let made = {
+            let known = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(address).cloned().unwrap_or_default()
+        };
         let mut client = self.at(address).map_err(|failure| failure.to_string())?;
         let first = within(client.describe_by(false, epoch)).await?;
         let confirmed = match first.0.leader_with_quorum {
@@ -283,13 +313,18 @@ impl Members {
         let (description, whom) = confirmed.unwrap_or(first);
         let unsigned = !whom.signs();
         let mut met = self.met();
-        if unsigned && met.signed.contains(&description.disk_uuid) {
+        let as_before = (description.disk_uuid.clone(), made.image);
+        if unsigned && met.signed.contains(&as_before) {
             return Err(format!(
-                "the answer is not signed, and disk {} has signed before: it is not believed",
+                "the answer is not signed, and disk {} has signed before by the same image: it is \
+                 not believed",
                 description.disk_uuid
             ));
         }
-        met.signed.extend(whom.disk_uuid().map(str::to_owned));
+        // An address may have passed to another pod by now, and that be of another image.
+        if !unsigned && (made.pod_uid.is_empty() || made.pod_uid == description.pod_uid) {
+            met.signed.insert(as_before);
+        }
         met.whom.insert(address.to_owned(), whom);
         drop(met);
         Ok(Described {
@@ -355,7 +390,13 @@ fn deepest(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tower::ServiceExt as _;
+
     use super::*;
+    use crate::server::answering::{Member, key, own};
+    use crate::server::member_client::Way;
 
     #[tokio::test]
     async fn a_silent_member_is_not_in_the_answer_and_holds_nobody_up() {
@@ -399,6 +440,47 @@ mod tests {
             matches!(&done, Some(Err(Failure::Changed(why))) if why.contains("described itself")),
             "{done:?}"
         );
+    }
+
+    /// A disk that had signed was never believed without for as long as the operator ran: members
+    /// that were taken back to 0.1.0 were described by nobody, and nothing went on, also forward.
+    #[tokio::test]
+    async fn who_has_signed_is_believed_without_where_its_image_changed() {
+        let member = Member::new("one");
+        let ways = Arc::new(Mutex::new([member.way(&own("one", "1")), member.old_way()]));
+        let answers = Arc::new(AtomicUsize::new(0));
+        let at = Arc::clone(&answers);
+        let dial: Dial = Arc::new(move |_, key, _| {
+            let (ways, at) = (Arc::clone(&ways), Arc::clone(&at));
+            let way = Way::new(tower::service_fn(move |request| {
+                let way = ways.lock().expect("free")[at.load(Ordering::Relaxed)].clone();
+                way.oneshot(request)
+            }));
+            Ok(MemberClient::over(way, key.clone()))
+        });
+        let members = Members::new(key(), dial, Clock::machine());
+        // Whether what answers there from a pod of this image is believed, and is unsigned.
+        let look = async |answer, address: &str, image: &str| {
+            answers.store(answer, Ordering::Relaxed);
+            let made = MadeOf {
+                image: image.to_owned(),
+                ..MadeOf::default()
+            };
+            members.made_of(BTreeMap::from([(address.to_owned(), made)]));
+            let addresses = BTreeMap::from([("demo-1".to_owned(), address.to_owned())]);
+            let (described, _) = members.describe(&addresses, 0).await;
+            described.get("demo-1").map(|said| said.unsigned)
+        };
+        let (signs, old) = (0, 1);
+        assert_eq!(look(signs, "a:1", "new").await, Some(false));
+        // Nobody on the way there changes the image.
+        assert_eq!(look(old, "a:1", "new").await, None, "the address");
+        assert_eq!(look(old, "b:1", "new").await, None, "the disk elsewhere");
+        assert_eq!(look(old, "b:1", "0.1.0").await, Some(true), "taken back");
+        assert_eq!(look(old, "b:1", "0.1.0").await, Some(true));
+        assert_eq!(look(old, "b:1", "new").await, None, "and forward");
+        assert_eq!(look(signs, "b:1", "new").await, Some(false));
+        assert_eq!(look(old, "b:1", "new").await, None);
     }
 
     #[test]

@@ -40,6 +40,9 @@ pub mod metrics;
 pub mod operator_auth;
 mod operator_proof;
 mod operator_signed;
+/// Members of now and of 0.1.0, for the tests of those that ask them.
+#[cfg(test)]
+pub(crate) use operator_signed::tests as answering;
 mod ports;
 mod prefixed;
 mod queue;

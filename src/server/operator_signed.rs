@@ -74,7 +74,8 @@ pub(super) struct Signed<S> {
     inner: Arc<Mutex<S>>,
     key: Key,
     standing: Arc<Mutex<Standing>>,
-    /// Whoever answers has signed before: it is no member of 0.1.0 from then on.
+    /// Whoever answers has signed before: it is no member of 0.1.0 from then on. Who knows that the
+    /// server there was exchanged makes a new client.
     has_signed: Arc<AtomicBool>,
     /// Acts are for this one alone; without it for whoever is there.
     only: Option<Whom>,
@@ -353,4 +354,4 @@ where
 
 #[cfg(test)]
 #[path = "operator_signed_test.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -9,11 +9,11 @@ use super::*;
 use crate::server::member_client::{MemberClient, Way, WayError};
 use crate::wire::member as proto;
 
-fn key() -> Key {
+pub(crate) fn key() -> Key {
     Key::new(b"0123456789abcdef0123456789abcdef")
 }
 
-fn own(disk: &str, boot: &str) -> Recipient {
+pub(crate) fn own(disk: &str, boot: &str) -> Recipient {
     Recipient {
         disk_uuid: disk.to_owned(),
         boot: boot.to_owned(),
@@ -22,13 +22,13 @@ fn own(disk: &str, boot: &str) -> Recipient {
 
 /// A member that says this, and counts the calls to retire.
 #[derive(Clone)]
-struct Member {
+pub(crate) struct Member {
     disk: String,
     retired: Arc<AtomicUsize>,
 }
 
 impl Member {
-    fn new(disk: &str) -> Member {
+    pub(crate) fn new(disk: &str) -> Member {
         Member {
             disk: disk.to_owned(),
             retired: Arc::default(),
@@ -64,7 +64,7 @@ impl Member {
     }
 
     /// As it ships.
-    fn way(&self, own: &Recipient) -> Way {
+    pub(crate) fn way(&self, own: &Recipient) -> Way {
         let member = self.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let answer = member.says(request.uri().path());
@@ -83,7 +83,7 @@ impl Member {
     }
 
     /// As version 0.1.0 did it: its own form of proofs, unsigned answers.
-    fn old_way(&self) -> Way {
+    pub(crate) fn old_way(&self) -> Way {
         let member = self.clone();
         way(move |request| {
             let member = member.clone();

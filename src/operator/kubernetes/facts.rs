@@ -1,6 +1,6 @@
 //! From Kubernetes' objects to the facts that a plan takes. Only reading and translating.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -18,6 +18,7 @@ use crate::crd::{
     ANNOTATION_INPUTS, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, LABEL_RELEASED, bytes_of,
 };
 use crate::operator::describe;
+use crate::operator::members::MadeOf;
 use crate::plan::{
     BudgetFacts, ClaimFacts, ClaimState, Exit, ObjectFacts, Owner, PodFacts, PodPhase, ServerFacts,
     SetFacts, SlotFacts,
@@ -91,6 +92,23 @@ pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
             build::takes_plain_peers(template.and_then(|template| template.spec.as_ref()))
         },
     }
+}
+
+/// What the pods at these addresses are made of.
+pub(super) fn made_of(
+    pods: &BTreeMap<String, Arc<Pod>>,
+    addresses: &BTreeMap<String, String>,
+) -> BTreeMap<String, MadeOf> {
+    let made = |(member, address): (&String, &String)| {
+        let pod = pods.get(member)?;
+        let image = build::container_image(pod.spec.as_ref());
+        let made = MadeOf {
+            pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
+            image: image.unwrap_or_default().to_owned(),
+        };
+        Some((address.clone(), made))
+    };
+    addresses.iter().filter_map(made).collect()
 }
 
 /// A member's pod.

@@ -38,7 +38,7 @@ use crate::crd::{
 };
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::forecast::{Forecast, forecast};
-use crate::operator::members::{Described, Dial, Members};
+use crate::operator::members::{Described, Dial, MadeOf, Members};
 use crate::operator::metrics::Metrics;
 use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
 use crate::operator::{describe, hints};
@@ -321,7 +321,9 @@ impl OneCluster {
         self.read_issued(valid).await?;
         let tls = self.tls(valid, &found, resource);
         let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
-        let described = self.describe(&name, &uid, &addresses, secure).await;
+        let made = facts::made_of(&pods, &addresses);
+        let described = self.describe((&name, &uid), &addresses, secure, made);
+        let described = described.await;
         let descriptions = same_pods(&pods, &described);
         let routed = self.routed(look, &pods, &descriptions).await?;
         let successor = self.successor(&described);
@@ -618,10 +620,10 @@ impl OneCluster {
     /// What the members say; nothing before the cluster's key is there.
     async fn describe(
         &mut self,
-        name: &str,
-        uid: &str,
+        (name, uid): (&str, &str),
         addresses: &BTreeMap<String, String>,
         secure: BTreeMap<String, Secure>,
+        made_of: BTreeMap<String, MadeOf>,
     ) -> BTreeMap<String, Described> {
         let secret = self
             .shared
@@ -645,6 +647,7 @@ impl OneCluster {
             }
         };
         members.secure(secure);
+        members.made_of(made_of);
         let (described, silent) = members
             .describe(addresses, self.shared.leadership.epoch())
             .await;
