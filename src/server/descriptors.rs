@@ -7,6 +7,8 @@
 
 use std::io;
 
+use super::seats::{LEAST_FAREWELLS, farewells};
+
 /// Fewer are too few for a member and a handful of clients.
 pub(crate) const LEAST: u64 = 128;
 /// More are not asked for: the kernel's own bound (`fs.nr_open`) unless somebody has raised it.
@@ -53,7 +55,8 @@ impl Shares {
     /// What no port gets is three eighths of a small limit and never more than 192: segments of
     /// the log, two checkpoints, four snapshots under way, two links to each peer, the runtimes;
     /// and what the threads for clients take on a machine of many cores, one a core unless those
-    /// would take more than a sixteenth.
+    /// would take more than a sixteenth. Connections that make room are part of it as far as every port
+    /// has as many; what a port of many seats has beyond those is taken from its own share.
     pub(crate) fn of(limit: u64, memory: Option<u64>, cores: usize) -> Result<Shares, TooFew> {
         if limit < LEAST {
             return Err(TooFew { limit });
@@ -65,9 +68,11 @@ impl Shares {
         let by_memory = memory.map_or(MOST_CLIENTS, |bytes| {
             (bytes / 4 / CONNECTION_BYTES).clamp(LEAST_CLIENTS, MOST_CLIENTS)
         });
+        let left = limit - kept - peers - probes;
+        let leaving = farewells(left.min(by_memory)) - LEAST_FAREWELLS;
         Ok(Shares {
             limit,
-            clients: (limit - kept - peers - probes).min(by_memory),
+            clients: (left - leaving).min(by_memory),
             probes,
             peers,
             threads: usize::try_from(threads).unwrap_or(usize::MAX),
@@ -111,7 +116,7 @@ pub(crate) fn raise() -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEAST, Shares, raise};
+    use super::{LEAST, LEAST_FAREWELLS, Shares, farewells, raise};
 
     #[test]
     fn every_port_has_a_share_and_the_disk_keeps_one() {
@@ -122,7 +127,8 @@ mod tests {
         {
             let shares = Shares::of(limit, None, cores).expect("enough");
             assert!((1..=cores).contains(&shares.threads), "{shares:?}");
-            let given = shares.clients + shares.probes + shares.peers;
+            let leaving = farewells(shares.clients) - LEAST_FAREWELLS;
+            let given = shares.clients + leaving + shares.probes + shares.peers;
             let of_threads = 4 * (shares.threads as u64).saturating_sub(4);
             assert!(limit - given >= 48 + of_threads, "{shares:?}");
             assert!(

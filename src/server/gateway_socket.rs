@@ -19,7 +19,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 
 use super::listen::GRACE;
-use super::seats::Handle;
+use super::seats::{Handle, Leave};
 use super::serving::From;
 
 /// Time for the other side to take our farewell.
@@ -99,20 +99,32 @@ where
         // An error means that nobody hears us any more.
         let _ = speak(answered, &mut sink).await;
     };
-    let needed = async {
+    let needed = || async {
         match &seat {
             Some(seat) => seat.told().await,
             None => std::future::pending().await,
         }
     };
-    let mut farewell = FAREWELL;
-    tokio::select! {
-        () = listen(stream, pieces, seat.as_ref()) => {}
-        () = speak => {}
+    let leave = tokio::select! {
+        () = listen(stream, pieces, seat.as_ref()) => None,
+        () = speak => None,
+        leave = needed() => Some(leave),
+    };
+    let closed = sink.close();
+    match leave {
+        None => tokio::select! {
+            _ = tokio::time::timeout(FAREWELL, closed) => {}
+            _ = needed() => {}
+        },
         // Somebody else needs its seat: its client is told, and that takes no longer than it must.
-        _ = needed => farewell = GRACE,
+        Some(leave) => {
+            let farewell = match leave {
+                Leave::WithFarewell => GRACE,
+                Leave::AtOnce => Duration::ZERO,
+            };
+            let _ = tokio::time::timeout(farewell, closed).await;
+        }
     }
-    let _ = tokio::time::timeout(farewell, sink.close()).await;
 }
 
 /// Takes the client's messages until it goes.

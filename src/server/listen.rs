@@ -389,10 +389,11 @@ async fn connection(
     open.fetch_sub(1, Relaxed);
 }
 
-/// Waits until the connection has to be gone. It was told so at the same time, and begins nothing new
-/// from then on: what is under way is answered, unless that takes long.
+/// Waits until the connection has to be gone. It was told so at the same time, and is asked to begin
+/// nothing new: what is under way is answered, unless that takes long, or so many are on their way out
+/// that newcomers would have to wait for this one.
 async fn gone(seat: &Seat) {
-    if seat.told().await == Leave::AtOnce && seat.is_idle() {
+    if seat.told().await == Leave::AtOnce {
         return;
     }
     // What takes longer is cut off.

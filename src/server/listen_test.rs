@@ -345,3 +345,34 @@ async fn what_is_under_way_is_answered_before_a_connection_has_to_go() {
         .await
         .expect("in time");
 }
+
+/// A newcomer waited for more than a second for each busy connection that made room beyond the first
+/// 16, and everybody behind it in the port's queue as well.
+#[tokio::test]
+async fn nobody_waits_for_what_is_under_way_on_a_crowd() {
+    let seats = Seats::new("client", 100, 1000);
+    let greedy = Some([10, 0, 0, 1].into());
+    let mut leaving = Vec::new();
+    for _ in 0..100 {
+        let seat = seats.admit(greedy).await.expect("free");
+        let handle = seat.handle();
+        let call = handle.begin().expect("a call");
+        leaving.push(tokio::spawn(async move {
+            super::gone(&handle).await;
+            drop((seat, call));
+        }));
+    }
+    let mut held = Vec::new();
+    let came = async {
+        while held.len() < 40 {
+            if let Some(seat) = seats.admit(Some([10, 0, 0, 2].into())).await {
+                held.push((seat.handle().begin(), seat));
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(super::GRACE * 10, came)
+        .await
+        .expect("nobody waits for a stream's end");
+    leaving.iter().for_each(tokio::task::JoinHandle::abort);
+}

@@ -23,9 +23,12 @@ use super::told::Told;
 
 /// How long a newcomer waits for the seat of whoever was told to go.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that may be on their way out with a farewell, beyond the seats: a client that is
-/// told so sends its next request elsewhere. Whoever is told when so many are, is cut off.
-const FAREWELLS: usize = 16;
+/// Connections that may be on their way out with a farewell, beyond the seats of every port: a client
+/// that is told so sends its next request elsewhere. Whoever is told when so many are, is cut off.
+pub(crate) const LEAST_FAREWELLS: u64 = 16;
+/// A port of many seats has more: one for each so many seats, and never more than this.
+const SEATS_A_FAREWELL: u64 = 16;
+const MOST_FAREWELLS: u64 = 1024;
 /// A look for those to go takes time in proportion to the number of seats, and a flood of
 /// newcomers must not have one each: of this much time, one part goes into looks.
 const SHARE: u32 = 20;
@@ -50,6 +53,7 @@ pub(crate) struct Seats {
     taken: Mutex<Taken>,
     freed: Notify,
     leaving: AtomicUsize,
+    most_leaving: usize,
     calls: AtomicUsize,
     /// Newcomers that got no seat.
     pub(crate) refused: AtomicU64,
@@ -69,6 +73,31 @@ struct Taken {
     found: bool,
     /// When the next look may be.
     look_again: Option<Instant>,
+    /// Newcomers that are being seated.
+    coming: usize,
+    /// Seats whose connections were told to go at once and have not yet gone.
+    going: usize,
+}
+
+/// A newcomer; seated or refused when dropped.
+struct Coming<'a>(&'a Seats);
+
+impl<'a> Coming<'a> {
+    fn of(seats: &'a Seats) -> Coming<'a> {
+        seats.lock().coming += 1;
+        Coming(seats)
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.lock().coming -= 1;
+    }
+}
+
+/// Connections that may be on their way out beside so many seats.
+pub(crate) fn farewells(most: u64) -> u64 {
+    (most / SEATS_A_FAREWELL).clamp(LEAST_FAREWELLS, MOST_FAREWELLS)
 }
 
 #[derive(Debug)]
@@ -130,6 +159,7 @@ impl Seats {
             taken: Mutex::default(),
             freed: Notify::new(),
             leaving: AtomicUsize::new(0),
+            most_leaving: usize::try_from(farewells(most)).unwrap_or(usize::MAX),
             calls: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -156,6 +186,7 @@ impl Seats {
     pub(crate) async fn admit(self: &Arc<Self>, from: Option<IpAddr>) -> Option<Occupied> {
         let from = from.map(Host::of);
         let began = Instant::now();
+        let _coming = Coming::of(self);
         while began.elapsed() < PATIENCE {
             // Before the look, so that no seat that is freed in between is missed.
             let freed = self.freed.notified();
@@ -163,6 +194,8 @@ impl Seats {
                 Took::Seat(occupied) => return Some(occupied),
                 Took::Told => {
                     if timeout(PATIENCE, freed).await.is_err() {
+                        // Whoever comes next does not wait for the same ones.
+                        self.lock().going = 0;
                         break;
                     }
                 }
@@ -177,6 +210,11 @@ impl Seats {
     fn take(self: &Arc<Self>, from: Option<Host>) -> Took {
         let mut taken = self.lock();
         if taken.seats.len() >= self.most {
+            // There is one for each newcomer: whoever is woken because somebody else left, and finds
+            // that seat taken, has nobody else go.
+            if taken.going >= taken.coming {
+                return Took::Told;
+            }
             let number = match self.choose(&mut taken, from) {
                 Choice::Goes(number) => number,
                 Choice::Later(wait) => return Took::Later(wait),
@@ -186,7 +224,8 @@ impl Seats {
                 return Took::Nothing;
             };
             self.evicted.fetch_add(1, Relaxed);
-            let farewell = seat.carried.load(Relaxed) && self.leaving.load(Relaxed) < FAREWELLS;
+            let farewell =
+                seat.carried.load(Relaxed) && self.leaving.load(Relaxed) < self.most_leaving;
             if farewell {
                 self.leaving.fetch_add(1, Relaxed);
                 taken.seats.remove(&number);
@@ -194,6 +233,7 @@ impl Seats {
             seat.farewell.store(farewell, Relaxed);
             seat.go.tell();
             if !farewell {
+                taken.going += 1;
                 return Took::Told;
             }
         }
@@ -297,11 +337,17 @@ impl Seats {
     }
 
     fn release(&self, number: u64, seat: &Seat) {
-        let was_taken = self.lock().seats.remove(&number).is_some();
-        if !was_taken && seat.farewell.load(Relaxed) {
+        let mut taken = self.lock();
+        if taken.seats.remove(&number).is_some() {
+            if seat.go.is_told() {
+                taken.going = taken.going.saturating_sub(1);
+            }
+            drop(taken);
+            self.freed.notify_waiters();
+        } else if seat.farewell.load(Relaxed) {
+            // Its seat was somebody else's since it was told: none is free.
             self.leaving.fetch_sub(1, Relaxed);
         }
-        self.freed.notify_waiters();
     }
 
     fn now_ms(&self) -> u64 {

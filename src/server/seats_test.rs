@@ -124,6 +124,28 @@ async fn where_all_are_busy_no_host_keeps_more_than_half() {
     assert_eq!(seats.refused.load(Relaxed), 7);
 }
 
+/// Whoever waited for a seat had another one go each time that any connection ended, and those who
+/// came at once had each other go.
+#[tokio::test]
+async fn one_goes_for_each_newcomer() {
+    use futures::FutureExt as _;
+    let seats = Seats::new("client", 2, 100);
+    let one = seats.admit(None).await.expect("free");
+    let two = seats.admit(None).await.expect("free");
+    let mut first = Box::pin(seats.admit(None));
+    let mut second = Box::pin(seats.admit(None));
+    assert!(first.as_mut().now_or_never().is_none(), "it waits");
+    assert!(second.as_mut().now_or_never().is_none(), "it waits");
+    drop(two);
+    let first = first.now_or_never().expect("woken").expect("a seat");
+    assert!(second.as_mut().now_or_never().is_none(), "one is going");
+    assert_eq!(seats.evicted.load(Relaxed), 2);
+    drop(one);
+    assert!(second.await.is_some());
+    assert_eq!(seats.evicted.load(Relaxed), 2);
+    assert!(!first.seat.go.is_told());
+}
+
 #[tokio::test]
 async fn one_connection_has_half_of_all_requests_at_most() {
     let seats = Seats::new("client", 10, 8);
