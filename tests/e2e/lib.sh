@@ -201,7 +201,7 @@ gone() { [ -z "$(kubectl -n "$ns" get sts,pods,svc,pdb,secrets -l "app.kubernete
 has_members() { [ "$(members "$1" | grep -c .)" -ge "$2" ]; }
 pod_uid() { kubectl -n "$ns" get pod "$1" -o jsonpath='{.metadata.uid}'; }
 
-# Lists that the API server failed to answer before anything was asked of it.
+# Lists that the API server failed to answer before anything was asked of it, or while its store was away.
 store_at_start=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}/store-at-start
 note_store() {
   kubectl get --raw /metrics | grep -E '^apiserver_watch_cache_consistent_read_total\{.*fallback="false".*success="false"' >"$store_at_start" || true

@@ -151,6 +151,7 @@ done) &
 writer=$!
 acknowledged() { [ "$(wc -l <"$work/acknowledged")" -ge "$1" ]; }
 eventually 30 "10 writes are acknowledged" acknowledged 10
+store_verdict
 tests/kubernetes/cluster.sh kill-store
 count=$(wc -l <"$work/acknowledged")
 eventually 60 "10 more after the store was killed and started" acknowledged $((count + 10))
@@ -159,6 +160,9 @@ missing=$(comm -23 <(sort "$work/acknowledged") <(direct get --raw "$maps" | jq 
 equal "acknowledged objects that are missing of $(wc -l <"$work/acknowledged")" 0 "$missing"
 touched survived >/dev/null
 for server in direct cached; do eventually 60 "the watch of $server saw a change after the store was killed" seen $server survived; done
+
+# A list that comes while the store is away is refused, and rightly: the verdict is of what follows.
+note_store
 
 # --- half of them go in one request, and every answer agrees
 cached delete --raw "$maps?labelSelector=parity=even" >/dev/null
