@@ -458,13 +458,13 @@ faults! {
         Operator("grow-and-shrink", &["I2"]);
     /// A member is removed although it leads and serves: no hand-over.
     NoFarewell "no-farewell" in "plan/rules/farewell.rs",
-        Operator("leader-replaced", &[STORY]);
+        Operator("leader-replaced", &[STORY, "I13"]);
     /// A changed spec restarts members while one is down.
     RollBesideSick "rolls-beside-the-sick" in "plan/rules/roll.rs",
         Operator("sick-while-rolled", &["I3"]);
     /// A changed spec restarts all members at once.
     RollAtOnce "rolls-at-once" in "plan/rules/roll.rs",
-        Operator("template-rolled", &["I3"]);
+        Operator("template-rolled", &["I3", "I13"]);
     /// A changed spec restarts nobody.
     RollForgotten "roll-forgotten" in "plan/rules/mod.rs",
         Operator("template-rolled", &[STORY]);
