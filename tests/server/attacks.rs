@@ -4,8 +4,12 @@
 //! core, the clients and the attacker share the other one, where the clients go first. The clients
 //! put at a quarter of what the server can do; each attack is measured beside a control without it,
 //! in turn, and the table shows the median of the rounds. `ROUNDS`, `SECONDS`, `ONLY=name`.
+//!
+//! The attacker has addresses of its own, as on a network, because some bounds are shares of a host:
+//! one address, or `HOSTS=n` of them.
 
 use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,6 +23,7 @@ use quorate::wire::etcd::range_request::{SortOrder, SortTarget};
 use quorate::wire::etcd::watch_client::WatchClient;
 use quorate::wire::etcd::watch_request::RequestUnion;
 use quorate::wire::etcd::{self, request_op};
+use socket2::{Domain, Socket, Type};
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
@@ -31,6 +36,14 @@ const CROWD: usize = 1000;
 const KEYS: usize = 50_000;
 /// Clients that are measured.
 const CLIENTS: u32 = 16;
+
+/// The address that a connection of the attacker comes from: loopback, and none that a server or a
+/// client of a test has.
+fn source(connection: usize) -> IpAddr {
+    let hosts = number("HOSTS", 1).clamp(1, 250);
+    let host = connection as u64 % hosts + 1;
+    IpAddr::V4(Ipv4Addr::new(127, 66, 0, host as u8))
+}
 
 /// Each attack, in words, and whether it is made on a server with users.
 const ATTACKS: &[(&str, &str, bool)] = &[
@@ -86,9 +99,10 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-fn channel(host: &str) -> Channel {
+fn channel(host: &str, from: Option<IpAddr>) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{host}:2379"));
-    endpoint.expect("a URL").connect_lazy()
+    let endpoint = endpoint.expect("a URL").local_address(from);
+    endpoint.connect_lazy()
 }
 
 /// Nothing but the attack named by the environment, until it is killed.
@@ -103,8 +117,8 @@ fn attacker() {
     }
     runtime().block_on(async {
         let mut all = tokio::task::JoinSet::new();
-        for _ in 0..CROWD {
-            let (attack, channel) = (attack.clone(), channel(&host));
+        for connection in 0..CROWD {
+            let (attack, channel) = (attack.clone(), channel(&host, Some(source(connection))));
             all.spawn(async move {
                 loop {
                     if !once(&attack, &channel).await {
@@ -192,7 +206,7 @@ fn sockets(host: &str, trickle: bool) {
     let mut open: Vec<Option<std::net::TcpStream>> = (0..CROWD).map(|_| None).collect();
     loop {
         let round = Instant::now();
-        for stream in &mut open {
+        for (connection, stream) in open.iter_mut().enumerate() {
             let goes_on = stream.as_mut().is_some_and(|stream| match trickle {
                 true => stream.write_all(b" ").is_ok(),
                 false => {
@@ -204,7 +218,7 @@ fn sockets(host: &str, trickle: bool) {
                 }
             });
             if !goes_on {
-                *stream = std::net::TcpStream::connect((host, 2379)).ok();
+                *stream = connect(host, source(connection));
                 if let Some(stream) = stream {
                     let _ = stream.write_all(head);
                     stream.set_nonblocking(true).expect("set");
@@ -218,6 +232,15 @@ fn sockets(host: &str, trickle: bool) {
                 .max(Duration::from_millis(1)),
         );
     }
+}
+
+/// A connection from that address, or none where it was refused.
+fn connect(host: &str, from: IpAddr) -> Option<std::net::TcpStream> {
+    let to: SocketAddr = format!("{host}:2379").parse().expect("an address");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+    socket.bind(&SocketAddr::new(from, 0).into()).ok()?;
+    socket.connect(&to.into()).ok()?;
+    Some(socket.into())
 }
 
 /// The attack as a process on the second core, after the clients there.
@@ -259,7 +282,7 @@ async fn clients(host: &str, token: Option<&str>, rate: Option<f64>, length: Dur
     let mut all = tokio::task::JoinSet::new();
     let begin = Instant::now() + Duration::from_millis(100);
     for client in 0..CLIENTS {
-        let mut kv = KvClient::new(channel(host));
+        let mut kv = KvClient::new(channel(host, None));
         let (failed, token) = (Arc::clone(&failed), token.map(str::to_owned));
         all.spawn(async move {
             let mut took = Vec::new();
