@@ -93,11 +93,12 @@ spec:
 EOF
 }
 
-# run_pod NAME IMAGE ARGUMENT...: a pod that runs once, under the restricted security standard
+# run_pod NAME IMAGE ARGUMENT...: a pod that runs once, under the restricted security standard; pod_user=null
+# leaves its user to the platform
 run_pod() {
   local pod=$1 image=$2; shift 2
-  jq -n --arg pod "$pod" --arg image "$image" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
-    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: "RuntimeDefault"}},
+  jq -n --arg pod "$pod" --arg image "$image" --argjson user "${pod_user:-65532}" '{apiVersion: "v1", kind: "Pod", metadata: {name: $pod},
+    spec: {restartPolicy: "Never", securityContext: {runAsNonRoot: true, runAsUser: $user, seccompProfile: {type: "RuntimeDefault"}},
       containers: [{name: "main", image: $image, imagePullPolicy: "IfNotPresent", args: $ARGS.positional,
         securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "$@" |
     kubectl -n "$ns" apply -f - >/dev/null

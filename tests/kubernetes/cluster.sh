@@ -141,7 +141,8 @@ api_server() {
     --service-cluster-ip-range=$services --service-account-issuer=https://kubernetes.default.svc \
     --service-account-key-file="$dir/pki/sa.pub" --service-account-signing-key-file="$dir/pki/sa.key" \
     --token-auth-file="$dir/pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
-    --kubelet-preferred-address-types=InternalIP --delete-collection-workers=8 "$@"
+    --kubelet-preferred-address-types=InternalIP --delete-collection-workers=8 \
+    --feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true "$@"
 }
 
 direct() {

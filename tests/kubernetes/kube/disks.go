@@ -17,8 +17,9 @@ import (
 
 // The provisioner's name, and the three storage classes that name it: a "shared" volume can be
 // mounted on every node (all nodes here are one kernel, so a host path follows its pod, as network
-// storage would); a "local" volume belongs to the node that its first pod was placed on; a "sized"
-// one is shared, is no larger than its claim says, and grows with it while pods use it.
+// storage would); a "local" volume belongs to the node that its first pod was placed on, and to root:
+// kubelets give such volumes to the group for files of a pod, as they do with disks; a "sized" one is
+// shared, is no larger than its claim says, and grows with it while pods use it.
 const (
 	provisioner      = "quorate.dev/test-disks"
 	sharedClass      = "shared"
@@ -27,10 +28,12 @@ const (
 	selectedNode     = "volume.kubernetes.io/selected-node"
 	provisionedBy    = "pv.kubernetes.io/provisioned-by"
 	everyoneMayWrite = 0o777
+	rootMayWrite     = 0o755
 )
 
 // disks makes and removes the directories behind the test cluster's volumes. Kubernetes' own
-// host-path provisioner makes directories that only root may write, and our pods are not root.
+// host-path provisioner makes directories that only root may write, our pods are not root, and a
+// host path is what kubelets leave to whom it belongs.
 func disks(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("usage: test-disks KUBECONFIG ROOT")
@@ -96,7 +99,11 @@ func provision(ctx context.Context, client kubernetes.Interface, root string, cl
 			return fmt.Errorf("mount %s: %w", path, err)
 		}
 	}
-	if err := os.Chmod(path, everyoneMayWrite); err != nil {
+	may := os.FileMode(everyoneMayWrite)
+	if class == localClass {
+		may = rootMayWrite
+	}
+	if err := os.Chmod(path, may); err != nil {
 		return err
 	}
 	mode := core.PersistentVolumeFilesystem
