@@ -1,0 +1,130 @@
+# shellcheck shell=bash
+# soak
+# by chart
+# own cluster
+# release 0.1.0's clusters are upgraded, taken back and upgraded again, operator and members, under writers that see no failed request
+#
+# Nobody had run an upgrade on a real Kubernetes: data directories of 0.1.0 are kept in tests/data/releases
+# and its objects are compared in a unit test, and both hold while a member waits for an operator that
+# speaks another form, or a chart that goes back takes a field away. So here the release makes the
+# clusters itself, by its own chart and its own image, built from the commit that CHANGELOG.md names.
+#
+#   1. 0.1.0 makes two clusters, one with TLS. The writers start, and write until the end.
+#   2. Its operator gives way to this one: no pod is touched. This one heals members of 0.1.0.
+#   3. spec.image follows: every member, one at a time, the same disks.
+#   4. The operator is taken back first, which is the wrong order: members of now refuse the one of 0.1.0
+#      (decision 26). It changes nothing, the clusters serve, and this operator takes over again.
+#   5. The right order: spec.image goes back, which is allowed because 0.1.0 can read every disk, then the
+#      operator. It heals what this one left.
+#   6. Forward again, as if nothing had been.
+release=0.1.0
+old=localhost/quorate:$release new=$quorate_image
+tests/kubernetes/release-image.sh $release
+for node in 1 2 3; do tests/kubernetes/cluster.sh import $node "$PWD/target/releases/$release/quorate.tar"; done
+
+holder() { kubectl -n quorate-system get lease quorate-operator -o jsonpath='{.spec.holderIdentity}'; }
+operator_image() { kubectl -n quorate-system get pods -l app.kubernetes.io/component=operator -o jsonpath='{.items[*].spec.containers[0].image}'; }
+acts() { [ "$(operator_image)" = "$1" ] && [[ $(holder) = "$(operator_pod)"* ]]; } # acts IMAGE: its operator, and no other
+operator_of() { # operator_of IMAGE CHART [FLAG...]
+  local image=$1 chart=$2; shift 2
+  helm upgrade quorate "$chart" --namespace quorate-system --reset-values --set image.repository="${image%:*}",image.tag="${image##*:}" "$@" >/dev/null
+  kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
+  eventually 60 "the operator of $image acts" acts "$image"
+}
+operator_of_release() { operator_of "$old" "target/releases/$release/chart"; }
+operator_of_now() { operator_of "$new" charts/quorate --set allNamespaces=true; }
+
+pods() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=$1,app.kubernetes.io/component=member" -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
+both_pods() { pods demo; pods sealed; }
+images() { kubectl -n "$ns" get pods -l "quorate.dev/cluster=$1,app.kubernetes.io/component=member" -o json | jq -r '[.items[].spec.containers[0].image] | unique | join(" ")'; }
+runs() { whole "$1" 3 && [ "$(images "$1")" = "$2" ] && [ "$(status "$1" updatedReplicas)" = 3 ]; } # runs CLUSTER IMAGE
+members_of() { # members_of IMAGE: spec.image, and every member by it under its name
+  local cluster kept
+  kept="$(members demo) $(members sealed)"
+  for cluster in demo sealed; do kubectl -n "$ns" patch qec $cluster --type=merge -p "{\"spec\":{\"image\":\"$1\"}}" >/dev/null; done
+  for cluster in demo sealed; do eventually 400 "every member of $cluster runs $1" runs $cluster "$1"; done
+  equal "the members" "$kept" "$(members demo) $(members sealed)"
+}
+loses_a_disk() { # loses_a_disk CLUSTER: and heals
+  local victim claim
+  victim=$(follower "$1")
+  claim=$(status "$1" "members[?(@.name==\"$victim\")].volumeClaimName")
+  kubectl -n "$ns" delete pvc "$claim" --wait=false >/dev/null
+  kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
+  left() { ! members "$1" | grep -qx "$2"; }
+  eventually 120 "$victim, whose volume is gone, is no member of $1 any more" left "$1" "$victim"
+  ready "$1" 3
+}
+
+# --- 1. release 0.1.0
+operator_of_release
+for cluster in demo sealed; do
+  kubectl -n "$ns" apply -f - >/dev/null <<END
+apiVersion: quorate.dev/v1alpha1
+kind: EtcdCluster
+metadata: {name: $cluster}
+spec:
+  replicas: 3
+  image: $old
+  storage: {size: 1Gi$(storage_class shared)}
+  updateStrategy: {minReadySeconds: 3}
+  healing: {unhealthySeconds: 20, learnerDeadlineSeconds: 60}
+  $([ $cluster = demo ] || echo 'tls: {plaintext: Accepted}')
+END
+done
+for cluster in demo sealed; do ready $cluster 3 240; done
+for cluster in demo sealed; do
+  equal "what the members of $cluster run" "$old" "$(images $cluster)"
+  lease=$(etcdctl_pod $cluster lease grant 1000000 | cut -d' ' -f2)
+  etcdctl_pod $cluster put of-the-release "$cluster" --lease="$lease" >/dev/null
+  witness_start $cluster "$cluster"
+done
+of_the_release() {
+  local cluster
+  for cluster in demo sealed; do
+    equal "the key of before in $cluster" "$cluster" "$(etcdctl_pod $cluster get of-the-release --print-value-only)"
+    equal "leases of $cluster" 1 "$(etcdctl_pod $cluster lease list --write-out=json | jq '.leases | length')"
+  done
+}
+
+# --- 2. the operator
+before=$(both_pods)
+operator_of_now
+for cluster in demo sealed; do eventually 60 "$cluster is whole under this operator" whole $cluster 3; done
+policies() { [ "$(kubectl -n "$ns" get networkpolicies -o name | grep -c .)" = 2 ]; }
+eventually 60 "what 0.1.0 did not make is made" policies
+equal "the pods after the operator's upgrade" "$before" "$(both_pods)"
+loses_a_disk demo
+equal "what the members of demo run" "$old" "$(images demo)"
+equal "the pods of the other cluster" "$(grep '^sealed-' <<<"$before")" "$(pods sealed)"
+
+# --- 3. the members
+members_of "$new"
+of_the_release
+
+# --- 4. the wrong order
+before=$(both_pods)
+operator_of_release
+changed() { [ "$(both_pods)" != "$before" ]; }
+never 40 "a pod is touched by an operator that its members refuse" changed
+say "the operator of $release says: $(status demo summary)"
+operator_of_now
+for cluster in demo sealed; do eventually 60 "$cluster is whole under this operator again" whole $cluster 3; done
+equal "the pods" "$before" "$(both_pods)"
+
+# --- 5. back
+members_of "$old"
+of_the_release
+before=$(both_pods)
+operator_of_release
+for cluster in demo sealed; do eventually 60 "$cluster is whole under the operator of $release" whole $cluster 3; done
+equal "the pods after the operator went back" "$before" "$(both_pods)"
+loses_a_disk sealed
+equal "what the members of sealed run" "$old" "$(images sealed)"
+
+# --- 6. forward again
+operator_of_now
+members_of "$new"
+of_the_release
+for cluster in demo sealed; do witness_stop $cluster $cluster; done
+for cluster in demo sealed; do drop_cluster $cluster; done
