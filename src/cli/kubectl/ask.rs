@@ -42,6 +42,11 @@ pub(super) enum Error {
     /// Nobody could say what would be done.
     #[error("no operator is at work here: only one that runs can say what it would do")]
     NoOperator,
+    /// Which operator is at work cannot be seen.
+    #[error(
+        "which operator is at work is told by its Lease, which cannot be read: get the right to list Leases in the operator's namespace, and name that with --operator-namespace; {0}"
+    )]
+    NoLease(String),
     /// Nothing proves who asks.
     #[error(
         "the operator wants to know who asks, and no token of the service account {0} can be made: name one that you may make tokens of, and that may get etcdclusters, with --service-account NAMESPACE/NAME; {1}"
@@ -88,9 +93,12 @@ pub(super) fn events(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Event>,
 
 /// Whether an operator is at work. To read its Lease is a right that not everybody has.
 pub(super) fn operator(which: &Which) -> Operator {
+    let namespace = which.operator_namespace.as_ref();
     let question = [
         "leases.coordination.k8s.io",
-        "--all-namespaces",
+        &namespace.map_or("--all-namespaces".to_owned(), |name| {
+            format!("--namespace={name}")
+        }),
         &format!("--field-selector=metadata.name={LEASE}"),
     ];
     match get::<List<Lease>>(which, question) {
@@ -122,7 +130,7 @@ pub(super) fn forecast(
 ) -> Result<Forecast, Error> {
     let leases = match operator(which) {
         Operator::Leases(leases) => leases,
-        Operator::Unknown(why) => return Err(Error::Refused(why)),
+        Operator::Unknown(why) => return Err(Error::NoLease(why)),
     };
     let mut pods: Vec<(String, String)> = leases.iter().filter_map(pod_of).collect();
     pods.dedup();
@@ -149,9 +157,12 @@ pub(super) fn forecast(
 }
 
 /// The service account of a pod.
-fn account_of(which: &Which, namespace: &str, pod: &str) -> Result<String, Error> {
-    let namespace = format!("--namespace={namespace}");
-    let pod: Pod = get(which, ["pods", pod, &namespace])?;
+fn account_of(which: &Which, namespace: &str, name: &str) -> Result<String, Error> {
+    let option = format!("--namespace={namespace}");
+    let pod: Pod = get(which, ["pods", name, &option]).map_err(|error| match error {
+        Error::Refused(why) => Error::NoToken(format!("of pod {namespace}/{name}"), why),
+        error => error,
+    })?;
     let account = pod.spec.and_then(|spec| spec.service_account_name);
     Ok(account.unwrap_or_else(|| "default".to_owned()))
 }

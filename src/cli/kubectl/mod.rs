@@ -58,7 +58,7 @@ struct Plan {
     which: Which,
 }
 
-/// The flags of kubectl that say which API server and namespace is meant; handed on as they are.
+/// Which API server, namespace and operator is meant; kubectl's own flags are handed on as they are.
 #[derive(Debug, Default, Args)]
 pub(super) struct Which {
     /// Namespace of the cluster; by default that of the context.
@@ -73,6 +73,10 @@ pub(super) struct Which {
     /// The API server's request timeout, such as 10s.
     #[arg(long, default_value = "10s")]
     request_timeout: String,
+    /// Namespace of the operator, where its Lease is. By default all are looked through, which needs the
+    /// right to list Leases in all of them.
+    #[arg(long)]
+    operator_namespace: Option<String>,
 }
 
 /// Runs the subcommand.

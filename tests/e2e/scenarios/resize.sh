@@ -22,6 +22,61 @@ say "the leader was $before and is $(leader demo)"
 slots demo 3
 says "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'at work' 'demo-' 'nothing is to be done'
 says "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
+
+# Who asks for a plan: somebody with the rights that docs/operations.md names and no others, in the name of a service
+# account that may read the cluster; of one that may not; somebody without rights; and nobody.
+asks() { (say() { :; }; die() { exit 1; }; quorate_plugin plan demo -n "$ns" --kubeconfig "$folder/$1" --operator-namespace=quorate-system "${@:2}"); }
+forbidden() { # forbidden USER SERVICE-ACCOUNT WORDS...: no plan, and these words
+  local answer
+  if answer=$(asks "$1" --service-account="$2"); then die "$1 was told a plan in the name of $2: $answer"; fi
+  says "$answer" "${@:3}"
+}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"; kubectl -n quorate-system delete role,rolebinding e2e-asks --ignore-not-found >/dev/null' EXIT
+kubectl apply -f - >/dev/null <<END
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: asker, namespace: $ns}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: stranger, namespace: $ns}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: asks, namespace: $ns}
+rules:
+  - {apiGroups: [quorate.dev], resources: [etcdclusters], verbs: [get]}
+  - {apiGroups: [""], resources: [serviceaccounts/token], verbs: [create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: asks, namespace: $ns}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: asks}
+subjects: [{kind: ServiceAccount, name: asker, namespace: $ns}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: e2e-asks, namespace: quorate-system}
+rules:
+  - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [list]}
+  - {apiGroups: [""], resources: [pods/proxy], verbs: [create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: e2e-asks, namespace: quorate-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: e2e-asks}
+subjects: [{kind: ServiceAccount, name: asker, namespace: $ns}]
+END
+for user in asker stranger; do
+  kubectl config view --raw --minify -o json | jq --arg token "$(kubectl -n "$ns" create token $user)" '.users[0].user = {token: $token}' >"$folder/$user"
+done
+says "$(asks asker --service-account="$ns/asker")" 'nothing is to be done'
+forbidden asker "$ns/stranger" "system:serviceaccount:$ns:stranger may not get etcdclusters in namespace $ns"
+forbidden asker quorate-system/quorate 'no token of the service account quorate-system/quorate can be made' '--service-account NAMESPACE/NAME'
+forbidden stranger "$ns/asker" 'etcdclusters.quorate.dev "demo" is forbidden'
+proxy=/api/v1/namespaces/quorate-system/pods/$(operator_pod):8080/proxy
+says "$(kubectl -n "$ns" get qec demo -o json | jq '{token: "", cluster: .}' | kubectl create --raw "$proxy/forecast" -f -)" '"refused"' 'the token is none that the API server knows'
+if answer=$(kubectl get --raw "$proxy/metrics" 2>&1); then die "metrics without a token: $answer"; fi
+says "$answer" 'asked for the client to provide credentials'
+say "a plan is for who may read the cluster"
+
 witness_stop demo resize
 equal "sets that are left" 3 "$(kubectl -n "$ns" get sts -l app.kubernetes.io/instance=demo -o name | grep -c .)"
 drop_cluster demo
