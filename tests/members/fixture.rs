@@ -24,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) data: PathBuf,
     pub(crate) address: String,
+    /// For clients, and for peers.
+    ports: (u16, u16),
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     /// What the server is started by, if not directly: a program and its first arguments.
@@ -40,9 +42,14 @@ impl Server {
 
     /// The same at an address that its data already name.
     pub(crate) fn at(home: &Path, name: &str, address: &str) -> Server {
+        Server::on(home, name, address, (2379, 2380))
+    }
+
+    /// The same on other ports, where an address has more than one server.
+    pub(crate) fn on(home: &Path, name: &str, address: &str, ports: (u16, u16)) -> Server {
         let data = home.join(name);
-        let client = format!("http://{address}:2379");
-        let peer = format!("http://{address}:2380");
+        let client = format!("http://{address}:{}", ports.0);
+        let peer = format!("http://{address}:{}", ports.1);
         let arguments = vec![
             "server".to_owned(),
             format!("--name={name}"),
@@ -59,6 +66,7 @@ impl Server {
             name: name.to_owned(),
             data,
             address: address.to_owned(),
+            ports,
             arguments,
             environment: Vec::new(),
             wrapper: Vec::new(),
@@ -67,8 +75,13 @@ impl Server {
         }
     }
 
+    /// `host:port` of the port for peers.
+    pub(crate) fn peer_address(&self) -> String {
+        format!("{}:{}", self.address, self.ports.1)
+    }
+
     pub(crate) fn peer_url(&self) -> String {
-        format!("http://{}:2380", self.address)
+        format!("http://{}", self.peer_address())
     }
 
     pub(crate) fn start(&mut self) {
@@ -134,7 +147,7 @@ impl Server {
     }
 
     pub(crate) fn channel(&self) -> Channel {
-        Endpoint::from_shared(format!("http://{}:2379", self.address))
+        Endpoint::from_shared(format!("http://{}:{}", self.address, self.ports.0))
             .expect("a URL")
             .timeout(Duration::from_secs(10))
             .connect_lazy()
@@ -149,7 +162,7 @@ impl Server {
     }
 
     pub(crate) fn operator(&self) -> MemberClient {
-        let address = format!("{}:2380", self.address);
+        let address = self.peer_address();
         let key = Key::new(SECRET.as_bytes());
         MemberClient::new(&address, key, Duration::from_secs(10), None).expect("an address")
     }

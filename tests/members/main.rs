@@ -8,6 +8,7 @@ mod corruption;
 mod faults;
 mod fixture;
 mod full;
+mod ipv6;
 mod operated;
 mod refused;
 mod release;

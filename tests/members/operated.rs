@@ -17,13 +17,15 @@ use tonic::transport::Channel;
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 
 pub(super) fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
+    let servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
+    awaiting(home, servers)
+}
+
+/// These as standbys that know of each other.
+pub(super) fn awaiting(home: &Path, mut servers: Vec<Server>) -> Vec<Server> {
     let secret = home.join("secret");
     std::fs::write(&secret, SECRET).unwrap();
-    let mut servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
-    let from: Vec<String> = servers
-        .iter()
-        .map(|server| format!("{}:2380", server.address))
-        .collect();
+    let from: Vec<String> = servers.iter().map(Server::peer_address).collect();
     for server in &mut servers {
         server.arguments.extend([
             "--await-membership".to_owned(),

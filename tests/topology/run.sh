@@ -4,7 +4,8 @@
 #
 #   tests/topology/run.sh           clusters of 1 to 7 hosts against the quorum table; partitions 3:2 and
 #                                   3:3 and a leader alone; who serves, who refuses and how, nothing lost;
-#                                   and three hosts that have addresses of IPv6 alone
+#                                   and three hosts that have addresses of IPv6 alone, one of them
+#                                   known to the others and to clients by its name
 #   tests/topology/run.sh SIZE...   these sizes; TOPOLOGY_FAMILY=6: with IPv6 alone
 #
 # Two bridges are the two sides of a partition: a host moves from one to the other, connections hang as
@@ -20,8 +21,11 @@ prefix=qtp
 family=${TOPOLOGY_FAMILY:-4}
 address() { if [ "$family" = 6 ]; then echo "fd98::$1"; else echo "10.98.0.$1"; fi; } # of host N
 at() { if [ "$family" = 6 ]; then echo "[fd98::$1]"; else echo "10.98.0.$1"; fi; }    # the same in a URL
+named=; [ "$family" != 6 ] || named=2 # the host whose URLs have its name, which leads to its address alone
+called() { if [ "$1" = "$named" ]; then echo "$prefix$1"; else at "$1"; fi; }      # host N in what others are told
 bridges=(${prefix}A ${prefix}B)
 dir=$(mktemp -d /tmp/quorate-topology.XXXXXX)
+given=$*
 sizes=("$@"); [ ${#sizes[@]} -gt 0 ] || sizes=(1 2 3 4 5 6 7)
 pids=() size=0
 
@@ -39,6 +43,9 @@ preflight() {
   [ -x target/peers/bin/etcdctl ] || { echo "topology: target/peers/bin/etcdctl is missing: make peers builds it" >&2; exit 1; }
   [ "$server" != etcd ] || binary=$top/target/peers/bin/etcd
   [ -x "$binary" ] || { echo "topology: $binary is missing: cargo build --bin quorate" >&2; exit 1; }
+  # the run without SIZES ends with hosts that have IPv6 alone, and is not to pass without them
+  [ -e /proc/sys/net/ipv6 ] || { [ "$family" = 4 ] && [ -n "$given" ]; } ||
+    { echo "topology: this kernel has no IPv6 (/proc/sys/net/ipv6 is missing): boot it without ipv6.disable=1; for IPv4 alone name the sizes: SIZES='1 2 3 4 5 6 7'" >&2; exit 1; }
   exec 7>/tmp/quorate-topology.lock; flock -n 7 || { echo "topology: another run is under way" >&2; exit 1; }
   # nobody else holds the lock, so hosts that are there are those of a run that was killed
   local pid
@@ -57,17 +64,26 @@ cleanup() {
 remove_network() {
   local n
   # the link first: what goes with a namespace goes some time later
-  for n in $(seq 7); do ip link del ${prefix}v$n 2>/dev/null || true; ip netns del $prefix$n 2>/dev/null || true; done
+  for n in $(seq 7); do ip link del ${prefix}v$n 2>/dev/null || true; ip netns del $prefix$n 2>/dev/null || true; rm -rf /etc/netns/$prefix$n; done
   for n in "${bridges[@]}"; do ip link del $n 2>/dev/null || true; done
 }
 network() {
-  local n
+  local n m
   for n in "${bridges[@]}"; do ip link add $n type bridge; ip link set $n up; done
   for n in $(seq 7); do
     ip netns add $prefix$n
     ip link add ${prefix}v$n type veth peer name eth0 netns $prefix$n
     ip link set ${prefix}v$n master ${bridges[0]} up
-    if [ "$family" = 6 ]; then ip -n $prefix$n addr add "$(address $n)/64" dev eth0 nodad; else ip -n $prefix$n addr add "$(address $n)/24" dev eth0; fi
+    if [ "$family" = 6 ]; then
+      # whatever the machine has set for new interfaces
+      ip netns exec $prefix$n sh -c 'for one in all default eth0; do echo 0 >/proc/sys/net/ipv6/conf/$one/disable_ipv6; done'
+      ip -n $prefix$n addr add "$(address $n)/64" dev eth0 nodad
+      # ip netns exec puts it in the place of /etc/hosts
+      mkdir -p /etc/netns/$prefix$n
+      for m in $(seq 7); do echo "$(address $m) $prefix$m"; done >/etc/netns/$prefix$n/hosts
+    else
+      ip -n $prefix$n addr add "$(address $n)/24" dev eth0
+    fi
     ip -n $prefix$n link set eth0 up
     ip -n $prefix$n link set lo up
   done
@@ -79,9 +95,9 @@ heal() { side ${bridges[0]} $(seq $size); }
 # The unit's command line, as systemd would put it together from host.env.
 command_line() { # command_line HOST: one word a line
   local n=$1 name=$prefix$1 initial
-  initial=$(for m in $(seq $size); do printf ',%s=https://%s:2380' $prefix$m "$(at $m)"; done)
+  initial=$(for m in $(seq $size); do printf ',%s=https://%s:2380' $prefix$m "$(called $m)"; done)
   sed -n '/^ExecStart=/,/[^\\]$/p' deploy/systemd/quorate.service | sed -e 's/^ExecStart=//' -e 's/ *\\$//' -e 's/^ *//' | tr ' ' '\n' |
-    sed -e "s|\${QUORATE_NAME}|$name|g; s|\${QUORATE_ADDRESS}|$(at $n)|g; s|\${QUORATE_CLUSTER}|${initial#,}|g
+    sed -e "s|\${QUORATE_NAME}|$name|g; /^--listen-/s|\${QUORATE_ADDRESS}|$(at $n)|g; s|\${QUORATE_ADDRESS}|$(called $n)|g; s|\${QUORATE_CLUSTER}|${initial#,}|g
       s|\${QUORATE_STATE}|new|g; s|\${QUORATE_TOKEN}|topology-$size|g
       s|/etc/quorate/pki|$dir/pki/$name|g; s|/var/lib/quorate|$dir/$name/data|g; s|/usr/local/bin/quorate|$binary|g" |
     if [ "$server" = etcd ]; then grep -vx server; else cat; fi
@@ -105,7 +121,7 @@ stop_all() {
 # --- clients: each host asks its own server
 ctl() { # ctl HOST ARGUMENT...
   local n=$1; shift
-  ip netns exec $prefix$n target/peers/bin/etcdctl --endpoints=https://$(at $n):2379 \
+  ip netns exec $prefix$n target/peers/bin/etcdctl --endpoints=https://$(called $n):2379 \
     --cacert="$dir/pki/ca.crt" --cert="$dir/pki/client.crt" --key="$dir/pki/client.key" --command-timeout="${limit:-5s}" "$@" 2>&1
 }
 written=0
@@ -175,10 +191,15 @@ without() { comm -23 <(seq "$size" | sort) <(printf '%s\n' "$@" | sort); }
 
 # --- what is tried
 found() {
+  local n answer
   size=$1
   : >"$dir/acknowledged"
   for n in $(seq $size); do start_host "$n"; done
   all_serve 40 $(seq $size)
+  if [ -n "$named" ]; then
+    answer=$(ctl 1 member list)
+    [[ $answer = *"https://$(at 1):2380, https://$(at 1):2379"* && $answer = *"https://$prefix$named:2380, https://$prefix$named:2379"* ]] || die "the members are known by other URLs: $answer"
+  fi
   ctl 1 put anchor anchor >/dev/null
   all_serve 10 $(seq $size)
 }

@@ -347,10 +347,7 @@ impl Site {
     /// The first list of members that holds this disk.
     async fn find_list(&self, join_from: &[String]) -> Option<(u64, Answer)> {
         for target in join_from {
-            let authority = match target.rsplit_once(':') {
-                Some((_, port)) if port.parse::<u16>().is_ok() => target.clone(),
-                _ => format!("{target}:{PEER_PORT}"),
-            };
+            let authority = authority_of(target);
             let host = authority.rsplit_once(':').map_or("", |(host, _)| host);
             let name = host.trim_start_matches('[').trim_end_matches(']');
             let resolved = within("resolving", tokio::net::lookup_host(authority.clone())).await;
@@ -569,6 +566,15 @@ fn passes(error: &DialError) -> bool {
     )
 }
 
+/// `host:port` of what `--join-from` names; an address of IPv6 without brackets has no port.
+fn authority_of(target: &str) -> String {
+    match target.rsplit_once(':') {
+        _ if target.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{target}]:{PEER_PORT}"),
+        Some((_, port)) if port.parse::<u16>().is_ok() => target.to_owned(),
+        _ => format!("{target}:{PEER_PORT}"),
+    }
+}
+
 /// What the identity file calls a phase, as the handle shows it.
 pub(super) fn public_phase(phase: disk::Phase) -> Phase {
     match phase {
@@ -585,5 +591,26 @@ pub(super) fn identity_stop(message: String) -> Stop {
         code: Class::Identity.exit_code(),
         class: Class::Identity.name(),
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::authority_of;
+
+    /// The last group of `fd98::1` was taken for a port, and nobody was ever found there.
+    #[test]
+    fn whoever_is_named_to_join_from_is_dialled_at_a_port() {
+        for (target, authority) in [
+            ("demo.tenants.svc", "demo.tenants.svc:2380"),
+            ("demo.tenants.svc:23800", "demo.tenants.svc:23800"),
+            ("10.0.0.1", "10.0.0.1:2380"),
+            ("10.0.0.1:23800", "10.0.0.1:23800"),
+            ("fd98::1", "[fd98::1]:2380"),
+            ("[fd98::1]", "[fd98::1]:2380"),
+            ("[fd98::1]:23800", "[fd98::1]:23800"),
+        ] {
+            assert_eq!(authority_of(target), authority);
+        }
     }
 }

@@ -1,0 +1,80 @@
+//! Members that have addresses of IPv6 alone, under an operator: listeners, advertised URLs, what they
+//! dial each other by, and what the operator dials them by. `tests/topology` has the same for hosts by
+//! hand, with TLS and names; here it is the addresses that pods have, which the operator writes with brackets.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+
+use quorate::wire::member::Phase;
+
+use super::fixture::{Server, until};
+use super::operated::{add, awaiting, call, fence};
+
+/// Two ports of `::1` for each: loopback has one address of IPv6, unlike its network of IPv4. All are held
+/// until the last is found. `None` on a machine without IPv6.
+fn ports(servers: usize) -> std::io::Result<Vec<(u16, u16)>> {
+    let held = (0..2 * servers).map(|_| TcpListener::bind("[::1]:0"));
+    let held: Vec<TcpListener> = held.collect::<Result<_, _>>()?;
+    let ports = held.iter().map(|one| Ok(one.local_addr()?.port()));
+    let ports: Vec<u16> = ports.collect::<std::io::Result<_>>()?;
+    Ok(ports.chunks(2).map(|two| (two[0], two[1])).collect())
+}
+
+#[tokio::test]
+async fn standbys_with_ipv6_alone_become_a_cluster() {
+    let ports = match ports(3) {
+        Ok(ports) => ports,
+        Err(error) => {
+            let test = "members::ipv6::standbys_with_ipv6_alone_become_a_cluster";
+            let why = format!("skipped: {test} (this machine has no IPv6: ::1: {error})\n");
+            // Straight to the handle: what a passing test prints through macros is not shown.
+            let _ = std::io::stderr().write_all(why.as_bytes());
+            return;
+        }
+    };
+    let home = tempfile::tempdir().unwrap();
+    let servers = ports.iter().zip(1..);
+    let servers = servers
+        .map(|(ports, n)| Server::on(home.path(), &format!("demo-{n}"), "[::1]", *ports))
+        .collect();
+    let mut servers = awaiting(home.path(), servers);
+    for server in &mut servers {
+        server.start();
+    }
+    let seed = &servers[0];
+    let said = seed.describes("a standby", |said| said.phase() == Phase::Standby);
+    let said = said.await;
+    seed.operator().bootstrap(call(&said)).await.unwrap();
+    seed.serves("key").await;
+    for server in &servers[1..] {
+        let standby = server.describes("a standby", |said| said.phase() == Phase::Standby);
+        let standby = standby.await;
+        let added = until("it is added", seed, async || {
+            let leader = seed.operator().describe(true).await.ok()?;
+            let request = add(server, &standby, &leader);
+            seed.operator().add_learner(request).await.ok()
+        })
+        .await;
+        server.holds("key", "1").await;
+        until("it is promoted", seed, async || {
+            let leader = seed.operator().describe(true).await.ok()?;
+            seed.operator().promote(fence(&leader), added.id).await.ok()
+        })
+        .await;
+        server.serves(&format!("through-{}", server.name)).await;
+    }
+    let said = seed.describes("all are in sync", |said| {
+        said.members.len() == 3 && said.members.iter().all(|member| member.in_sync)
+    });
+    for member in said.await.members {
+        let mut servers = servers.iter().filter(|one| one.name == member.name);
+        let given = servers.next().map(|one| vec![one.peer_url()]);
+        assert_eq!(Some(member.peer_urls), given, "with brackets");
+    }
+
+    // Whoever comes back finds the others by these addresses.
+    servers[0].kill();
+    servers[1].serves("without-the-seed").await;
+    servers[0].start();
+    servers[0].holds("without-the-seed", "1").await;
+}
