@@ -109,7 +109,7 @@ for name in "${scenarios[@]}"; do
     echo "=== scenario $name: left out, it needs the test cluster"; continue
   fi
   if [ -z "$installed" ]; then install_by_chart; installed=chart
-  elif [ "$installed" = chart ] && [ $passed -ge $half ]; then install_by_manifest; installed=manifest; fi
+  elif [ "$installed" = chart ] && [ $passed -ge $half ] && ! marked "$name" 'by chart'; then install_by_manifest; installed=manifest; fi
   echo "=== scenario $name: $(title "$name")"
   began=$SECONDS
   ns=e2e-$name
