@@ -9,6 +9,7 @@ use super::error::{Error, Result};
 use super::frame;
 use super::identity::{self, Identity};
 use super::reserve::{self, or_without_reserve};
+use super::starts;
 
 pub(crate) const LOG: &str = "log";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
@@ -101,6 +102,14 @@ fn refuse_unless_empty(disk: &dyn Disk, names: &[String]) -> Result<()> {
             remedy: "give an empty --data-dir and join the cluster as a new member, or restore a snapshot",
         });
     }
+    let lost = |what: &str| Error::Identity {
+        file: disk.describe(identity::NAME),
+        what: format!("it is missing, but {what}"),
+        remedy: "a member whose identity is lost must not start: remove it from the cluster and add it again with an empty data directory",
+    };
+    if names.iter().any(|name| name == starts::NAME) {
+        return Err(lost("the file `starts` of a member is there"));
+    }
     for directory in [LOG, CHECKPOINTS] {
         if !names.iter().any(|name| name == directory) {
             continue;
@@ -109,11 +118,7 @@ fn refuse_unless_empty(disk: &dyn Disk, names: &[String]) -> Result<()> {
             .list(directory)
             .map_err(|e| Error::io("list", disk.describe(directory), e))?;
         if inside.iter().any(|name| !name.ends_with(".tmp")) {
-            return Err(Error::Identity {
-                file: disk.describe(identity::NAME),
-                what: format!("it is missing, but {directory}/ holds files of a member"),
-                remedy: "a member whose identity is lost must not start: remove it from the cluster and add it again with an empty data directory",
-            });
+            return Err(lost(&format!("{directory}/ holds files of a member")));
         }
     }
     let known = |name: &str| {

@@ -71,6 +71,14 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
+    /// The disk was found to be a copy of the one that its member lives on.
+    #[error("the data directory {directory} is no longer its member's: {why}")]
+    Copied {
+        /// The directory as the operator wrote it.
+        directory: String,
+        /// Who found it, what that was, and what to do.
+        why: String,
+    },
     /// No space is left.
     #[error(
         "no space left while writing {file}; free space on this volume or enlarge it, then start the server again"
@@ -150,6 +158,8 @@ pub enum Class {
     TooNew,
     /// A file that is not the server's lies in its directories. The disk is sound.
     Stray,
+    /// The disk is a copy of its member's, or was set back to an older state.
+    Copied,
 }
 
 impl Class {
@@ -166,6 +176,7 @@ impl Class {
             Self::Bug => 27,
             Self::TooNew => 28,
             Self::Stray => 29,
+            Self::Copied => 30,
         }
     }
 
@@ -182,6 +193,7 @@ impl Class {
             Self::Bug => "bug",
             Self::TooNew => "too_new",
             Self::Stray => "stray_file",
+            Self::Copied => "copied_disk",
         }
     }
 }
@@ -196,6 +208,7 @@ impl Error {
             Self::TooNew { .. } => Class::TooNew,
             Self::Stray { .. } => Class::Stray,
             Self::Identity { .. } => Class::Identity,
+            Self::Copied { .. } => Class::Copied,
             Self::Full { .. } => Class::DiskFull,
             Self::Sync { .. } => Class::Fsync,
             Self::Io { .. } => Class::Io,
@@ -219,4 +232,4 @@ impl Error {
 pub(crate) const MOVE_AWAY: &str = "move it out of the data directory if you put it there, or start the release that made it; the rest of the directory is kept as it is";
 
 /// The remedy for damage in a member's own durable state.
-pub(crate) const REPLACE_MEMBER: &str = "do not edit or delete single files: remove this member from the cluster and add it again with an empty data directory, or restore the directory from a backup of the volume taken while the server was stopped";
+pub(crate) const REPLACE_MEMBER: &str = "do not edit or delete single files: remove this member from the cluster and add it again with an empty data directory, or restore the directory from a backup of the volume that was taken while the server was stopped and since which it has not run";

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `lock` | held by the process that uses the directory |
 //! | `identity` | whose disk this is: [`Identity`] |
+//! | `starts` | its starts, and the newest of each other member: [`Starts`] |
 //! | `log/<sequence>.log` | segments: [`Log`] |
 //! | `checkpoints/<index>-<term>.checkpoint` | states of the machine: [`Checkpoints`] |
 //! | `reserve` | nothing: room for the moment when there is none ([`Reserve`]) |
@@ -34,6 +35,7 @@ mod identity;
 mod log;
 mod open;
 mod reserve;
+mod starts;
 #[cfg(test)]
 mod tests;
 
@@ -49,3 +51,4 @@ pub use identity::{Identity, Phase};
 pub use log::{Log, LogOptions, LogReader, Position, Preparer, log_bytes};
 pub use open::{FirstCheckpoint, MemberFiles, create_member, open_member};
 pub use reserve::Reserve;
+pub use starts::{Descent, Lineage, Start, Starts};

@@ -297,6 +297,7 @@ fn exit_codes_and_names_are_fixed() {
         (Class::Bug, 27, "bug"),
         (Class::TooNew, 28, "too_new"),
         (Class::Stray, 29, "stray_file"),
+        (Class::Copied, 30, "copied_disk"),
     ];
     for (class, code, name) in all {
         assert_eq!((class.exit_code(), class.name()), (code, name));
@@ -310,6 +311,7 @@ fn what_can_read_the_disk_is_said_for_these_formats() {
         super::checkpoint::FORMAT,
         super::identity::FORMAT,
         super::log::SEGMENT_FORMAT,
+        super::starts::FORMAT,
     ];
-    assert_eq!((formats, super::READABLE_SINCE), ([1, 1, 1], "0.1.0"));
+    assert_eq!((formats, super::READABLE_SINCE), ([1, 1, 1, 1], "0.1.0"));
 }

@@ -510,6 +510,9 @@ faults! {
     /// A voter whose disk a newer version wrote is dead.
     TooNewIsDeath "too-new-is-death" in "plan/evidence.rs",
         Test("plan::tests::golden::faults::a_disk_of_a_newer_version_is_kept");
+    /// A disk is its member's whatever start of it was seen before.
+    OlderStartAdmitted "older-start-admitted" in "disk/starts.rs",
+        Test("disk::starts::tests::a_disk_that_was_set_back_does_not_hold_the_start_that_was_seen");
     /// A voter that does not answer the operator is dead.
     SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
         Operator("one-unseen", &["I4"]);

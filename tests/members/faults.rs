@@ -153,10 +153,11 @@ async fn a_data_directory_from_an_older_copy_is_refused_as_lost() {
     let led = leader(&servers).await;
     let behind = (led + 1) % 3;
     servers[behind].holds("old", "1").await;
-    servers[behind].kill();
+    // In its last start: what is copied before that is known by its starts (`copies.rs`).
     let copy = home.path().join("copy");
+    servers[behind].signal("STOP");
     copy_files(&servers[behind].data, &copy);
-    servers[behind].start();
+    servers[behind].signal("CONT");
     for number in 0..20 {
         servers[led].serves(&format!("new-{number}")).await;
     }

@@ -167,8 +167,10 @@ async fn what_a_newer_release_wrote_is_refused_and_left_as_it_is() {
     let identity = (server.data.join("identity"), 16, 20..usize::MAX);
     let segment = (first("log"), 12, 16..96);
     let checkpoint = (first("checkpoints"), 12, 16..36);
+    // Each start writes it anew: it comes first.
+    let starts = (server.data.join("starts"), 16, 20..usize::MAX);
     let mut cases = Vec::new();
-    for (path, sum_at, covered) in [identity, segment, checkpoint] {
+    for (path, sum_at, covered) in [starts, identity, segment, checkpoint] {
         let sound = std::fs::read(&path).unwrap();
         let mut newer = sound.clone();
         let format = u32::from_le_bytes(newer[8..12].try_into().unwrap()) + 1;

@@ -26,6 +26,7 @@ use super::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use super::hello::{Answer, Ask, Hello, Purpose, Question, Refusal, Reply};
 use super::outbound::{ALIVE, HEARD, PULSE, SILENCE};
 use super::{Io, PREFACE};
+use crate::disk::{Lineage, Start};
 use crate::server::operator_auth::OnProof;
 use crate::server::prefixed::Prefixed;
 use crate::server::quiet::{Quiet, printable};
@@ -163,6 +164,8 @@ pub(crate) struct Linked {
     pub known: bool,
     /// What is known of it besides.
     pub seen: Seen,
+    /// The start that it is in, by its hello.
+    pub start: Option<Start>,
     purpose: Purpose,
 }
 
@@ -294,6 +297,7 @@ impl Connection {
         hello.peer_urls.truncate(URLS);
         let (from, name, purpose) = (hello.member_id, hello.name.clone(), hello.purpose());
         let disk_uuid = hello.disk_uuid.clone();
+        let start = hello.starts.as_ref().and_then(Lineage::newest);
         let seen = Seen {
             address: self.from.ip().to_canonical(),
             certified: proof == Proof::Certified,
@@ -321,6 +325,7 @@ impl Connection {
             disk_uuid,
             known,
             seen,
+            start,
             purpose,
         };
         Ok(Begun::Link(io, linked))

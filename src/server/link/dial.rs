@@ -180,6 +180,15 @@ impl DialError {
             reason: printable(reason, REASON),
         }
     }
+
+    /// No of our own, about whoever answered: that its disk is a copy says nothing of ours.
+    pub(crate) fn ours(reply: &Reply, refusal: Refusal, reason: &str) -> DialError {
+        let refusal = match refusal {
+            Refusal::Copy => Refusal::Disk,
+            other => other,
+        };
+        DialError::refused(reply, refusal, reason)
+    }
 }
 
 /// Where a peer is dialled, and the name that its certificate carries there.

@@ -4,6 +4,9 @@
 //! acknowledged from one disk is never heard from another.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::disk::{Descent, Lineage, Start, Starts};
 
 /// The format of links; raised with every change that old members cannot read.
 pub(crate) const FORMAT: u32 = 1;
@@ -51,6 +54,9 @@ pub(crate) struct Hello {
     /// Where it can be dialled: the other side's list of members may be older than it.
     #[prost(string, repeated, tag = "8")]
     pub peer_urls: Vec<String>,
+    /// The starts of its disk. None: its release keeps none, or nothing hangs on them.
+    #[prost(message, optional, tag = "9")]
+    pub starts: Option<Lineage>,
 }
 
 /// The answering side's words.
@@ -77,6 +83,9 @@ pub(crate) struct Reply {
     /// Why, and what to do, in words.
     #[prost(string, tag = "7")]
     pub reason: String,
+    /// The starts of its disk, in a welcome to a member. None: its release keeps none.
+    #[prost(message, optional, tag = "8")]
+    pub starts: Option<Lineage>,
 }
 
 /// Why a link is refused. The numbers travel.
@@ -101,7 +110,15 @@ pub(crate) enum Refusal {
     Busy = 7,
     /// The dialling side showed no certificate: it may be given one without a restart.
     Certificate = 8,
+    /// The disk is not the one that was seen as this member last, but an older state or a copy of it.
+    /// Said to those alone that show their starts: others do not know the number.
+    Copy = 9,
 }
+
+/// What to do with a disk that is refused as a copy.
+const COPY: &str = "stop that server, remove the member and add a new one with an empty data \
+                    directory; where another copy of the disk runs as this member, stopping this one \
+                    is enough";
 
 /// What the answering side knows when it judges.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +131,10 @@ pub(crate) struct Known {
     pub disks: BTreeMap<u64, String>,
     /// Members that were removed.
     pub tombstones: std::collections::BTreeSet<u64>,
+    /// Which start of each member was seen last where it is dialled.
+    pub starts: Arc<Starts>,
+    /// Which start each member is in whose link stands: it is there now.
+    pub standing: BTreeMap<u64, Start>,
 }
 
 /// A refusal with its words.
@@ -173,7 +194,57 @@ impl Known {
             let text = format!("{:x} is this very member's ID", hello.member_id);
             return Err((Refusal::Member, text));
         }
-        self.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid)
+        let (id, name) = (hello.member_id, hello.name.as_str());
+        self.judge_disk(id, name, &hello.disk_uuid)?;
+        self.judge_start(id, name, &hello.disk_uuid, hello.starts.as_ref())?;
+        self.judge_presence(id, name, hello.starts.as_ref())
+    }
+
+    /// Whether these are the starts of the disk that was seen as this member last, and not of an older
+    /// state or of a copy of it. Nothing is held against whoever shows none: a member is taken back to a
+    /// release that keeps none.
+    pub(crate) fn judge_start(
+        &self,
+        id: u64,
+        name: &str,
+        disk_uuid: &str,
+        shown: Option<&Lineage>,
+    ) -> Verdict {
+        if shown.is_some_and(|shown| shown.newest().is_none()) {
+            let text = format!("the starts that member {id:x} ({name}) shows are of no server's");
+            return Err((Refusal::Format, text));
+        }
+        match self.starts.judge(id, disk_uuid, shown) {
+            Descent::Unknown | Descent::Continues | Descent::TooOld => Ok(()),
+            Descent::Copy(seen) => {
+                let text = format!(
+                    "start {} of member {id:x} ({name}) was seen, and the disk {disk_uuid} that speaks \
+                     now has none like it: its volume was set back to an older state, or copied, and \
+                     the member may have voted since; {COPY}",
+                    seen.number
+                );
+                Err((Refusal::Copy, text))
+            }
+        }
+    }
+
+    /// Whether the member is not there already, in another start. A process that ends takes its links
+    /// with it, so whoever restarts gets in at the next try.
+    fn judge_presence(&self, id: u64, name: &str, shown: Option<&Lineage>) -> Verdict {
+        let standing = self.standing.get(&id).copied();
+        let newest = shown.and_then(Lineage::newest);
+        match (standing, newest) {
+            (Some(standing), Some(newest)) if standing != newest => {
+                let text = format!(
+                    "member {id:x} ({name}) is linked in its start {} and speaks in start {}: it is \
+                     let in once that link has ended; if it stays, two copies of its disk run, and one \
+                     has to be stopped for good",
+                    standing.number, newest.number
+                );
+                Err((Refusal::NotYet, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether this disk may speak for the member. An unknown member may: this side's
@@ -366,6 +437,7 @@ mod tests {
             member_id: 1,
             disks: BTreeMap::from([(2, "disk-2".to_owned())]),
             tombstones: [9].into(),
+            ..Known::default()
         }
     }
 
@@ -379,6 +451,7 @@ mod tests {
             to: 1,
             purpose: Purpose::Messages.into(),
             peer_urls: Vec::new(),
+            starts: None,
         }
     }
 

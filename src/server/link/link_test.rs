@@ -65,6 +65,7 @@ impl Host for Member {
             name: format!("m{}", self.id),
             refusal: refusal.into(),
             reason,
+            starts: None,
         }
     }
 
@@ -116,6 +117,7 @@ impl Listener for Member {
             to,
             purpose: purpose.into(),
             peer_urls: Vec::new(),
+            starts: None,
         }
     }
 
@@ -123,9 +125,11 @@ impl Listener for Member {
         Member::known(self)
     }
 
-    fn linked(&self, _: u64, _: &str, _: &str) -> Verdict {
+    fn linked(&self, _: u64, _: &Reply) -> Verdict {
         Ok(())
     }
+
+    fn parted(&self, _: u64) {}
 
     fn sent(&self, _: u64, bytes: usize) {
         assert!(bytes > 0);
@@ -137,6 +141,8 @@ impl Listener for Member {
     }
 
     fn unreachable(&self, _: u64) {}
+
+    fn copied(&self, _: u64, _: &str) {}
 
     fn removed(&self, peer: u64, reason: &str) {
         assert_eq!(peer, 1);

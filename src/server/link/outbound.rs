@@ -76,9 +76,11 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn hello(&self, to: u64, purpose: Purpose) -> Hello;
     /// What we know about who may speak for whom.
     fn known(&self) -> Known;
-    /// A hello succeeded: this is the peer's name, and the disk that it speaks from. Judges it once
-    /// more: another disk may have come first meanwhile.
-    fn linked(&self, peer: u64, name: &str, disk_uuid: &str) -> Verdict;
+    /// A hello succeeded: this is the peer's answer. Judges it once more: another disk may have come
+    /// first meanwhile.
+    fn linked(&self, peer: u64, reply: &Reply) -> Verdict;
+    /// The link to this peer stands no longer.
+    fn parted(&self, peer: u64);
     /// Bytes of messages were handed to the system.
     fn sent(&self, peer: u64, bytes: usize);
     /// The way to the peer and back took this long, behind whatever else was on the link.
@@ -88,6 +90,8 @@ pub(crate) trait Listener: Send + Sync + 'static {
     /// A peer, which answered at its own URL and on its own disk, says that we were removed from
     /// the cluster.
     fn removed(&self, peer: u64, reason: &str);
+    /// A peer, which answered at its own URL and on its own disk, says that our disk is a copy.
+    fn copied(&self, peer: u64, reason: &str);
     /// At the URL of a peer somebody else of our cluster answers, who says this: that peer may be a
     /// member no longer, and we may not be one either.
     fn replaced(&self, peer: u64, reason: &str);
@@ -149,14 +153,17 @@ impl<M: Message + Send + 'static> Task<M> {
                     self.linked.store(true, Ordering::Relaxed);
                     let ended = self.pump(io).await;
                     self.linked.store(false, Ordering::Relaxed);
+                    self.listener.parted(self.peer.id);
                     match ended {
                         Ok(()) => return,
                         Err(error) => self.complain(&format!("link broke: {error}")),
                     }
                 }
                 Err(error) => {
-                    if let Some(reason) = self.says_removed(&error) {
+                    if let Some(reason) = self.says(Refusal::Removed, &error) {
                         self.listener.removed(self.peer.id, reason);
+                    } else if let Some(reason) = self.says(Refusal::Copy, &error) {
+                        self.listener.copied(self.peer.id, reason);
                     } else if let Some(reason) = self.is_replaced(&error) {
                         self.listener.replaced(self.peer.id, reason);
                     }
@@ -178,16 +185,16 @@ impl<M: Message + Send + 'static> Task<M> {
         let (io, reply) = self.dialler.greet(target, &hello).await?;
         check_reply(&self.listener.known(), self.peer.id, &reply)?;
         self.listener
-            .linked(self.peer.id, &reply.name, &reply.disk_uuid)
-            .map_err(|(refusal, reason)| DialError::refused(&reply, refusal, &reason))?;
+            .linked(self.peer.id, &reply)
+            .map_err(|(refusal, reason)| DialError::ours(&reply, refusal, &reason))?;
         Ok(io)
     }
 
-    /// Why we were removed, where the peer itself says so: whoever else answers there knows nothing
-    /// of us.
-    fn says_removed<'a>(&self, error: &'a DialError) -> Option<&'a str> {
+    /// Why we were refused for good, where the peer itself says so: whoever else answers there knows
+    /// nothing of us.
+    fn says<'a>(&self, refused: Refusal, error: &'a DialError) -> Option<&'a str> {
         let DialError::Refused {
-            refusal: Refusal::Removed,
+            refusal,
             name,
             member,
             cluster,
@@ -198,7 +205,8 @@ impl<M: Message + Send + 'static> Task<M> {
             return None;
         };
         let known = self.listener.known();
-        let itself = *member == self.peer.id
+        let itself = *refusal == refused
+            && *member == self.peer.id
             && *cluster == known.cluster_id
             && known.judge_disk(*member, name, disk).is_ok();
         itself.then_some(reason)
@@ -321,7 +329,7 @@ async fn write_alive(
 
 /// Whether whoever answered is the one that was dialled, on its own disk.
 pub(crate) fn check_reply(known: &Known, to: u64, reply: &Reply) -> Result<(), DialError> {
-    let refused = |refusal, reason: String| DialError::refused(reply, refusal, &reason);
+    let refused = |refusal, reason: String| DialError::ours(reply, refusal, &reason);
     if reply.format != FORMAT {
         let reason = format!("it speaks links of format {}", reply.format);
         return Err(refused(Refusal::Format, reason));
@@ -339,5 +347,9 @@ pub(crate) fn check_reply(known: &Known, to: u64, reply: &Reply) -> Result<(), D
     }
     known
         .judge_disk(to, &reply.name, &reply.disk_uuid)
+        .and_then(|()| {
+            let shown = reply.starts.as_ref();
+            known.judge_start(to, &reply.name, &reply.disk_uuid, shown)
+        })
         .map_err(|(refusal, reason)| refused(refusal, reason))
 }

@@ -169,7 +169,7 @@ impl Site {
                         missing.remove(&other.id);
                     }
                     Err(error) if passes(&error) => {}
-                    Err(error) => return Err(identity_stop(error.to_string())),
+                    Err(error) => return Err(refused_stop(&error)),
                 }
             }
             if missing.is_empty() {
@@ -197,7 +197,8 @@ impl Site {
                     check_reply(&self.known(), other.id, &reply)?;
                     return self
                         .met(other.id, &reply.name, &reply.disk_uuid)
-                        .map_err(|(refusal, reason)| DialError::refused(&reply, refusal, &reason));
+                        .and_then(|()| self.note_start(other.id, &reply))
+                        .map_err(|(refusal, reason)| DialError::ours(&reply, refusal, &reason));
                 }
                 Err(error) => failure = error,
             }
@@ -274,7 +275,7 @@ impl Site {
                     tracing::info!(peer = %format!("{:x}", member.id), "not met yet: {error}");
                     return Ok(false);
                 }
-                Err(error) => return Err(identity_stop(error.to_string())),
+                Err(error) => return Err(refused_stop(&error)),
             }
         }
         Ok(true)
@@ -330,7 +331,7 @@ impl Site {
                         let _ = answer.send(said);
                         return result;
                     }
-                    Some(Happening::Removed(_)) => {}
+                    Some(Happening::Removed(_) | Happening::Copied(_)) => {}
                     Some(Happening::Met) => self.told_of_guests.store(false, Ordering::Release),
                     None => std::future::pending().await,
                 },
@@ -572,6 +573,26 @@ fn authority_of(target: &str) -> String {
         _ if target.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{target}]:{PEER_PORT}"),
         Some((_, port)) if port.parse::<u16>().is_ok() => target.to_owned(),
         _ => format!("{target}:{PEER_PORT}"),
+    }
+}
+
+/// Why a hello that will fail again ends this server.
+fn refused_stop(error: &DialError) -> Stop {
+    match error {
+        DialError::Refused {
+            refusal: Refusal::Copy,
+            ..
+        } => copy_stop(error.to_string()),
+        _ => identity_stop(error.to_string()),
+    }
+}
+
+/// This disk is a copy of its member's.
+pub(super) fn copy_stop(message: String) -> Stop {
+    Stop {
+        code: Class::Copied.exit_code(),
+        class: Class::Copied.name(),
+        message,
     }
 }
 

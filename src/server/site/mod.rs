@@ -10,6 +10,7 @@ mod no_sync;
 mod port;
 mod service;
 mod start;
+mod starts;
 mod upkeep;
 
 pub(crate) use service::refusal;
@@ -31,11 +32,11 @@ use super::handle::{MemberHandle, Phase};
 use super::link::accept::Seen;
 use super::link::dial::{Dialler, Target};
 use super::link::door::Door;
-use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal, Verdict};
+use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
 use super::link::outbound::{self, Listener, Outbound, Peer};
 use super::shared::{Shared, Who};
 use super::url::Endpoint;
-use crate::disk::{self, Checkpoints, DataDirectory, Identity, LogOptions};
+use crate::disk::{self, Checkpoints, DataDirectory, Identity, LogOptions, Start, Starts};
 use crate::node::{
     Farewell, Fate, FateKind, Fates, Input, PeerBody, PeerMessage, RequestId, TryAgain,
 };
@@ -46,6 +47,8 @@ use guests::Guests;
 pub(crate) enum Happening {
     /// Removed from the cluster for good, and how it learned of it.
     Removed(String),
+    /// Enough of the others say that this disk is a copy of the member's.
+    Copied(String),
     /// A member that the applied membership does not hold yet said hello.
     Met,
     /// The operator asks to found a cluster.
@@ -68,6 +71,10 @@ pub(crate) struct Site {
     log_options: LogOptions,
     /// What the identity file says, for whoever must not wait for the disk.
     stored: ArcSwap<Identity>,
+    /// What its file of starts says.
+    starts: ArcSwap<Starts>,
+    /// Which start each peer is in that a link stands to, and when it was heard over that last.
+    standing: Mutex<BTreeMap<u64, (Start, Instant)>>,
     /// This disk, as text.
     pub(crate) disk_uuid: String,
     dialler: Arc<Dialler>,
@@ -82,6 +89,8 @@ pub(crate) struct Site {
     told_of_guests: AtomicBool,
     /// Who says that this server was removed.
     farewell: Mutex<Farewell>,
+    /// Who says that this disk is a copy.
+    copied: Mutex<Farewell>,
     /// What was heard where a peer is dialled that speaks against this server's being a member.
     doubts: Mutex<BTreeMap<u64, String>>,
     happenings: mpsc::UnboundedSender<Happening>,
@@ -257,6 +266,8 @@ impl Site {
             member_id: who.member_id,
             disks,
             tombstones: membership.tombstones.iter().map(|stone| stone.id).collect(),
+            starts: self.starts.load_full(),
+            standing: self.standing(),
         }
     }
 
@@ -504,6 +515,8 @@ impl Listener for Site {
             to,
             purpose: purpose.into(),
             peer_urls: peer_urls.clone(),
+            // Anyone may be asked who the members are.
+            starts: (purpose != Purpose::Questions).then(|| self.starts.load().own().clone()),
         }
     }
 
@@ -515,13 +528,20 @@ impl Listener for Site {
         known
     }
 
-    fn linked(&self, peer: u64, name: &str, disk_uuid: &str) -> Verdict {
-        self.met(peer, name, disk_uuid)?;
+    fn linked(&self, peer: u64, reply: &Reply) -> Verdict {
+        self.met(peer, &reply.name, &reply.disk_uuid)?;
+        self.note_start(peer, reply)?;
+        self.stands(peer, reply);
         lock(&self.farewell).takes_back(peer);
+        lock(&self.copied).takes_back(peer);
         self.trust(peer);
         // Its address may be another one than before.
         self.keep_room();
         Ok(())
+    }
+
+    fn parted(&self, peer: u64) {
+        lock(&self.standing).remove(&peer);
     }
 
     fn sent(&self, peer: u64, bytes: usize) {
@@ -529,6 +549,7 @@ impl Listener for Site {
     }
 
     fn round_trip(&self, peer: u64, took: Duration) {
+        self.still_stands(peer);
         self.shared.metrics.peer_round_trip(peer, took);
     }
 
@@ -559,6 +580,10 @@ impl Listener for Site {
                 ),
             );
         }
+    }
+
+    fn copied(&self, peer: u64, reason: &str) {
+        self.hears_of_a_copy(peer, reason);
     }
 
     fn replaced(&self, peer: u64, reason: &str) {

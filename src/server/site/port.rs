@@ -28,7 +28,10 @@ impl Host for Site {
             Ok(known) => (Refusal::Welcome, String::new(), known),
             Err((refusal, reason)) => (refusal, reason, false),
         };
-        let reply = self.refuse(refusal, reason);
+        let mut reply = self.refuse(refusal, reason);
+        if refusal == Refusal::Welcome && hello.purpose() != Purpose::Questions {
+            reply.starts = Some(self.starts.load().own().clone());
+        }
         async move { Admitted { reply, known } }.boxed()
     }
 
@@ -42,6 +45,7 @@ impl Host for Site {
             name: self.shared.name.clone(),
             refusal: refusal.into(),
             reason,
+            starts: None,
         }
     }
 
@@ -70,6 +74,9 @@ impl Host for Site {
             return Some("a removed member");
         }
         drop(published);
+        if self.is_superseded(linked) {
+            return Some("its disk is there in another start");
+        }
         let stays =
             linked.known || lock(&self.guests).hears(from, &linked.disk_uuid, Instant::now());
         (!stays).then_some("a guest that lost its place, or is a member by now")

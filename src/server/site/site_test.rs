@@ -19,15 +19,13 @@ fn hello(site: &Site, from: u64, disk: u128) -> Hello {
         to: who.member_id,
         purpose: Purpose::Introduction.into(),
         peer_urls: Vec::new(),
+        starts: None,
     }
 }
 
-/// A hello waits for the disk that remembers it, and others are judged meanwhile: two disks were
-/// welcomed as one member, and the second took the place of the first in the identity file.
-#[test]
-fn of_two_disks_that_come_as_one_member_at_once_the_first_stays() {
-    let folder = tempfile::tempdir().expect("folder");
-    let data = format!("--data-dir={}", folder.path().join("data").display());
+/// A server of a cluster of two that forms, and the other one's ID.
+fn forming(folder: &std::path::Path) -> (Guard, u64) {
+    let data = format!("--data-dir={}", folder.join("data").display());
     let arguments = [
         "--name=one",
         data.as_str(),
@@ -47,6 +45,16 @@ fn of_two_disks_that_come_as_one_member_at_once_the_first_stays() {
     let own = site.who().member_id;
     let other = site.expected().into_iter().find(|id| *id != own);
     let other = other.expect("the other initial member");
+    (guard, other)
+}
+
+/// A hello waits for the disk that remembers it, and others are judged meanwhile: two disks were
+/// welcomed as one member, and the second took the place of the first in the identity file.
+#[test]
+fn of_two_disks_that_come_as_one_member_at_once_the_first_stays() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (guard, other) = forming(folder.path());
+    let site = guard.site();
     // Neither waits for the disk before both were judged.
     let judged = Barrier::new(2);
     let welcomed = std::thread::scope(|scope| {
@@ -72,6 +80,66 @@ fn of_two_disks_that_come_as_one_member_at_once_the_first_stays() {
         assert_eq!(pinned[..] == number.to_be_bytes(), welcomed);
         let text = uuid::Uuid::from_u128(number).to_string();
         assert_eq!(site.met(other, "two", &text).is_ok(), welcomed);
-        assert_eq!(site.linked(other, "two", &text).is_ok(), welcomed);
+        let reply = Reply {
+            name: "two".to_owned(),
+            disk_uuid: text,
+            ..Reply::default()
+        };
+        assert_eq!(site.linked(other, &reply).is_ok(), welcomed);
     }
+}
+
+/// The starts of a disk, of which the last one began with this nonce.
+fn starts(nonces: &[u64]) -> disk::Lineage {
+    let disk: Arc<dyn disk::Disk> = Arc::new(disk::double::MemoryDisk::new());
+    let begin = |_, nonce| Some(Starts::begin(&disk, [2; 16], nonce).expect("it starts"));
+    let starts = nonces.iter().copied().fold(None, begin);
+    starts.expect("one start").own().clone()
+}
+
+/// Without certificates anyone says anything in a hello. What is remembered of a member is what it shows
+/// where it is dialled: else one hello with a start of its own making would have the member refused for
+/// good.
+#[test]
+fn a_stranger_has_no_member_taken_for_a_copy() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (guard, other) = forming(folder.path());
+    let site = guard.site();
+    let says = |nonces: &[u64]| Hello {
+        starts: Some(starts(nonces)),
+        purpose: Purpose::Messages.into(),
+        ..hello(&site, other, 2)
+    };
+    let answers = |nonces: &[u64]| Reply {
+        format: FORMAT,
+        member_id: other,
+        disk_uuid: hello(&site, other, 2).disk_uuid,
+        starts: Some(starts(nonces)),
+        ..Reply::default()
+    };
+    let judged = |nonces: &[u64]| site.judge(&says(nonces)).map_err(|(refusal, _)| refusal);
+    // A stranger goes far ahead, before the member was ever seen and afterwards.
+    assert_eq!(judged(&[9, 9, 9, 9]), Ok(()));
+    assert!(site.linked(other, &answers(&[1, 2])).is_ok());
+    assert_eq!(judged(&[1, 2]), Ok(()));
+    // While the member is there nobody else is it, whatever it has heard of the member's starts.
+    assert_eq!(judged(&[1, 2, 9]), Err(Refusal::NotYet));
+    site.parted(other);
+    assert_eq!(judged(&[1, 2, 9]), Ok(()));
+    assert_eq!(judged(&[1, 9, 9]), Err(Refusal::Copy));
+    assert_eq!(judged(&[1]), Err(Refusal::Copy));
+    let linked = |nonces: &[u64]| site.linked(other, &answers(nonces)).map_err(|(why, _)| why);
+    assert_eq!(linked(&[1, 9, 9]), Err(Refusal::Copy));
+    assert_eq!(linked(&[1, 2, 3]), Ok(()), "the member itself");
+    // It is remembered over a start of this server.
+    let known = site.starts.load().seen(other, &says(&[1]).disk_uuid);
+    let disk = site.files().disk().clone();
+    drop((site, guard));
+    let uuid = Identity::load(&*disk).expect("read").expect("one").uuid();
+    let again = Starts::begin(&disk, uuid, 7).expect("it starts");
+    assert_eq!(
+        again.seen(other, &uuid::Uuid::from_u128(2).to_string()),
+        known
+    );
+    assert_eq!(known.map(|start| start.number), Some(3));
 }

@@ -13,11 +13,11 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use super::flows::{identity_stop, public_phase};
+use super::flows::{copy_stop, identity_stop, public_phase};
 use super::no_sync::NoSync;
 use super::{Happening, Site, WayOut, lock, service};
 use crate::disk::{
-    self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, open_member,
+    self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, Starts, open_member,
 };
 use crate::server::config::{Config, Formation};
 use crate::server::core::{Core, disk_stop, open};
@@ -73,6 +73,10 @@ pub(crate) fn start(
     };
     let directory = open_directory(config)?;
     let (shared, stopped) = Shared::new(config);
+    let uuid = directory.identity().map(Identity::uuid).unwrap_or_default();
+    // Before anybody hears of this start.
+    let starts = Starts::begin(directory.disk(), uuid, shared.boot_nonce)
+        .map_err(|error| disk_stop(&error))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("peer")
@@ -87,8 +91,7 @@ pub(crate) fn start(
         .map_err(thread_stop)?;
     let handle = MemberHandle::new(Arc::clone(&shared));
     let (happenings, happened) = mpsc::unbounded_channel();
-    let disk_uuid =
-        uuid::Uuid::from_bytes(directory.identity().map(Identity::uuid).unwrap_or_default());
+    let disk_uuid = uuid::Uuid::from_bytes(uuid);
     let site = Arc::new(Site {
         config: config.clone(),
         shared,
@@ -96,6 +99,8 @@ pub(crate) fn start(
         log_options: LogOptions::for_volume(directory.disk().total_bytes().unwrap_or(u64::MAX)),
         stored: ArcSwap::from_pointee(directory.identity().cloned().unwrap_or_default()),
         directory: Mutex::new(directory),
+        starts: ArcSwap::from_pointee(starts),
+        standing: Mutex::default(),
         disk_uuid: disk_uuid.to_string(),
         dialler: Arc::new(Dialler::new(security)),
         door: Arc::new(Door::of(strangers_at_once)),
@@ -104,6 +109,7 @@ pub(crate) fn start(
         early: Mutex::new(Some(BTreeMap::new())),
         told_of_guests: AtomicBool::new(false),
         farewell: Mutex::default(),
+        copied: Mutex::default(),
         doubts: Mutex::default(),
         happenings,
         running: AtomicBool::new(false),
@@ -443,6 +449,7 @@ async fn follow(
             biased;
             happening = happened.recv() => match happening {
                 Some(Happening::Removed(reason)) => return removed(site, &reason, happened).await,
+                Some(Happening::Copied(reason)) => return Err(copied(site, reason)),
                 Some(Happening::Met) => {
                     site.told_of_guests.store(false, Ordering::Release);
                     site.link_members();
@@ -503,6 +510,15 @@ async fn removed(
     site.shared.consensus.store(Arc::new(None));
     site.shared.doing("removed from its cluster for good: idle");
     idle(happened).await
+}
+
+/// Ends a server whose disk is a copy, and every one that is started on it again: each would make the
+/// copy's starts more, until those that were seen are forgotten. On a full volume it is asked once more.
+fn copied(site: &Site, reason: String) -> Stop {
+    match site.change_starts(|starts| starts.condemn(&reason)) {
+        Ok(()) => copy_stop(reason),
+        Err(error) => disk_stop(&error),
+    }
 }
 
 /// Nothing more happens to this server.
