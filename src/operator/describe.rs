@@ -140,6 +140,7 @@ pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
     match class {
         Some("too_new" | "unknown_entry") => Exit::TooNew,
         Some("stray_file") => Exit::Stray,
+        Some("copied_disk") => Exit::Copied,
         Some("log_lost" | "lost_log") => Exit::LostLog,
         Some("corrupt") => Exit::Corrupt,
         Some("foreign_disk") => Exit::ForeignDisk,
@@ -163,6 +164,7 @@ fn by_code(code: i32) -> Exit {
         _ if is(Class::Fsync) => Exit::Fsync,
         _ if is(Class::TooNew) => Exit::TooNew,
         _ if is(Class::Stray) => Exit::Stray,
+        _ if is(Class::Copied) => Exit::Copied,
         code => Exit::Other(code),
     }
 }
@@ -186,6 +188,8 @@ mod tests {
         assert_eq!(exit(20, None), Exit::Corrupt);
         assert_eq!(exit(28, None), Exit::TooNew);
         assert_eq!(exit(29, None), Exit::Stray);
+        assert_eq!(exit(30, None), Exit::Copied);
+        assert_eq!(exit(1, Some("{\"class\":\"copied_disk\"}")), Exit::Copied);
         assert_eq!(
             exit(1, Some("{\"class\":\"foreign_disk\",\"exitCode\":1}\n")),
             Exit::ForeignDisk

@@ -152,6 +152,8 @@ fn disk_is_gone(
         Exit::Corrupt => Some("its server says that its disk is damaged".to_owned()),
         Exit::ForeignDisk => Some("its server says that its disk belongs to another".to_owned()),
         Exit::LostLog => Some("its server says that its disk lost acknowledged entries".to_owned()),
+        // A server says so when a majority of the other voters has told it.
+        Exit::Copied => Some("the other voters have seen a newer state of its disk".to_owned()),
         Exit::TooNew | Exit::Stray | Exit::DiskFull | Exit::Fsync | Exit::Other(_) => None,
     }
 }
@@ -345,6 +347,7 @@ fn exit_in_words(state: &str, exit: Exit) -> String {
         Exit::ForeignDisk => "its disk belongs to another member",
         Exit::TooNew => "a newer version wrote its disk",
         Exit::Stray => "a file that is not the server's lies in its data directory",
+        Exit::Copied => "its disk is an older state, or a copy, of the member's",
         Exit::LostLog => "its disk lost acknowledged entries",
         Exit::DiskFull => "its disk is full: raise spec.storage.size, or free space on its volume",
         Exit::Fsync => "its disk failed to persist a write: look at its volume and node",

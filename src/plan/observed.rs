@@ -333,6 +333,8 @@ pub enum Exit {
     TooNew,
     /// A file that is not the server's lies in its data directory: the disk is sound.
     Stray,
+    /// The others have seen a newer state of its disk: the volume was set back, or copied.
+    Copied,
     /// Its disk is full.
     DiskFull,
     /// The disk failed to persist.

@@ -516,6 +516,22 @@ fn a_disk_of_a_newer_version_is_kept() {
     script.compare();
 }
 
+/// A volume that was set back was taken for its member's until a leader missed entries in it. Now the
+/// others refuse it before it votes, and its server ends: it is replaced, like one that lost its disk.
+#[test]
+fn a_member_whose_disk_was_set_back_is_replaced() {
+    let mut script = Script::new(
+        "disk-copied",
+        "The volume of a member was set back to an older state, and the others refuse it: it is removed, another one takes its place, and its volume is kept until that one votes.",
+    );
+    let mut world = rested(3);
+    ends(&mut world, "demo-2", Exit::Copied, 30);
+    script.look("The others refuse demo-2", &world);
+    world.pods.get_mut("demo-2").expect("a pod").started_ms = Some(world.now);
+    script.look("Its container is just being started again", &world);
+    script.compare();
+}
+
 /// A server that has ended at each start for so many seconds.
 fn ends(world: &mut World, name: &str, how: Exit, seconds: u32) {
     world.side.insert(name.into(), 1);
