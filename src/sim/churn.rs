@@ -80,7 +80,7 @@ impl World {
                 return Ok(());
             };
             match self.random.random_range(0..3) {
-                0 => self.lose_disk(host),
+                0 => self.lose_disk(host)?,
                 1 => self.spoil(host, Damage::Rot)?,
                 _ => self.spoil(host, Damage::Misdirected)?,
             }
@@ -113,13 +113,17 @@ impl World {
         settled && !spoilt && self.agenda.now() > self.churn.shrunk + 2 * SECOND
     }
 
-    fn lose_disk(&mut self, host: HostId) {
+    fn lose_disk(&mut self, host: HostId) -> Step {
         self.counters.lost_disks += 1;
         self.dispose_of(host);
         // What its log held stays known to the oracles: it was durable when it was counted.
         let now = self.agenda.now();
         self.trace
             .note(now, format_args!("host {host} loses its disk for good"));
+        match self.hosts[host].older.take() {
+            Some(older) => self.comes_back_older(host, &older),
+            None => Ok(()),
+        }
     }
 
     /// Nothing of a server is left.

@@ -65,6 +65,10 @@ counters! {
     hung_disks: "disks that hung", 150;
     /// Disks that were lost for good.
     lost_disks: "disks lost for good", 400;
+    /// Disks of which an older state came back.
+    set_back: "disks set back to an older state", 100;
+    /// Members that refused such a disk.
+    refused_copies: "refusals of a disk that was set back", 100;
     /// Bits that flipped on a disk.
     rotten: "disks with a flipped bit", 300;
     /// Writes that went to another place.

@@ -207,6 +207,9 @@ impl World {
                 (host, other, (host, boots.0, other, boots.1)),
                 (other, host, (other, boots.1, host, boots.0)),
             ] {
+                if !self.shows_its_starts(speaker, listener)? {
+                    break; // a disk failed meanwhile
+                }
                 self.met.insert(link);
                 let id = self.hosts[speaker].member.unwrap_or_default();
                 let disk_uuid = self.hosts[speaker].disk_name();

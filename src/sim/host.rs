@@ -10,8 +10,8 @@ use prost::Message as _;
 
 use crate::disk::double::MemoryDisk;
 use crate::disk::{
-    self, Checkpoints, DataDirectory, Disk, Identity, Log, LogOptions, Phase, Position,
-    create_member, open_member,
+    self, Checkpoints, DataDirectory, Descent, Disk, Identity, Lineage, Log, LogOptions, Phase,
+    Position, Starts, create_member, open_member,
 };
 use crate::node::{
     Checkpoint, CheckpointInfo, CheckpointMeta, Machine, Member, MemberConfig, MemberRestored,
@@ -34,6 +34,8 @@ pub(super) struct Host {
     /// How often a process was started here.
     pub(super) boot: u64,
     pub(super) process: Option<Process>,
+    /// The disk as it was before an earlier start.
+    pub(super) older: Option<MemoryDisk>,
     /// The disk was lost for good.
     pub(super) lost: bool,
     /// The member was removed and knows it.
@@ -108,8 +110,9 @@ pub(super) enum ApplyJob {
 
 /// A running process.
 pub(super) struct Process {
-    #[expect(dead_code, reason = "held for its lock")]
     directory: DataDirectory,
+    /// The starts of its disk, and those of others that it has seen.
+    pub(super) starts: Starts,
     pub(super) log: Log,
     pub(super) checkpoints: Checkpoints,
     pub(super) member: Member,
@@ -154,6 +157,7 @@ impl Host {
             member: None,
             boot: 0,
             process: None,
+            older: None,
             lost: false,
             retired: false,
         }
@@ -208,7 +212,11 @@ impl Host {
     ) -> Result<(), StartError> {
         let id = config.raft.id;
         let boot_nonce = config.raft.boot_nonce;
+        if self.boot.is_multiple_of(3) && !self.spoilt {
+            self.older = Some(self.disk.fork());
+        }
         let directory = DataDirectory::open(self.shared_disk())?;
+        let starts = Starts::begin(directory.disk(), self.disk_uuid, boot_nonce)?;
         let files = open_member(&directory, options)?;
         let (snapshot, mut machine) = match files.checkpoint {
             None => (SnapshotMeta::default(), Machine::new(id, boot_nonce)),
@@ -231,6 +239,7 @@ impl Host {
         self.boot += 1;
         self.process = Some(Process {
             directory,
+            starts,
             log: files.log,
             checkpoints: files.checkpoints,
             member,
@@ -257,6 +266,26 @@ impl Process {
         };
         self.log.append(batch.hard_state.as_ref(), &batch.entries)?;
         Ok(Some(batch))
+    }
+
+    /// Judges the starts that a member shows, and remembers the newest one.
+    pub(super) fn note_start(
+        &mut self,
+        (id, disk_uuid): (MemberId, &str),
+        shown: &Lineage,
+    ) -> Result<Descent, disk::Error> {
+        let mut after = self.starts.clone();
+        let members = &self.machine.membership().members;
+        let descent = after.note(id, disk_uuid, shown, |id| members.contains_key(&id));
+        if after != self.starts {
+            match after.store(self.directory.disk()) {
+                // As in the server: it goes on, and writes it down with the next one.
+                Err(error) if error.class() == disk::Class::DiskFull => {}
+                stored => stored?,
+            }
+            self.starts = after;
+        }
+        Ok(descent)
     }
 
     /// Writes the frozen checkpoint, and removes old ones.

@@ -23,6 +23,7 @@ mod options;
 mod oracles;
 mod rot;
 mod run;
+mod set_back;
 mod streams;
 mod trace;
 mod warden;
