@@ -7,7 +7,7 @@ use prost::Message as _;
 use quorate::backup::{Contents, export};
 use quorate::bolt::HEAD_BYTES;
 use quorate::disk::double::MemoryDisk;
-use quorate::disk::{Checkpoints, Disk, Identity, Log, LogOptions, Phase, Position};
+use quorate::disk::{Checkpoints, Disk, Identity, Log, LogOptions, Phase, Position, Starts};
 use quorate::node::{
     Add, ChangeBody, InitialMember, LogPayload, Machine, Membership, MembershipCommand, PeerBody,
     PeerMessage,
@@ -131,7 +131,15 @@ fn files() -> Vec<Seed> {
     identity.peer_pins.insert(12, vec![12; 16]);
     let disk: Arc<dyn Disk> = Arc::new(memory.clone());
     identity.store(&disk).unwrap();
+    Starts::begin(&disk, uuid, 1).unwrap();
+    let mut starts = Starts::begin(&disk, uuid, 2).unwrap();
+    let own = starts.own().clone();
+    starts.note(12, "the disk of another", &own, |_| true);
+    starts.store(&disk).unwrap();
+    let written = memory.contents("starts").unwrap();
     vec![
+        ("starts", "written", chosen(0, &written)),
+        ("starts", "sealed", chosen(1, &written[20..])),
         ("log", "written", chosen(0, &segment[..=last])),
         ("log", "sealed", sealed),
         ("log", "two-segments", split),

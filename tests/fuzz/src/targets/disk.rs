@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quorate::disk::double::MemoryDisk;
 use quorate::disk::{
-    Checkpoints, Disk, Identity, Log, LogOptions, MAX_CHUNK_BYTES, Position, SECTOR,
+    Checkpoints, Disk, Identity, Log, LogOptions, MAX_CHUNK_BYTES, Position, SECTOR, Starts,
 };
 
 use super::choice;
@@ -208,27 +208,49 @@ fn sealed_checkpoint(position: Position, bytes: &[u8]) -> Vec<u8> {
     file
 }
 
+/// A small file as it is, or with a head that fits what is in it.
+fn small(magic: &[u8], mode: u8, bytes: &[u8]) -> Vec<u8> {
+    if mode & 1 == 0 {
+        return bytes.to_vec();
+    }
+    let format = 1_u32.to_le_bytes();
+    let mut file = magic.to_vec();
+    file.extend_from_slice(&format);
+    file.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&format), bytes);
+    file.extend_from_slice(&sum.to_le_bytes());
+    file.extend_from_slice(bytes);
+    file
+}
+
 /// The identity file.
 pub(crate) fn identity(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;
     };
-    let mut file = bytes.to_vec();
-    if mode & 1 == 1 {
-        let format = 1_u32.to_le_bytes();
-        file = b"QUORIDEN".to_vec();
-        file.extend_from_slice(&format);
-        file.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&format), bytes);
-        file.extend_from_slice(&sum.to_le_bytes());
-        file.extend_from_slice(bytes);
-    }
     let disk = MemoryDisk::new();
-    disk.plant("identity", &file);
+    disk.plant("identity", &small(b"QUORIDEN", mode, bytes));
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let Ok(Some(identity)) = Identity::load(&*disk) else {
         return;
     };
     identity.store(&disk).unwrap();
     assert_eq!(Identity::load(&*disk).unwrap(), Some(identity));
+}
+
+/// The file of starts.
+pub(crate) fn starts(bytes: &[u8]) {
+    let Some((mode, bytes)) = choice(bytes) else {
+        return;
+    };
+    let disk = MemoryDisk::new();
+    disk.plant("starts", &small(b"QUORSTRT", mode, bytes));
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let Ok(first) = Starts::begin(&disk, *b"a disk to damage", 1) else {
+        return;
+    };
+    let number = first.own().newest().unwrap().number;
+    let next = Starts::begin(&disk, *b"a disk to damage", 2).unwrap();
+    let next = next.own().newest().unwrap();
+    assert_eq!((next.number, next.nonce), (number.saturating_add(1), 2));
 }

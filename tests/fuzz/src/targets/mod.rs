@@ -32,6 +32,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("log", 16 << 10, 64, disk::log),
     target("checkpoint", 16 << 10, 64, disk::checkpoint),
     target("identity", 4 << 10, 64, disk::identity),
+    target("starts", 4 << 10, 64, disk::starts),
     target("database", 64 << 10, 256, database::import),
     target("state", 8 << 10, 2048, machine::state),
     target("entries", 8 << 10, 2048, machine::entries),
