@@ -18,7 +18,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LATE_MS: u64 = 4_000;
 
 /// Scenarios that run with the other tests, undisturbed.
-const BOUNDED: [&str; 8] = [
+const BOUNDED: [&str; 10] = [
     "create-3",
     "edited-on-the-way",
     "deleted-with-volumes",
@@ -27,6 +27,8 @@ const BOUNDED: [&str; 8] = [
     "volume-gone",
     "disk-empty",
     "tls-rotated",
+    "nospace-freed",
+    "corrupt-leader",
 ];
 
 fn given(name: &str) -> Option<String> {

@@ -513,6 +513,15 @@ faults! {
     /// A disk is its member's whatever start of it was seen before.
     OlderStartAdmitted "older-start-admitted" in "disk/starts.rs",
         Test("disk::starts::tests::a_disk_that_was_set_back_does_not_hold_the_start_that_was_seen");
+    /// NOSPACE is switched off although a member is still full.
+    DisarmedWhileFull "disarmed-while-full" in "plan/alarms.rs",
+        Operator("nospace-freed", &["I14"]);
+    /// CORRUPT is switched off although the members' data was not seen to be equal.
+    DisarmedUnequal "disarmed-unequal" in "plan/alarms.rs",
+        Operator("corrupt-minority", &["I14"]);
+    /// A voter is removed for its data on one comparison.
+    ComparedOnce "compared-once" in "plan/alarms.rs",
+        Operator("corrupt-for-a-moment", &["I4"]);
     /// A voter that does not answer the operator is dead.
     SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
         Operator("one-unseen", &["I4"]);

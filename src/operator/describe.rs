@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::members::Described;
 use crate::crd::TlsPort;
 use crate::disk::Class;
-use crate::plan::{Description, Exit, MemberView, Phase, PortSecurity};
+use crate::plan::{Comparison, Description, Exit, MemberView, Phase, PortSecurity, Space};
 use crate::wire::member as proto;
 
 /// What releases say of a disk or an entry that a newer one wrote, whatever code they end with.
@@ -47,6 +47,8 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
         retiring_ms: (said.retiring_ms > 0).then_some(said.retiring_ms),
         security: security(said),
         alarms: said.alarms.clone(),
+        space: space(said),
+        comparisons: said.comparisons.iter().map(comparison).collect(),
         configuration_index: said.configuration_index,
         members: said.members.iter().map(member).collect(),
         tombstones: said
@@ -70,6 +72,26 @@ fn never_voted(said: &proto::DescribeResponse) -> BTreeSet<u64> {
     removed
         .filter(|id| is("AddLearner", *id) && !is("Promote", *id))
         .collect()
+}
+
+fn space(said: &proto::DescribeResponse) -> Option<Space> {
+    let space = said.space.as_ref()?;
+    Some(Space {
+        used: u64::try_from(said.db_size).unwrap_or(0),
+        quota: space.quota_bytes,
+        free: space.volume_free_bytes,
+        needed: space.volume_needed_bytes,
+    })
+}
+
+fn comparison(said: &proto::Comparison) -> Comparison {
+    let all = |ids: &[u64]| ids.iter().copied().collect();
+    Comparison {
+        agree: all(&said.agree),
+        differ: all(&said.differ),
+        silent: all(&said.silent),
+        age_ms: said.age_ms,
+    }
 }
 
 fn security(said: &proto::DescribeResponse) -> BTreeMap<TlsPort, PortSecurity> {

@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 use super::clock::{Clock, Moment};
 use super::platform::{Act, Failure};
-use crate::plan::{Action, Fence};
+use crate::plan::{Action, AlarmKind, Fence};
 use crate::server::member_client::{AddressError, MemberClient, Whom};
 use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key;
@@ -187,6 +187,7 @@ impl Members {
             Action::AddLearner { .. }
             | Action::SetPeerUrls { .. }
             | Action::Promote { .. }
+            | Action::Disarm { .. }
             | Action::Remove { .. } => act.leader.as_deref(),
             Action::ApplyObject(_)
             | Action::MakeAuthority { .. }
@@ -277,6 +278,15 @@ impl Members {
             Action::Remove { id, fence, .. } => client.remove(wire(*fence), *id).await.map(drop),
             Action::Transfer { to_id, fence, .. } => {
                 client.transfer(wire(*fence), *to_id).await.map(drop)
+            }
+            Action::Disarm {
+                kind, id, fence, ..
+            } => {
+                let kind = match kind {
+                    AlarmKind::NoSpace => proto::AlarmKind::NoSpace,
+                    AlarmKind::Corrupt => proto::AlarmKind::Corrupt,
+                };
+                client.disarm(wire(*fence), kind, *id).await.map(drop)
             }
             Action::Retire { .. } => {
                 let fence = proto::Fence {

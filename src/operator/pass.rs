@@ -282,6 +282,7 @@ fn holds_nothing_up(action: &Action) -> bool {
                 | Action::MapSlot { .. }
                 | Action::DropSlot { .. }
                 | Action::HoldPod { .. }
+                | Action::Disarm { .. }
                 | Action::MarkClaim { .. }
                 | Action::OwnClaim { .. }
                 | Action::GrowClaim { .. }

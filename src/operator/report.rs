@@ -286,6 +286,7 @@ fn told_as(action: &Action) -> Option<&'static str> {
         Action::Transfer { .. } => Some("LeadershipMoved"),
         Action::Retire { .. } => Some("MemberRetired"),
         Action::Remove { .. } => Some("MemberRemoved"),
+        Action::Disarm { .. } => Some("AlarmDisarmed"),
         Action::MapSlot { .. } => Some("SlotMapped"),
         Action::ReleasePod { .. } => Some("PodReleased"),
         Action::HoldPod { .. } => Some("PodHeld"),

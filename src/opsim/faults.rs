@@ -37,6 +37,12 @@ pub(crate) fn disk_is_damaged(world: &mut World, member: &str, code: i32, class:
     lock(&world.servers).damage(&volume, code, class);
 }
 
+/// A member's data becomes this behind its back; 0 is what all others have.
+pub(crate) fn data_differs(world: &mut World, member: &str, data: u32) {
+    let volume = volume_of(world, member);
+    lock(&world.servers).change_data(&volume, data);
+}
+
 /// A member's disk will be gone before long by somebody else's doing than the operator's.
 pub(crate) fn disk_is_doomed(world: &mut World, member: &str) {
     let volume = volume_of(world, member);

@@ -2,6 +2,8 @@
 //! Written against the facts alone and not with the rules' helpers, so that a mistake there does
 //! not excuse itself here.
 
+mod alarms;
+
 use crate::crd::{
     ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster, claim_name,
     user_certificate_name,
@@ -94,6 +96,7 @@ impl Facts<'_> {
                 )
             }
             Action::Remove { id, .. } => self.remove(*id),
+            Action::Disarm { kind, id, .. } => self.disarm(*kind, *id),
             Action::SetBudget { least, before } => self.set_budget(*least, *before),
             Action::EvictPod { member, uid } => {
                 refuse(!self.budgeted(), "disruption.policy is not Budget")?;
@@ -388,7 +391,7 @@ impl Facts<'_> {
         let foreign = self.disk_differs(member);
         let asked = self.asked_to_leave(&member.name) && voters == self.cluster.target();
         refuse(
-            !surplus && !asked && self.reached(member) && !foreign,
+            !surplus && !asked && self.reached(member) && !foreign && !self.data_differs(id),
             "I4: the leader reaches it",
         )
     }

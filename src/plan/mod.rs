@@ -5,6 +5,7 @@
 //! state an ordinary input, so nothing here remembers anything: what a pass needs is in
 //! [`Observed`]. No clock, no network, no randomness: all three are arguments.
 
+mod alarms;
 mod certificates;
 mod draft;
 mod evidence;

@@ -447,6 +447,10 @@ pub struct Description {
     pub security: BTreeMap<TlsPort, PortSecurity>,
     /// Raised alarms, such as `NOSPACE`.
     pub alarms: Vec<String>,
+    /// How full it is; `None` where it has not looked yet, or its version does not say.
+    pub space: Option<Space>,
+    /// Comparisons of the members' data that it made as leader of this term, the newest first.
+    pub comparisons: Vec<Comparison>,
     /// Index of the last configuration change that it applied.
     pub configuration_index: u64,
     /// The members as it knows them; contact and progress are filled in by a leader only.
@@ -463,6 +467,32 @@ impl Description {
     pub fn proves_an_empty_disk(&self) -> bool {
         self.disk_empty && !self.unsigned
     }
+}
+
+/// What a server holds, and what it may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that count for its quota.
+    pub used: u64,
+    /// Its quota in bytes; 0: none.
+    pub quota: u64,
+    /// Bytes that are free on its volume.
+    pub free: u64,
+    /// With fewer free it raises NOSPACE.
+    pub needed: u64,
+}
+
+/// Who gave which hash of the data at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// IDs of those whose hash a majority of all members gave; empty: none did.
+    pub agree: BTreeSet<u64>,
+    /// IDs of those that gave another one.
+    pub differ: BTreeSet<u64>,
+    /// IDs of those that gave none.
+    pub silent: BTreeSet<u64>,
+    /// How long before the description it was made.
+    pub age_ms: u64,
 }
 
 /// What a server is.

@@ -188,7 +188,7 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         }
         "Remove" if rule == 0 => format!("{member} is removed"),
         "Restart" => format!("{member} is restarted"),
-        "Remove" if rule == 10 => "a new member takes its place".to_owned(),
+        "Remove" if matches!(rule, 8 | 10) => "a new member takes its place".to_owned(),
         // One that time does not end is for somebody else to end.
         "Heal" if draft.waits.first().is_some_and(|w| w.deadline_ms.is_none()) => return None,
         "Heal" => format!("{member} is replaced if it does not come back"),

@@ -206,6 +206,17 @@ pub enum Action {
         /// The call's fence.
         fence: Fence,
     },
+    /// Switch an alarm off whose reason is gone.
+    Disarm {
+        /// Which alarm.
+        kind: AlarmKind,
+        /// The member that it names, or its ID where that is none any more.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
     /// Ask a voter to become unready and to hand over what it leads; it keeps following.
     Retire {
         /// The voter.
@@ -264,6 +275,25 @@ pub enum Action {
         /// UID of the claim.
         uid: String,
     },
+}
+
+/// The alarms that a server raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AlarmKind {
+    /// A quota is used up, or a volume nearly full.
+    NoSpace,
+    /// A member's data differs.
+    Corrupt,
+}
+
+impl AlarmKind {
+    /// As etcd's tools write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AlarmKind::NoSpace => "NOSPACE",
+            AlarmKind::Corrupt => "CORRUPT",
+        }
+    }
 }
 
 /// The stages of a change to another authority.
@@ -412,6 +442,7 @@ impl Action {
             Action::AddLearner { .. } => "AddLearner",
             Action::Promote { .. } => "Promote",
             Action::Transfer { .. } => "Transfer",
+            Action::Disarm { .. } => "Disarm",
             Action::Retire { .. } => "Retire",
             Action::Remove { .. } => "Remove",
             Action::ReleasePod { .. } => "ReleasePod",
@@ -435,6 +466,7 @@ impl Action {
             | Action::SetPeerUrls { member, .. }
             | Action::Promote { member, .. }
             | Action::Transfer { from: member, .. }
+            | Action::Disarm { member, .. }
             | Action::Retire { member, .. }
             | Action::Remove { member, .. }
             | Action::ReleasePod { member, .. }

@@ -78,6 +78,9 @@ impl fmt::Display for Action {
             Action::AddLearner { member, .. } => write!(f, "add {member} as a learner"),
             Action::Promote { member, .. } => write!(f, "promote {member}"),
             Action::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
+            Action::Disarm { kind, member, .. } => {
+                write!(f, "switch off the alarm {} of {member}", kind.as_str())
+            }
             Action::Retire { member, .. } => write!(f, "retire {member}"),
             Action::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
             Action::ReleasePod { member, .. } => {

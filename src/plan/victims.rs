@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::alarms;
 use super::situation::Situation;
+use super::step::AlarmKind;
 
-/// Voters of ours in the order in which they would be removed: sick, already sending their clients away, on a node going away, named
+/// Voters of ours in the order in which they would be removed: sick, named by the alarm CORRUPT, already sending their clients away, on a node going away, named
 /// in `replaceMembers`, in the most crowded node, outdated, not leading, highest number. (Learners go before any voter.)
 pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
@@ -14,6 +16,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
             *crowd.entry(node).or_default() += 1;
         }
     }
+    let corrupt = alarms::raised(s, AlarmKind::Corrupt);
     let mut names: Vec<&str> = s
         .voters
         .iter()
@@ -30,6 +33,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
         let number = crate::crd::member_number(&s.cluster.name, name);
         (
             healthy,
+            !corrupt.contains(&s.voters.get(*name).map_or(0, |seat| seat.view.id)),
             !s.retires(name),
             !going,
             !s.to_replace(name),

@@ -217,6 +217,21 @@ impl MemberClient {
         Ok(self.inner.transfer(request).await?.into_inner())
     }
 
+    /// Switches an alarm off; tells whether it was on.
+    pub async fn disarm(
+        &mut self,
+        fence: proto::Fence,
+        kind: proto::AlarmKind,
+        member: u64,
+    ) -> Result<bool, tonic::Status> {
+        let request = proto::DisarmRequest {
+            fence: Some(fence),
+            kind: kind.into(),
+            member,
+        };
+        Ok(self.inner.disarm(request).await?.into_inner().was_on)
+    }
+
     /// Makes the member unready and hands its leadership over.
     pub async fn retire(
         &mut self,

@@ -22,6 +22,7 @@ use super::handle::{Health, Phase, Published, RequestError, Role, Status};
 use super::metrics::CoreMetrics;
 use super::ports::Ports;
 use super::queue::{Queue, Refused};
+use super::upkeep::compared::Comparisons;
 use crate::node::{
     Applied, Input, LeaseCall, LeaseTimes, Machine, MemberStatus, Membership, Outcome, Proposal,
     ProposalError, RequestId, RequestRefusal, TransferFailure,
@@ -175,6 +176,15 @@ pub(crate) struct Who {
     pub member_id: u64,
 }
 
+/// The volume of the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VolumeSpace {
+    /// Bytes that nobody uses.
+    pub free: u64,
+    /// With fewer free the alarm NOSPACE is raised.
+    pub needed: u64,
+}
+
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -224,6 +234,10 @@ pub(crate) struct Shared {
     pub tokens: SimpleTokens,
     /// Hashes at the revisions of the last compactions, from before them.
     pub compaction_hashes: Arc<CompactionHashes>,
+    /// What the last look at the data directory's volume found.
+    pub volume: Mutex<Option<VolumeSpace>>,
+    /// Comparisons under the alarm CORRUPT.
+    pub comparisons: Mutex<Comparisons>,
     beats: [Beat; 4],
     last_read_ms: AtomicU64,
     started: Instant,
@@ -272,6 +286,8 @@ impl Shared {
             ports: Ports::default(),
             tokens: SimpleTokens::new(config.auth.token_ttl),
             compaction_hashes: Arc::default(),
+            volume: Mutex::default(),
+            comparisons: Mutex::default(),
             beats: THREADS.map(beat),
             last_read_ms: AtomicU64::new(0),
             started: Instant::now(),

@@ -10,9 +10,11 @@ use quorate::raft::Entry;
 use quorate::wire::etcd::alarm_request::AlarmAction;
 use quorate::wire::etcd::maintenance_client::MaintenanceClient;
 use quorate::wire::etcd::{AlarmMember, AlarmRequest, AlarmType, CompactionRequest, StatusRequest};
+use quorate::wire::member::{AlarmKind, Fence};
 use tonic::Code;
 
-use crate::fixture::{Server, by_hand, leader, until};
+use crate::fixture::{SECRET, Server, by_hand, leader, until};
+use crate::operated::fence;
 
 /// Bytes of a value, and what the doctored disk holds in their place.
 const GOOD: &str = "the-right-value";
@@ -173,9 +175,13 @@ async fn the_periodic_check_names_the_sick_member_and_stops_every_write() {
 #[tokio::test]
 async fn the_check_after_a_compaction_names_the_sick_member() {
     let home = tempfile::tempdir().unwrap();
+    let secret = home.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let secret = format!("--operator-secret-file={}", secret.display());
     let flags = [
         "--feature-gates=CompactHashCheck=true",
         "--compact-hash-check-time=500ms",
+        &secret,
     ];
     let (servers, sick, sick_id) = with_a_sick_one(home.path(), &flags).await;
     assert_eq!(alarms(&servers[0]).await, Some(Vec::new()));
@@ -186,4 +192,44 @@ async fn the_check_after_a_compaction_names_the_sick_member() {
     };
     servers[0].kv().compact(compact).await.unwrap();
     is_named(&servers, sick, sick_id).await;
+    is_proven_and_switched_off(&servers, sick_id).await;
+}
+
+/// Under the alarm nothing is written and nothing compacted, so the checks that raised it fell silent:
+/// whether it is still so, and of whom, was told by nobody, and only etcdctl could switch it off.
+async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
+    let leads = leader(servers).await;
+    let mut operator = servers[leads].operator();
+    let said = until("two comparisons", &servers[leads], async || {
+        let said = servers[leads].operator().describe(true).await.ok()?;
+        (said.comparisons.len() >= 2).then_some(said)
+    })
+    .await;
+    for compared in &said.comparisons {
+        assert_eq!(compared.differ, [sick_id], "{compared:?}");
+        assert_eq!(compared.agree.len(), 2, "{compared:?}");
+        assert!(compared.silent.is_empty(), "{compared:?}");
+    }
+    assert!(said.comparisons[0].age_ms < said.comparisons[1].age_ms);
+    let space = said.space.expect("it has looked at its volume");
+    assert!(space.quota_bytes > 0 && space.volume_free_bytes > 0 && space.volume_needed_bytes > 0);
+    let fence = fence(&said);
+    let stale = Fence {
+        configuration_index: fence.configuration_index + 1,
+        ..fence
+    };
+    let kind = AlarmKind::Corrupt;
+    let refused = operator.disarm(stale, kind, sick_id).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Aborted, "{refused}");
+    let nothing = AlarmKind::Unspecified;
+    let refused = operator.disarm(fence, nothing, sick_id).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let follower = servers.iter().enumerate().find(|(at, _)| *at != leads);
+    let mut follower = follower.unwrap().1.operator();
+    let refused = follower.disarm(fence, kind, sick_id).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(operator.disarm(fence, kind, sick_id).await.unwrap());
+    assert!(!operator.disarm(fence, kind, sick_id).await.unwrap(), "off");
+    let said = operator.describe(true).await.unwrap();
+    assert_eq!(said.alarms, Vec::<String>::new());
 }

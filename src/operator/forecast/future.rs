@@ -2,7 +2,7 @@
 //! A member that answers now goes on answering, one that does not stays silent; a pod that is made
 //! starts on a node that takes it. Never fails a step, and knows nothing of time-outs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{ValidatedCluster, claim_name};
 use crate::operator::hints;
@@ -10,7 +10,7 @@ use crate::operator::platform::Seen;
 use crate::plan::{
     Action, BudgetFacts, ClaimFacts, ClaimState, Description, Latch, MemberView, NodeFacts,
     ObjectFacts, ObjectKey, ObjectKind, Observed, Owner, Phase, Plan, PodFacts, PodPhase,
-    ServerFacts, SetFacts, SlotFacts,
+    ServerFacts, SetFacts, SlotFacts, Space,
 };
 
 /// What was seen, carried on.
@@ -18,6 +18,8 @@ pub(super) struct Future {
     o: Observed,
     /// What the server of a disk said last, by claim: it says so again when it comes back.
     disks: BTreeMap<String, Description>,
+    /// Members whose data differs; `None` where nobody has compared it.
+    differing: Option<BTreeSet<u64>>,
     /// Number of the next thing that is made.
     next: u64,
 }
@@ -27,6 +29,7 @@ impl Future {
         Self {
             o: seen.observed.clone(),
             disks: super::asleep::disks(&seen.observed),
+            differing: super::alarms::differing(&seen.observed),
             next: 0,
         }
     }
@@ -137,6 +140,8 @@ impl Future {
             version: version.unwrap_or_default(),
             disk_uuid: self.fresh("disk"),
             disk_empty: true,
+            // What it will hold, the others hold.
+            space: Some(Space::default()),
             phase: Phase::Standby,
             cluster_uid: self.cluster().map(|cluster| cluster.uid.clone()),
             ..Description::default()
@@ -208,6 +213,9 @@ impl Future {
         }
         self.share(&views);
         self.age(passed_ms);
+        if let Some(differing) = &self.differing {
+            super::alarms::compare(&mut self.o, differing);
+        }
     }
 
     /// Everybody who is a member knows these.
@@ -376,6 +384,7 @@ impl Future {
             | Action::Promote { .. }
             | Action::Transfer { .. }
             | Action::Retire { .. }
+            | Action::Disarm { .. }
             | Action::Remove { .. } => self.act_on_members(action),
         }
     }
@@ -498,6 +507,12 @@ impl Future {
                 let of = leader.members.iter_mut().find(|view| view.id == *id);
                 of.into_iter().for_each(|view| view.learner = false);
             }),
+            Action::Disarm { kind, id, .. } => {
+                let on = format!("{} {id:x}", kind.as_str());
+                for said in self.o.descriptions.values_mut() {
+                    said.alarms.retain(|alarm| *alarm != on);
+                }
+            }
             Action::Transfer { to, .. } => self.lead(to),
             Action::Retire { member, .. } => {
                 let said = self.o.descriptions.get_mut(member);

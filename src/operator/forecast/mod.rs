@@ -2,6 +2,7 @@
 //! shipped, over an imagined future in which whatever works goes on working, whatever is made
 //! starts, and nothing else changes. A function of what was observed; nothing is asked or done.
 
+mod alarms;
 mod asleep;
 mod certificates;
 mod future;

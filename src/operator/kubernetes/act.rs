@@ -129,6 +129,7 @@ pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), F
         | Action::Promote { .. }
         | Action::Transfer { .. }
         | Action::Retire { .. }
+        | Action::Disarm { .. }
         | Action::Remove { .. } => Err(Failure::Retry(
             "the cluster's key has not been seen yet".into(),
         )),

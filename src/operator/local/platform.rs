@@ -446,6 +446,7 @@ impl Local {
             | Action::Promote { .. }
             | Action::Transfer { .. }
             | Action::Retire { .. }
+            | Action::Disarm { .. }
             // There are no nodes to go away, and no evictions.
             | Action::SetBudget { .. }
             | Action::EvictPod { .. }

@@ -68,6 +68,8 @@ impl World {
             // TLS nothing to certify.
             Action::SetBudget { .. }
             | Action::EvictPod { .. }
+            // Its members raise no alarms.
+            | Action::Disarm { .. }
             | Action::ReleasePod { .. }
             | Action::HoldPod { .. }
             | Action::MakeAuthority { .. }

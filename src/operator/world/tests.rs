@@ -3,6 +3,7 @@
 use super::*;
 use crate::crd::RetentionPolicy;
 use crate::operator::forecast::{End, forecast};
+use crate::plan::{Comparison, Space};
 
 /// A life of a cluster in parts: each changes something, and the loop settles.
 type Part = fn(&mut World);
@@ -251,6 +252,52 @@ fn a_forecast_says_what_it_waits_for_and_what_is_refused() {
     world.tick();
     let said = forecast(&world.look(""));
     assert!(!matches!(said.end, End::Rest(_)), "{said:?}");
+}
+
+/// Whoever asks what comes of an alarm is told to its end, as far as it was compared.
+#[test]
+fn a_forecast_of_an_alarm_goes_on_until_it_is_off() {
+    let (world, _) = live(3, &[|_| {}], None);
+    let leader = world.leader_name();
+    let sick = world.names().into_iter().find(|name| *name != leader);
+    let sick = sick.expect("a follower");
+    let mut seen = world.look("");
+    let id = seen.observed.descriptions[&sick].member_id;
+    for said in seen.observed.descriptions.values_mut() {
+        said.space = Some(Space::default());
+        said.alarms = vec![format!("CORRUPT {id:x}"), format!("NOSPACE {id:x}")];
+    }
+    let waits = forecast(&seen);
+    let told: Vec<&str> = waits.steps.iter().map(|step| step.what.as_str()).collect();
+    assert_eq!(told, [format!("switch off the alarm NOSPACE of {sick}")]);
+    assert!(matches!(waits.end, End::Waits(_)), "{waits:?}");
+    let others = seen
+        .observed
+        .descriptions
+        .values()
+        .map(|said| said.member_id);
+    let others: BTreeSet<u64> = others.filter(|known| *known != id).collect();
+    let compared = |age_ms| Comparison {
+        agree: others.clone(),
+        differ: [id].into(),
+        age_ms,
+        ..Comparison::default()
+    };
+    let leading = seen.observed.descriptions.get_mut(&leader);
+    leading.expect("it leads").comparisons = vec![compared(0), compared(5_000)];
+    let said = forecast(&seen);
+    let at = |what: &str| {
+        let found = said
+            .steps
+            .iter()
+            .position(|step| step.what.starts_with(what));
+        found.unwrap_or_else(|| panic!("no {what:?}: {said:?}"))
+    };
+    let (promoted, off) = (at("promote "), at("switch off the alarm CORRUPT"));
+    assert!(at(&format!("remove {sick}")) < at("add "), "{said:?}");
+    assert!(at("add ") < promoted && promoted < off, "{said:?}");
+    assert!(at("delete claim") > promoted, "{said:?}");
+    assert!(matches!(said.end, End::Rest(_)), "{said:?}");
 }
 
 #[test]

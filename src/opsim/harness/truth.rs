@@ -37,6 +37,8 @@ pub(crate) struct ClusterTruth {
     pub(crate) status: Arc<Value>,
     /// Cluster IDs that were founded for it.
     pub(crate) founded: usize,
+    /// The alarms that are on, as servers word them.
+    pub(crate) alarms: Vec<String>,
     pub(crate) configuration_index: u64,
     pub(crate) quorate: bool,
     pub(crate) acknowledged: u64,
@@ -72,6 +74,10 @@ pub(crate) struct Member {
     pub(crate) released: bool,
     /// When it was asked to send its clients away.
     pub(crate) retired_ms: Option<u64>,
+    /// Stands for a hash of its data; `None`: there is no such disk.
+    pub(crate) data: Option<u32>,
+    /// Its quota is used up.
+    pub(crate) full: bool,
 }
 
 impl Truth {
@@ -108,9 +114,12 @@ impl Truth {
                     routed: pods.routed.contains(&(uid.clone(), name.to_owned())),
                     released: pods.released.contains(&(uid.clone(), name.to_owned())),
                     retired_ms: servers.retired_ms(group.id, id),
+                    data: servers.data_of(group.id, id),
+                    full: servers.full.contains(name),
                 }
             };
             cluster.founded = servers.founded.get(&uid).map_or(0, Vec::len);
+            cluster.alarms.clone_from(&servers.alarms);
             cluster.configuration_index = group.membership.configuration_index;
             cluster.acknowledged = group.acknowledged;
             cluster.quorate = group.is_quorate(servers.now_ms);
@@ -136,6 +145,20 @@ impl Truth {
 }
 
 impl ClusterTruth {
+    /// Whether the data of this voter is another than that of most voters.
+    pub(crate) fn differs(&self, id: u64) -> bool {
+        let data = |id: &u64| self.voters.get(id).and_then(|member| member.data);
+        let own = data(&id);
+        let most = self.voters.keys().filter(|other| {
+            let same = self
+                .voters
+                .keys()
+                .filter(|third| data(third) == data(other));
+            data(other).is_some() && same.count() >= self.quorum()
+        });
+        own.is_some() && most.clone().count() > 0 && !most.into_iter().any(|other| *other == id)
+    }
+
     pub(crate) fn quorum(&self) -> usize {
         self.voters.len() / 2 + 1
     }

@@ -16,6 +16,8 @@ pub(super) fn member(id: u64) -> (u64, Member) {
         routed: false,
         released: false,
         retired_ms: None,
+        data: Some(0),
+        full: false,
     };
     (id, member)
 }

@@ -1,5 +1,6 @@
 //! I4: a voter is removed only if it is dead by evidence (its disk is gone or was exchanged, its
-//! claim is gone, it was out of reach for as long as the specification says), or surplus, or asked
+//! claim is gone, it was out of reach for as long as the specification says, or the alarm CORRUPT names
+//! it and its data differs from that of most voters), or surplus, or asked
 //! for: by its name, or because its node goes away and `nodeReplacement` is RemoveFirst.
 
 use super::{BELIEVED_MS, History, Step};
@@ -23,8 +24,10 @@ pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
         // The leader's count may have begun a moment earlier.
         let long_away = before.unhealthy_ms > 0 && away + 5_000 >= before.unhealthy_ms;
         let lost = long_away && !member.reached;
+        let named = before.alarms.contains(&format!("CORRUPT {id:x}"));
+        let corrupt = named && before.differs(*id);
         let leaves = history.may_leave(step.uid, *id, step.now_ms);
-        if !(surplus || asked || disk_gone || lost || leaves) {
+        if !(surplus || asked || disk_gone || lost || corrupt || leaves) {
             return Some(format!(
                 "{} was removed, which was out of reach for {} s and is not surplus: {} voters, {:?} wanted",
                 member.name,
@@ -76,6 +79,24 @@ mod tests {
         assert!(broken(&drained, late).is_some(), "the drain was long ago");
         drained.voters.entry(2).and_modify(|m| m.node_goes = false);
         assert!(broken(&drained, 10).is_some(), "its node stays");
+    }
+
+    /// The one voter in contact that may go for what it holds.
+    #[test]
+    fn a_voter_whose_data_differs_may_go_where_the_alarm_names_it() {
+        let mut before = cluster(3);
+        before.voters.entry(2).and_modify(|m| m.data = Some(7));
+        let mut after = before.clone();
+        after.voters.remove(&2);
+        let broken = |before: &ClusterTruth| deed(&step(before, &after, 10), &history(before));
+        assert!(broken(&before).is_some(), "no alarm names it");
+        before.alarms = vec!["CORRUPT 2".to_owned()];
+        assert_eq!(broken(&before), None);
+        before.voters.entry(2).and_modify(|m| m.data = Some(0));
+        assert!(broken(&before).is_some(), "its data is equal");
+        before.voters.entry(2).and_modify(|m| m.data = Some(7));
+        before.voters.entry(1).and_modify(|m| m.data = Some(8));
+        assert!(broken(&before).is_some(), "no majority agrees");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod i10_liveness;
 mod i11_budget;
 mod i12_volumes;
 mod i13_clients;
+mod i14_alarms;
 
 #[cfg(test)]
 mod fixture;
@@ -213,7 +214,7 @@ impl Oracles {
                 now_ms: truth.now_ms,
             };
             let history = &self.history;
-            self.checks += 8;
+            self.checks += 9;
             found = found
                 // First: a second cluster is also another set of voters.
                 .or_else(|| i06_no_second_bootstrap::deed(&step).map(|what| ("I6", what)))
@@ -223,7 +224,8 @@ impl Oracles {
                 .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)))
                 .or_else(|| i11_budget::deed(&step).map(|what| ("I11", what)))
                 .or_else(|| i12_volumes::deed(&step, history).map(|what| ("I12", what)))
-                .or_else(|| i13_clients::deed(&step).map(|what| ("I13", what)));
+                .or_else(|| i13_clients::deed(&step).map(|what| ("I13", what)))
+                .or_else(|| i14_alarms::deed(&step).map(|what| ("I14", what)));
             self.history
                 .configuration
                 .insert(uid.clone(), after.configuration_index);

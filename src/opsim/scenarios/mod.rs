@@ -1,6 +1,7 @@
 //! The stories. Each says what happens to a cluster; that the invariants hold at every step and
 //! that the desired state is reached is asked of all of them.
 
+mod alarms;
 mod budget;
 mod clients;
 mod disks;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<Scenario> {
         &nodes::SCENARIOS[..],
         &budget::SCENARIOS[..],
         &servers::SCENARIOS[..],
+        &alarms::SCENARIOS[..],
         &sleep::SCENARIOS[..],
         &strangers::SCENARIOS[..],
         &clients::SCENARIOS[..],

@@ -6,7 +6,7 @@ use crate::crd::TlsPort;
 use crate::node::MemberRecord;
 use crate::wire::member as proto;
 
-use super::{Group, Phase, Process, Servers};
+use super::{Group, Phase, Process, Servers, alarmed};
 
 impl Servers {
     pub(super) fn describe(
@@ -77,13 +77,18 @@ impl Servers {
             activity: String::new(),
             last_index: disk.matched,
             revision: 1,
-            db_size: 1,
+            db_size: alarmed::USED,
             peer_urls: vec![container.peer_url.clone()],
             retiring_ms: (process.retired_ms)
                 .map_or(0, |since| self.now_ms.saturating_sub(since).max(1)),
             peer_security: Some(process.security(TlsPort::Peer)),
             client_security: Some(process.security(TlsPort::Client)),
             readable_since: self.behaviour.readable_since.clone(),
+            space: Some(self.space(&container.name)),
+            comparisons: match group.filter(|_| leads) {
+                Some(group) => group.comparisons(self.now_ms),
+                None => Vec::new(),
+            },
         })
     }
 

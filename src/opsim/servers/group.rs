@@ -7,6 +7,7 @@ use rand::RngExt as _;
 
 use crate::node::{ChangeBody, Join, Membership, Standing};
 use crate::raft::{ProgressState, ProgressStatus};
+use crate::wire::member as proto;
 
 use super::{CATCH_UP_MS, Phase, Servers};
 
@@ -38,6 +39,8 @@ pub(crate) struct Group {
     commits: VecDeque<(u64, u64)>,
     /// Writes of clients that are not yet a whole entry, in thousandths.
     rest: u64,
+    /// Comparisons of the members' data that its leader made, the newest first, with when.
+    pub(super) compared: Vec<(u64, proto::Comparison)>,
 }
 
 impl Group {
@@ -55,6 +58,7 @@ impl Group {
             since: [(leader, now_ms)].into(),
             commits: VecDeque::new(),
             rest: 0,
+            compared: Vec::new(),
         }
     }
 
@@ -102,6 +106,7 @@ impl Group {
         self.contact = [(leader, now_ms)].into();
         self.since = [(leader, now_ms)].into();
         self.commits.clear();
+        self.compared.clear();
     }
 
     /// The commit index one election timeout ago; a newer leader asks for all there is.
@@ -126,6 +131,7 @@ impl Servers {
             self.note_contacts(&mut group);
             self.replicate(&mut group, past_ms);
             self.welcome(&mut group);
+            self.compare(&mut group);
         }
         self.groups.insert(id, group);
         self.spread(id);
@@ -238,6 +244,7 @@ impl Servers {
             group.acknowledged = group.commit;
         }
         let members: Vec<u64> = group.membership.members.keys().copied().collect();
+        let data = self.disk_of(group.id, leader).map_or(0, |disk| disk.data);
         for id in members {
             let reached = self.reaches(group.id, leader, id);
             let commit = group.commit;
@@ -252,6 +259,9 @@ impl Servers {
             } else {
                 let due = *disk.caught_up_ms.get_or_insert(now_ms + CATCH_UP_MS);
                 if now_ms >= due {
+                    if disk.phase == Phase::Joining {
+                        disk.data = data;
+                    }
                     disk.phase = Phase::Member;
                     disk.matched = commit;
                     disk.caught_up_ms = None;

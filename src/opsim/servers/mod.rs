@@ -6,6 +6,7 @@
 //!
 //! Never asks a clock: whoever owns it says what time it is.
 
+mod alarmed;
 mod certificates;
 mod change;
 mod describe;
@@ -65,6 +66,8 @@ pub(crate) struct Disk {
     membership: Membership,
     /// What a server says when it ends on this disk: exit code and class.
     damage: Option<(i32, &'static str)>,
+    /// Stands for a hash of its keys: that of whoever it had them from, unless a fault changed it.
+    pub(crate) data: u32,
     /// When it holds what is committed, while its server runs and is reached.
     caught_up_ms: Option<u64>,
 }
@@ -144,6 +147,8 @@ pub(crate) struct Behaviour {
     pub(crate) writes_per_second: u64,
     /// The oldest version that can read what the servers write.
     pub(crate) readable_since: String,
+    /// How often a leader compares the members' data under the alarm CORRUPT.
+    pub(crate) compare_ms: u64,
 }
 
 impl Default for Behaviour {
@@ -152,6 +157,7 @@ impl Default for Behaviour {
             catch_up_ms: 2_000,
             writes_per_second: 20,
             readable_since: "0.1.0".to_owned(),
+            compare_ms: 5_000,
         }
     }
 }
@@ -180,6 +186,8 @@ pub(crate) struct Servers {
     pub(crate) founded: BTreeMap<String, Vec<u64>>,
     /// Alarms that every member tells of, as it words them.
     pub(crate) alarms: Vec<String>,
+    /// Names of members that have no space: their quota is used up.
+    pub(crate) full: BTreeSet<String>,
     /// Calls that were refused because a newer operator had spoken.
     pub(crate) fenced: u64,
     /// Strangers' pods that answer as members, by address.
@@ -211,6 +219,7 @@ impl Servers {
             unseen: BTreeSet::new(),
             founded: BTreeMap::new(),
             alarms: Vec::new(),
+            full: BTreeSet::new(),
             fenced: 0,
             liars: BTreeMap::new(),
             deceived: Vec::new(),

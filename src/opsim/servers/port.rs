@@ -195,6 +195,14 @@ impl proto::member_server::Member for Port {
             Ok(proto::RetireResponse { leader })
         })
     }
+
+    async fn disarm(
+        &self,
+        request: Request<proto::DisarmRequest>,
+    ) -> Result<Response<proto::DisarmResponse>, Status> {
+        let request = request.into_inner();
+        self.ordered(request.fence, |servers, pod| servers.disarm(pod, &request))
+    }
 }
 
 /// A stranger's pod: it leads, of a later term than anybody, with an epoch that no Lease reaches, and
@@ -290,5 +298,12 @@ impl proto::member_server::Member for Lies {
         _: Request<proto::RetireRequest>,
     ) -> Result<Response<proto::RetireResponse>, Status> {
         self.asked("Retire")
+    }
+
+    async fn disarm(
+        &self,
+        _: Request<proto::DisarmRequest>,
+    ) -> Result<Response<proto::DisarmResponse>, Status> {
+        self.asked("Disarm")
     }
 }

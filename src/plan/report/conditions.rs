@@ -4,6 +4,7 @@
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
 use crate::mutants::{Mutant, planted};
+use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::ConditionInput;
@@ -278,33 +279,10 @@ fn blind(s: &Situation<'_>) -> Option<String> {
     })
 }
 
-/// The alarms that are on, with the names of the members that they are about and what to do.
+/// The alarms that are on, and what is done about each or has to be.
 fn alarms(s: &Situation<'_>) -> Vec<String> {
-    let Some((_, leader)) = s.view else {
-        return Vec::new();
-    };
-    let words = |alarm: &String| {
-        let (kind, id) = alarm.split_once(' ').unwrap_or((alarm, ""));
-        let known = leader.members.iter().find(|member| {
-            u64::from_str_radix(id, 16).is_ok_and(|id| id == member.id) && !member.name.is_empty()
-        });
-        let of = match (known, id) {
-            (Some(member), _) => format!(" of {}", member.name),
-            (None, "") => String::new(),
-            (None, id) => format!(" of member {id}"),
-        };
-        let remedy = match kind {
-            "NOSPACE" => {
-                "its quota is used up, or its volume is nearly full (its log says which), and writes are refused: compact and then delete only what nobody needs, or raise server.quota or storage.size, whichever is short; then run `etcdctl alarm disarm`"
-            }
-            "CORRUPT" => {
-                "its data differs from the other members' and writes are refused: replace it, then run `etcdctl alarm disarm`"
-            }
-            _ => "see `etcdctl alarm list`",
-        };
-        format!("alarm {kind}{of}: {remedy}")
-    };
-    leader.alarms.iter().map(words).collect()
+    let on = s.view.into_iter().flat_map(|(_, leader)| &leader.alarms);
+    on.map(|words| alarms::in_words(s, words)).collect()
 }
 
 /// Of the members that run, and of those that will be made.

@@ -2,6 +2,7 @@
 //! the numbers are those of the contract's order.
 
 mod admitted;
+mod alarms;
 mod bootstrap;
 mod budget;
 pub(super) mod certificates;
@@ -109,6 +110,10 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     edited::rule(s, draft);
     // 7: without a quorum nothing about members is decided.
     if bootstrap::no_quorum(s, draft) {
+        return;
+    }
+    // 8: alarms.
+    if alarms::rule(s, draft) {
         return;
     }
     // 9 and 10: the sick.

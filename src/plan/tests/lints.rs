@@ -2,7 +2,7 @@
 
 use super::world::{CLUSTER_UID, World};
 use crate::crd::{DisruptionPolicy, TlsPort, claim_name};
-use crate::plan::{Action, Fence, MemberView, Step, Unfit, lint, plan};
+use crate::plan::{Action, AlarmKind, Fence, MemberView, Step, Unfit, lint, plan};
 
 fn rested(replicas: i32) -> World {
     let mut world = World::new(replicas);
@@ -238,6 +238,83 @@ fn nothing_of_a_member_is_deleted_and_no_serving_voter_is_restarted() {
         fence: FENCE,
     };
     assert_refused(&world, transfer, "it does not lead");
+}
+
+/// The exception of I4 is as narrow as the proof: each part of it alone is not enough.
+#[test]
+fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
+    let proven = |change: &dyn Fn(&mut World)| {
+        let mut world = rested(3);
+        let leader = world.leader.clone();
+        let names = ["demo-1", "demo-2", "demo-3"];
+        let sick = names
+            .into_iter()
+            .find(|name| Some(*name) != leader.as_deref());
+        let sick = sick.expect("a follower");
+        world.alarm("CORRUPT", sick);
+        world.differing.insert(sick.into());
+        (0..12).for_each(|_| world.tick());
+        change(&mut world);
+        refused(&world, &[remove(&world, sick)])
+    };
+    assert_eq!(proven(&|_| {}), "", "the control");
+    let held = |change: &dyn Fn(&mut World)| {
+        let said = proven(change);
+        assert!(said.contains("I4: the leader reaches it"), "{said:?}");
+    };
+    held(&|world| world.alarms.clear());
+    held(&|world| world.compared.truncate(1));
+    held(&|world| world.compared[1].1.differ.clear());
+    held(&|world| {
+        let own = world.leading().member_id;
+        let both = world.compared.iter_mut();
+        both.for_each(|(_, compared)| {
+            compared.agree.remove(&own);
+        });
+    });
+    held(&|world| world.cluster.spec.replicas = 5);
+    held(&|world| {
+        world
+            .unsigned
+            .insert(world.leader.clone().expect("a leader"));
+    });
+}
+
+#[test]
+fn an_alarm_is_switched_off_only_where_its_reason_is_gone() {
+    let mut world = rested(3);
+    let off = |world: &World, kind, member: &str| {
+        let id = id(world, member);
+        let id = if id == 0 { 0xdead } else { id };
+        let action = Action::Disarm {
+            kind,
+            member: member.into(),
+            id,
+            fence: FENCE,
+        };
+        refused(world, &[action])
+    };
+    let not_on = off(&world, AlarmKind::NoSpace, "demo-2");
+    assert!(not_on.contains("is not on"), "{not_on}");
+    world.alarm("NOSPACE", "demo-2");
+    assert_eq!(off(&world, AlarmKind::NoSpace, "demo-2"), "");
+    world.spaces.insert("demo-1".into(), None);
+    let full = off(&world, AlarmKind::NoSpace, "demo-2");
+    assert!(full.contains("I14: a member has no space"), "{full}");
+    world.alarm("CORRUPT", "demo-2");
+    let member = off(&world, AlarmKind::Corrupt, "demo-2");
+    assert!(
+        member.contains("I14: whom it names is a member"),
+        "{member}"
+    );
+    world.alarms = vec!["CORRUPT dead".into()];
+    let unequal = off(&world, AlarmKind::Corrupt, "gone");
+    assert!(
+        unequal.contains("I14: the members' data was not equal"),
+        "{unequal}"
+    );
+    (0..12).for_each(|_| world.tick());
+    assert_eq!(off(&world, AlarmKind::Corrupt, "gone"), "");
 }
 
 #[test]

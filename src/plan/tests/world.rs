@@ -2,6 +2,7 @@
 //! the real ones as a plan can tell. It refuses what the real ones must never be asked.
 
 mod act;
+mod alarmed;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,8 @@ use crate::crd::{
     DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster, claim_name,
 };
 use crate::plan::*;
+
+pub(super) use alarmed::roomy;
 
 pub(super) const CLUSTER_UID: &str = "c1a5-0000";
 const SECOND: u64 = 1000;
@@ -59,6 +62,12 @@ pub(super) struct World {
     pub(super) term: u64,
     pub(super) commit: u64,
     pub(super) alarms: Vec<String>,
+    /// Members that are full, or whose version does not say (`None`); all others have space.
+    pub(super) spaces: BTreeMap<String, Option<Space>>,
+    /// Members whose data differs from the others'.
+    pub(super) differing: BTreeSet<String>,
+    /// Comparisons that the leader has made, the newest first, with when.
+    pub(super) compared: Vec<(u64, Comparison)>,
     /// Members that the operator cannot dial.
     pub(super) unseen: BTreeSet<String>,
     /// Servers whose answers nobody signs, as of version 0.1.0.
@@ -147,6 +156,9 @@ impl World {
             term: 0,
             commit: 0,
             alarms: Vec::new(),
+            spaces: BTreeMap::new(),
+            differing: BTreeSet::new(),
+            compared: Vec::new(),
             unseen: BTreeSet::new(),
             podless: BTreeSet::new(),
             lingering: BTreeSet::new(),
@@ -324,6 +336,12 @@ impl World {
             retiring_ms: self.retired.get(name).map(|at| (self.now - at).max(1)),
             security: self.security(name),
             alarms: self.alarms.clone(),
+            space: self.space(name),
+            comparisons: if leads {
+                self.comparisons()
+            } else {
+                Vec::new()
+            },
             configuration_index: self.configuration_index,
             members,
             tombstones: if leads {
@@ -362,6 +380,7 @@ impl World {
         self.kubernetes();
         self.carry_certificates();
         self.raft();
+        self.compare();
         self.probe();
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Never decides consensus: it pins disks, refuses strangers and moves bytes.
 
+mod alarmed;
 mod checkpoint;
 mod flows;
 mod guests;

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::flows::Founding;
 use super::start::retire;
-use super::{Happening, Site};
+use super::{Happening, Site, alarmed};
 use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
 use crate::server::clock;
@@ -147,6 +147,19 @@ impl proto::member_server::Member for Service {
             shared.hang_up();
         });
         Ok(Response::new(proto::RetireResponse { leader }))
+    }
+
+    async fn disarm(
+        &self,
+        request: Request<proto::DisarmRequest>,
+    ) -> Result<Response<proto::DisarmResponse>, Status> {
+        let request = request.into_inner();
+        self.admit(request.fence.as_ref(), true)?;
+        match alarmed::disarm(&self.site, request.kind, request.member).await {
+            Ok(was_on) => Ok(Response::new(proto::DisarmResponse { was_on })),
+            Err(alarmed::Disarm::Refused(refused)) => Err(refused),
+            Err(alarmed::Disarm::Failed(error)) => Err(status(error)),
+        }
     }
 }
 
@@ -376,6 +389,11 @@ fn describe(site: &Site) -> proto::DescribeResponse {
         peer_security: site.shared.ports.peer.get().map(|look| secured(look())),
         client_security: site.shared.ports.client.get().map(|look| secured(look())),
         readable_since: crate::disk::READABLE_SINCE.to_owned(),
+        space: alarmed::space(site),
+        comparisons: match said.role {
+            Role::Leader => alarmed::comparisons(site, said.term),
+            _ => Vec::new(),
+        },
     }
 }
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use super::Site;
+use super::{Site, alarmed, lock};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
 use crate::server::config::AutoCompaction;
 use crate::server::exit::{self, Stop};
 use crate::server::handle::{QUOTA_IS_USED_UP, RequestError, Role};
 use crate::server::link::hello::{Answer, Ask, HashAt, HashOf};
+use crate::server::shared::VolumeSpace;
 use crate::server::upkeep::compactor::Compactor;
 use crate::server::upkeep::verdict::{self, Hashed, Verdict};
 use crate::store::{Alarm, AlarmKind, Compact, Error as StoreError, Operation, SetAlarm, View};
@@ -34,7 +35,7 @@ const ATTEMPTS: usize = 3;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+pub(super) enum What {
     /// All that there is.
     Everything,
     /// What the last compaction left.
@@ -52,6 +53,8 @@ pub(super) fn start(site: &Arc<Site>, returns: bool) {
     }
     let watched = Arc::clone(site);
     tokio::spawn(async move { watch_volume(&watched).await });
+    let alarmed = Arc::clone(site);
+    tokio::spawn(async move { alarmed::compare_again(&alarmed).await });
     if let Some(quota) = site.config.limits.quota_bytes {
         let site = Arc::clone(site);
         tokio::spawn(async move { watch_size(&site, quota).await });
@@ -129,6 +132,7 @@ async fn watch_volume(site: &Site) {
             sleep(SIZE).await;
             continue;
         };
+        *lock(&site.shared.volume) = Some(VolumeSpace { free, needed });
         let wanted = look(free, before, 2 * segment, needed);
         let raised = !wanted.alarm || site.handle.raise_no_space(VOLUME_IS_NEARLY_FULL).await;
         if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
@@ -340,10 +344,21 @@ fn inconsistent(own: u64, code: u8) -> Stop {
     }
 }
 
-/// Hashes at one revision everywhere and compares. Tried again where a compaction came in
-/// between.
+/// Hashes at one revision everywhere and compares.
 async fn compare(site: &Site, what: What) -> Result<Verdict, RequestError> {
-    let mut last = Verdict::Unclear;
+    let Some((own, answers)) = gather(site, what).await? else {
+        return Ok(Verdict::Unclear);
+    };
+    Ok(verdict::judge(site.who().member_id, own, &answers))
+}
+
+/// This member's hash and the others' at one revision; `None`: compactions came in between again and
+/// again. Where one came in between at another member, it is passed over at the last attempt.
+pub(super) async fn gather(
+    site: &Site,
+    what: What,
+) -> Result<Option<(Hashed, Vec<verdict::Answer>)>, RequestError> {
+    let mut last = None;
     for _ in 0..ATTEMPTS {
         let state = site.handle.linearizable().await?;
         let revision = match what {
@@ -370,7 +385,7 @@ async fn compare(site: &Site, what: What) -> Result<Verdict, RequestError> {
                 .hash
                 .is_some_and(|hash| hash.compacted != own.compacted)
         });
-        last = verdict::judge(me, own, &answers);
+        last = Some((own, answers));
         if !between {
             break;
         }

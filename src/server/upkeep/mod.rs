@@ -2,4 +2,5 @@
 //! is compacted, and which member's data is wrong. Never acts: `site::upkeep` does.
 
 pub(crate) mod compactor;
+pub(crate) mod compared;
 pub(crate) mod verdict;

@@ -82,6 +82,43 @@ pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer]) -> Verdict {
     }
 }
 
+/// Who gave which hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sides {
+    /// Whose hash a majority of all members gave; empty: none did.
+    pub agree: Vec<u64>,
+    /// Who gave another one.
+    pub differ: Vec<u64>,
+    /// Who gave none for this revision.
+    pub silent: Vec<u64>,
+}
+
+/// The same comparison member by member, for whoever acts on it.
+pub(crate) fn sides(own: u64, hash: Hashed, answers: &[Answer]) -> Sides {
+    let of = |other: &Hashed| (other.compacted, other.revision) == (hash.compacted, hash.revision);
+    let comparable = |answer: &Answer| answer.hash.filter(of).map(|hash| hash.hash);
+    let mut given: Vec<(u64, u32)> = vec![(own, hash.hash)];
+    let mut sides = Sides::default();
+    for answer in answers {
+        match comparable(answer) {
+            Some(hash) => given.push((answer.member, hash)),
+            None => sides.silent.push(answer.member),
+        }
+    }
+    let quorum = answers.len().div_ceil(2) + 1;
+    let count = |hash: u32| given.iter().filter(|(_, other)| *other == hash).count();
+    for (member, hash) in &given {
+        let side = match count(*hash) >= quorum {
+            true => &mut sides.agree,
+            false => &mut sides.differ,
+        };
+        side.push(*member);
+    }
+    sides.agree.sort_unstable();
+    sides.differ.sort_unstable();
+    sides
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,5 +176,24 @@ mod tests {
             passed_over: vec![2, 3],
         };
         assert_eq!(judged, equal);
+    }
+
+    #[test]
+    fn sides_name_everybody_once() {
+        let silent = Answer {
+            member: 4,
+            hash: None,
+        };
+        let told = sides(
+            3,
+            hashed(8),
+            &[answer(2, 7), answer(1, 7), silent, answer(5, 7)],
+        );
+        assert_eq!(told.agree, [1, 2, 5]);
+        assert_eq!((told.differ, told.silent), (vec![3], vec![4]));
+        // Two of four, the silent one included, are no majority.
+        let split = sides(1, hashed(7), &[answer(2, 7), answer(3, 8), silent]);
+        assert!(split.agree.is_empty());
+        assert_eq!((split.differ, split.silent), (vec![1, 2, 3], vec![4]));
     }
 }

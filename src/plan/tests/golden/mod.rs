@@ -1,5 +1,6 @@
 //! Golden texts of whole situations, each compared with its file.
 
+mod alarms;
 mod budget;
 mod faults;
 mod growth;

@@ -315,6 +315,15 @@ impl World {
                 assert_eq!(self.leader.as_ref(), Some(from));
                 self.leader = Some(to.clone());
                 self.term += 1;
+                self.compared.clear();
+            }
+            Action::Disarm {
+                kind, id, fence, ..
+            } => {
+                self.fence(*fence);
+                let on = format!("{} {id:x}", kind.as_str());
+                assert!(self.alarms.contains(&on), "it is on");
+                self.alarms.retain(|alarm| *alarm != on);
             }
             Action::Remove { member, id, fence } => {
                 self.fence(*fence);

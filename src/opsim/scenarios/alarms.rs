@@ -1,0 +1,142 @@
+//! Stories of alarms: whose reason is gone, whom the members' own comparisons prove to be wrong, and
+//! where nothing decides.
+
+use crate::opsim::faults;
+use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::world::{Failure, World};
+use crate::opsim::run::Scenario;
+use crate::opsim::user::{self, SOON_MS};
+
+pub(super) const SCENARIOS: [Scenario; 6] = [
+    Scenario {
+        name: "nospace-freed",
+        story: "every member is full; the alarm stays on while one still is, and goes off once all have space",
+        script: |world| Box::pin(freed(world)),
+    },
+    Scenario {
+        name: "corrupt-minority",
+        story: "the data of a follower differs: it is replaced, and the alarm goes off once all data is equal",
+        script: |world| Box::pin(minority(world, false)),
+    },
+    Scenario {
+        name: "corrupt-leader",
+        story: "the data of the leader differs: another leads before it is replaced",
+        script: |world| Box::pin(minority(world, true)),
+    },
+    Scenario {
+        name: "corrupt-two-of-five",
+        story: "the data of two of five differs: one after the other is replaced",
+        script: |world| Box::pin(two_of_five(world)),
+    },
+    Scenario {
+        name: "corrupt-majority",
+        story: "the alarm names two of three: nothing is done, and the status says what somebody has to do",
+        script: |world| Box::pin(majority(world)),
+    },
+    Scenario {
+        name: "corrupt-for-a-moment",
+        story: "a member's data differs in one comparison and not in the next: nobody is replaced",
+        script: |world| Box::pin(for_a_moment(world)),
+    },
+];
+
+async fn made(world: &mut World, members: u32) -> Result<u64, Failure> {
+    world.start_operator("operator-1");
+    user::create(world, "demo", &user::spec(members));
+    world.settle(SOON_MS).await?;
+    Ok(user::configuration(world))
+}
+
+async fn told(world: &mut World) -> Result<(), Failure> {
+    let told = |world: &World, _: &_| {
+        user::reason(world, "demo", "Degraded").as_deref() == Some("AlarmRaised")
+    };
+    world.until("AlarmRaised", 120_000, told).await
+}
+
+async fn switched_off(world: &mut World) -> Result<(), Failure> {
+    let off = |world: &World, _: &_| lock(&world.servers).alarms.is_empty();
+    world.until("the alarm to be off", 600_000, off).await?;
+    world.settle(SOON_MS).await
+}
+
+async fn freed(world: &mut World) -> Result<(), Failure> {
+    let before = made(world, 3).await?;
+    let all = user::voters(world);
+    lock(&world.servers).full.extend(all.iter().cloned());
+    let first = all.first().cloned().unwrap_or_default();
+    lock(&world.servers).raise("NOSPACE", &first);
+    told(world).await?;
+    lock(&world.servers).full = [first].into();
+    world.pass_ms(60_000).await?;
+    if lock(&world.servers).alarms.is_empty() {
+        return Err(world.unexpected("the alarm is off, and a member is full"));
+    }
+    lock(&world.servers).full.clear();
+    switched_off(world).await?;
+    user::unchanged(world, before)
+}
+
+async fn minority(world: &mut World, leads: bool) -> Result<(), Failure> {
+    made(world, 3).await?;
+    let sick = match leads {
+        true => user::leader(world).unwrap_or_default(),
+        false => user::follower(world),
+    };
+    faults::data_differs(world, &sick, 7);
+    lock(&world.servers).raise("CORRUPT", &sick);
+    user::replaced(world, &sick).await?;
+    switched_off(world).await
+}
+
+async fn two_of_five(world: &mut World) -> Result<(), Failure> {
+    made(world, 5).await?;
+    let leader = user::leader(world).unwrap_or_default();
+    let sick = [leader, user::follower(world)];
+    for member in &sick {
+        faults::data_differs(world, member, 7);
+        lock(&world.servers).raise("CORRUPT", member);
+    }
+    switched_off(world).await?;
+    let voters = user::voters(world);
+    match sick.iter().find(|member| voters.contains(member)) {
+        None if voters.len() == 5 => Ok(()),
+        _ => Err(world.unexpected(format!("{sick:?} were to be replaced: {voters:?}"))),
+    }
+}
+
+async fn nothing_done(world: &mut World, before: u64) -> Result<(), Failure> {
+    told(world).await?;
+    world.pass_ms(20_000).await?;
+    let writes = world.writes();
+    world.pass_ms(300_000).await?;
+    user::unchanged(world, before)?;
+    if world.writes() != writes {
+        return Err(world.unexpected("something was done for the alarm"));
+    }
+    // Somebody has looked.
+    lock(&world.servers).alarms.clear();
+    world.settle(SOON_MS).await
+}
+
+async fn majority(world: &mut World) -> Result<(), Failure> {
+    let before = made(world, 3).await?;
+    for member in user::followers(world) {
+        faults::data_differs(world, &member, 7);
+        lock(&world.servers).raise("CORRUPT", &member);
+    }
+    nothing_done(world, before).await
+}
+
+async fn for_a_moment(world: &mut World) -> Result<(), Failure> {
+    let before = made(world, 3).await?;
+    lock(&world.servers).behaviour.compare_ms = 180_000;
+    let member = user::follower(world);
+    faults::data_differs(world, &member, 7);
+    lock(&world.servers).raise("CORRUPT", &member);
+    world.pass_ms(3_000).await?;
+    faults::data_differs(world, &member, 0);
+    told(world).await?;
+    world.pass_ms(200_000).await?;
+    nothing_done(world, before).await
+}

@@ -1,0 +1,291 @@
+//! What the alarms of a cluster come to: whether the reason of one is gone, whom the members' own
+//! comparisons prove to be wrong, and what somebody has to do where neither is so. Decides nothing
+//! about who goes: `rules::alarms` does.
+
+use std::collections::BTreeSet;
+
+use crate::mutants::{Mutant, planted};
+
+use super::observed::{Comparison, Description, Phase, Space};
+use super::situation::{Situation, quorum};
+use super::step::AlarmKind;
+
+/// Two comparisons count as two only if this much time lies between them.
+const APART_MS: u64 = 4_000;
+/// A comparison that is older says nothing of now.
+const OLD_MS: u64 = 600_000;
+/// A request that finds no room raises NOSPACE, however much room there is: the largest that servers take
+/// unless told otherwise, and what it costs beside its bytes.
+const REQUEST: u64 = 2 << 20;
+/// What somebody has to do where the operator cannot know whose data is right.
+const BY_HAND: &str = "find out whose data is right (`etcdctl endpoint hashkv --cluster`), replace the others by spec.replaceMembers, then run `etcdctl alarm disarm`";
+
+/// An alarm that is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Alarm {
+    pub(super) kind: AlarmKind,
+    /// The member that it names; 0: nobody.
+    pub(super) id: u64,
+}
+
+/// An alarm as a server words it: etcd's name for it, a blank, the member in hexadecimal.
+pub(super) fn parse(words: &str) -> Option<Alarm> {
+    let (kind, id) = words.split_once(' ').unwrap_or((words, "0"));
+    let kind = [AlarmKind::NoSpace, AlarmKind::Corrupt]
+        .into_iter()
+        .find(|known| known.as_str() == kind)?;
+    let id = u64::from_str_radix(id, 16).ok()?;
+    Some(Alarm { kind, id })
+}
+
+/// The alarms that are on, as the leader tells.
+pub(super) fn raised(s: &Situation<'_>, kind: AlarmKind) -> BTreeSet<u64> {
+    let alarms = s.view.into_iter().flat_map(|(_, d)| &d.alarms);
+    let known = alarms.filter_map(|words| parse(words));
+    known
+        .filter(|alarm| alarm.kind == kind)
+        .map(|alarm| alarm.id)
+        .collect()
+}
+
+/// A member's name, also of one that was removed, or the ID where nobody knows it.
+pub(super) fn name_of(s: &Situation<'_>, id: u64) -> String {
+    let leader = s.view.map(|(_, d)| d);
+    let members = leader.into_iter().flat_map(|d| &d.members);
+    let members = members.map(|member| (member.id, &member.name));
+    let gone = leader.into_iter().flat_map(|d| &d.tombstones);
+    let gone = gone.map(|(id, name)| (*id, name));
+    let mut known = members.chain(gone);
+    let known = known.find(|(known, name)| *known == id && !name.is_empty());
+    known.map_or_else(|| format!("member {id:x}"), |(_, name)| name.clone())
+}
+
+/// Whether this ID is or was a member's: clients may raise an alarm in any name.
+fn is_known(leader: &Description, id: u64) -> bool {
+    let mut gone = leader.tombstones.iter();
+    leader.members.iter().any(|member| member.id == id) || gone.any(|(known, _)| *known == id)
+}
+
+/// Why NOSPACE of this member is to be switched off: its reason is gone on every voter.
+///
+/// # Errors
+/// What stands in the way and what somebody has to do, in words that change only with that.
+pub(super) fn no_space(s: &Situation<'_>, id: u64) -> Result<String, String> {
+    let Some((_, leader)) = s.view else {
+        return Err("no leader with a quorum was seen".to_owned());
+    };
+    if !is_known(leader, id) {
+        return Err(
+            "it names nobody that is or was a member, so somebody raised it by hand: run `etcdctl alarm disarm`"
+                .to_owned(),
+        );
+    }
+    let mut full = Vec::new();
+    for name in s.voters.keys().chain(s.learners.keys()) {
+        let said = s.description(name).filter(|d| !d.unsigned);
+        let space = said.and_then(|d| d.space);
+        match (said, space) {
+            (_, Some(space)) => full.extend(of_quota(name, space).or_else(|| of_volume(name, space))),
+            // What a newcomer has to hold the voters hold already.
+            _ if s.learners.contains_key(name) => {}
+            (None, None) => full.push(format!("{name} was not heard")),
+            (Some(said), None) => full.push(format!(
+                "{name} (version {}) does not say how full it is: if there is space everywhere, run `etcdctl alarm disarm`",
+                said.version
+            )),
+        }
+    }
+    if full.is_empty() || planted(Mutant::DisarmedWhileFull) {
+        return Ok("every member has space again".to_owned());
+    }
+    Err(format!("writes are refused: {}", full.join("; ")))
+}
+
+/// A margin is left, or the next writes would raise it again: a tenth, and one large request.
+fn of_quota(name: &str, space: Space) -> Option<String> {
+    let most = space.quota.saturating_sub((space.quota / 10).max(REQUEST));
+    (space.quota > 0 && space.used > most).then(|| {
+        format!(
+            "{name} holds {} of the {} that its quota allows: raise server.quota, or delete keys and compact, until it is at most {}",
+            bytes(space.used),
+            bytes(space.quota),
+            bytes(most)
+        )
+    })
+}
+
+fn of_volume(name: &str, space: Space) -> Option<String> {
+    let least = space.needed + space.needed / 10;
+    // Not how much is free now: that changes with every line that somebody logs.
+    (space.free < least).then(|| {
+        format!(
+            "the volume of {name} is nearly full: raise storage.size, compact, or remove what else lies on it, until {} are free",
+            bytes(least)
+        )
+    })
+}
+
+/// Bytes as Kubernetes writes them, in whole MiB where they are that many.
+fn bytes(bytes: u64) -> String {
+    match bytes >> 20 {
+        0 => format!("{bytes} bytes"),
+        mebibytes => format!("{mebibytes}Mi"),
+    }
+}
+
+/// What the alarm CORRUPT comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Corruption {
+    /// Nothing is done, and what somebody has to do.
+    Person(String),
+    /// What has to be known before anything is done.
+    Wait(String),
+    /// Two comparisons show that the data of exactly the members that are named differs from that of a
+    /// majority which agrees among itself: their names.
+    Proven(BTreeSet<String>),
+    /// The named ones are members no more, and two comparisons show that the data of all that are
+    /// members is equal: the alarms that go off.
+    Healed(BTreeSet<u64>),
+}
+
+/// Judges the alarm CORRUPT, where it is on.
+pub(super) fn corruption(s: &Situation<'_>) -> Option<Corruption> {
+    let named = raised(s, AlarmKind::Corrupt);
+    let (_, leader) = s.view.filter(|_| !named.is_empty())?;
+    Some(judge(s, leader, named))
+}
+
+fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corruption {
+    let person = |text: &str| Corruption::Person(text.to_owned());
+    if named.contains(&0) {
+        let nobody = "it names nobody, because no majority of the members agrees";
+        return Corruption::Person(format!("{nobody}: {BY_HAND}"));
+    }
+    if !named.iter().all(|id| is_known(leader, *id)) {
+        return person("it names somebody that never was a member: run `etcdctl alarm disarm`");
+    }
+    if leader.unsigned || leader.space.is_none() {
+        let old = "the leader's version does not say what it compared";
+        return Corruption::Person(format!("{old}: {BY_HAND}"));
+    }
+    let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
+    let all: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
+    let sick: BTreeSet<u64> = named.intersection(&all).copied().collect();
+    if (voters.len() - sick.intersection(&voters).count()) < quorum(voters.len()) {
+        return Corruption::Person(format!("it names no minority of the voters: {BY_HAND}"));
+    }
+    let Some(twice) = compared(leader) else {
+        return Corruption::Wait("the members' data to be compared twice".to_owned());
+    };
+    let healed = |c: &&Comparison| c.differ.is_empty() && all.is_subset(&c.agree);
+    if planted(Mutant::DisarmedUnequal) {
+        return Corruption::Healed(named);
+    }
+    if sick.is_empty() {
+        return match twice {
+            // A successor counts once it votes.
+            _ if voters.len() < s.cluster.target() => {
+                Corruption::Wait("a successor of the member that was removed".to_owned())
+            }
+            twice if twice.iter().all(healed) => Corruption::Healed(named),
+            twice if twice.iter().any(|c| !c.differ.is_empty()) => {
+                Corruption::Person(format!("the members' data differs still: {BY_HAND}"))
+            }
+            _ => Corruption::Wait("the data of all members to be compared".to_owned()),
+        };
+    }
+    let shown = |c: &&Comparison| {
+        let right = c.agree.intersection(&voters).count() >= quorum(voters.len());
+        let rest = voters.difference(&sick).all(|id| c.agree.contains(id));
+        right && rest && c.differ == sick
+    };
+    if twice.iter().all(shown) {
+        return Corruption::Proven(sick.iter().map(|id| name_of(s, *id)).collect());
+    }
+    if twice.iter().any(|c| !c.silent.is_empty()) {
+        return Corruption::Wait("the data of all members to be compared".to_owned());
+    }
+    if twice.iter().all(healed) {
+        return person(
+            "the data of all members is equal by now: find out why it was not, or who raised the alarm, then run `etcdctl alarm disarm`",
+        );
+    }
+    Corruption::Person(format!(
+        "the members that it names are not those whose data differs: {BY_HAND}"
+    ))
+}
+
+/// The two last comparisons of this leader, of the members as they are now: one from before a member
+/// came or went says nothing of those that are there.
+fn compared(leader: &Description) -> Option<Vec<&Comparison>> {
+    let members: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
+    let covers = |c: &&Comparison| {
+        let told = [&c.agree, &c.differ, &c.silent].into_iter().flatten();
+        told.copied().collect::<BTreeSet<u64>>() == members
+    };
+    let young = leader.comparisons.iter().filter(|c| c.age_ms <= OLD_MS);
+    let mut young = young.filter(covers);
+    let newest = young.next()?;
+    if planted(Mutant::ComparedOnce) {
+        return Some(vec![newest]);
+    }
+    let second = young.find(|c| c.age_ms >= newest.age_ms + APART_MS)?;
+    Some(vec![newest, second])
+}
+
+/// What somebody reads of an alarm: what it is about and what is done, or has to be done.
+pub(super) fn in_words(s: &Situation<'_>, words: &str) -> String {
+    let Some(alarm) = parse(words) else {
+        return format!("alarm {words}: see `etcdctl alarm list`");
+    };
+    let of = match alarm.id {
+        0 => String::new(),
+        id => format!(" of {}", name_of(s, id)),
+    };
+    let then = match alarm.kind {
+        AlarmKind::NoSpace => match no_space(s, alarm.id) {
+            Ok(why) => format!("{why}; {}", switches(s)),
+            Err(held) => held,
+        },
+        AlarmKind::Corrupt => {
+            let what = match corruption(s) {
+                Some(Corruption::Person(text)) => text,
+                Some(Corruption::Wait(what)) => format!("waiting for {what}"),
+                Some(Corruption::Proven(names)) => {
+                    let names: Vec<String> = names.into_iter().collect();
+                    format!(
+                        "the data of {} differs from the majority's: replaced, one at a time",
+                        names.join(", ")
+                    )
+                }
+                Some(Corruption::Healed(_)) => {
+                    format!("the members' data is equal; {}", switches(s))
+                }
+                None => "no leader with a quorum was seen".to_owned(),
+            };
+            format!("writes are refused; {what}")
+        }
+    };
+    format!("alarm {}{of}: {then}", alarm.kind.as_str())
+}
+
+fn switches(s: &Situation<'_>) -> &'static str {
+    if s.cluster.spec.paused {
+        return "the operator switches it off once spec.paused is";
+    }
+    "the operator switches it off"
+}
+
+/// Whether everybody who is to hold the data is there and well: nobody is taken away beside one that
+/// is sick, or on its way.
+pub(super) fn is_whole(s: &Situation<'_>) -> bool {
+    let voters = s.voters.len();
+    let serves = |name: &String| {
+        s.description(name)
+            .is_some_and(|d| d.phase == Phase::Member)
+    };
+    voters >= s.cluster.target()
+        && s.healthy() == voters
+        && s.learners.is_empty()
+        && s.voters.keys().all(serves)
+}

@@ -1,0 +1,74 @@
+//! What the invariants say of alarms, by the facts alone: who may leave for its data while it is in
+//! contact, and which alarm may be switched off.
+
+use crate::plan::observed::{Comparison, Description};
+use crate::plan::step::AlarmKind;
+
+use super::{Facts, refuse};
+
+impl Facts<'_> {
+    /// The one exception to "the leader reaches it": the alarm names this voter, the last two comparisons
+    /// of a leader whose own data is right show that its data differs from what a quorum of the voters
+    /// agrees on, and every voter that is wanted is there and healthy.
+    pub(super) fn data_differs(&self, id: u64) -> bool {
+        let Some((_, leader)) = self.leader.filter(|(_, leader)| !leader.unsigned) else {
+            return false;
+        };
+        let Ok((healthy, voters)) = self.count() else {
+            return false;
+        };
+        let named = leader.alarms.contains(&format!("CORRUPT {id:x}"));
+        let agrees = |c: &Comparison, id: u64| c.agree.contains(&id);
+        let shows = |c: &Comparison| {
+            let quorum = self
+                .members()
+                .filter(|m| !m.learner && agrees(c, m.id))
+                .count();
+            c.differ.contains(&id) && agrees(c, leader.member_id) && quorum > voters / 2
+        };
+        let whole = healthy == voters && voters >= self.cluster.target();
+        named && whole && twice(leader).is_some_and(|both| both.into_iter().all(shows))
+    }
+
+    pub(super) fn disarm(&self, kind: AlarmKind, id: u64) -> Result<(), String> {
+        let (_, leader) = self.leader.ok_or("no leader with a quorum was seen")?;
+        let on = format!("{} {id:x}", kind.as_str());
+        refuse(!leader.alarms.contains(&on), "the alarm is not on")?;
+        refuse(leader.unsigned, "nobody has signed what the leader says")?;
+        match kind {
+            AlarmKind::NoSpace => {
+                let roomy = |d: &Description| {
+                    d.space.is_some_and(|space| {
+                        let fits = space.quota == 0 || space.used < space.quota;
+                        fits && space.free >= space.needed
+                    })
+                };
+                let mut voters = self.members().filter(|m| !m.learner);
+                let all = voters.all(|m| self.o.descriptions.get(&m.name).is_some_and(roomy));
+                refuse(!all, "I14: a member has no space")
+            }
+            AlarmKind::Corrupt => {
+                refuse(
+                    self.members().any(|m| m.id == id),
+                    "I14: whom it names is a member still",
+                )?;
+                let equal = |c: &Comparison| {
+                    c.differ.is_empty() && self.members().all(|m| c.agree.contains(&m.id))
+                };
+                let both = twice(leader);
+                refuse(
+                    !both.is_some_and(|both| both.into_iter().all(equal)),
+                    "I14: the members' data was not equal twice",
+                )
+            }
+        }
+    }
+}
+
+/// The last two comparisons.
+fn twice(leader: &Description) -> Option<[&Comparison; 2]> {
+    match leader.comparisons.as_slice() {
+        [newest, before, ..] => Some([newest, before]),
+        _ => None,
+    }
+}

@@ -1,0 +1,261 @@
+//! The alarms, and what is done about them.
+
+use crate::plan::tests::script::{Script, rested, wait};
+use crate::plan::tests::world::{World, roomy};
+use crate::plan::{Action, Plan, Space, plan};
+
+fn does_nothing(plan: &Plan) {
+    assert!(plan.steps.is_empty(), "{plan}");
+}
+
+fn switches_off(plan: &Plan) -> bool {
+    let mut steps = plan.steps.iter();
+    steps.any(|step| matches!(step.action, Action::Disarm { .. }))
+}
+
+/// An alarm stayed on for good once its reason was gone: writes were refused until somebody looked.
+#[test]
+fn no_space() {
+    let mut script = Script::new(
+        "nospace",
+        "A quota is used up. The status says what helps; the quota is raised and reaches the members one by one, and once every member has space the alarm goes off by itself.",
+    );
+    let mut world = rested(3);
+    let full = Space {
+        used: 127 << 20,
+        ..roomy()
+    };
+    for member in ["demo-1", "demo-2", "demo-3"] {
+        world.spaces.insert(member.into(), Some(full));
+    }
+    world.alarm("NOSPACE", "demo-2");
+    does_nothing(&script.look("The alarm is on", &world));
+    for member in ["demo-1", "demo-2"] {
+        let quota = 256 << 20;
+        world
+            .spaces
+            .insert(member.into(), Some(Space { quota, ..full }));
+    }
+    does_nothing(&script.look("Two members know of the larger quota", &world));
+    let volume = Space {
+        free: 45 << 20,
+        ..roomy()
+    };
+    world.spaces.insert("demo-3".into(), Some(volume));
+    does_nothing(&script.look("The third has a nearly full volume besides", &world));
+    world.spaces.clear();
+    script.settle("All have space", &mut world);
+    assert!(world.alarms.is_empty());
+    script.compare();
+}
+
+/// Nothing is switched off where a member does not say how full it is, where nobody has signed what it
+/// says, or where the alarm names nobody that was ever a member: somebody raised it by hand.
+#[test]
+fn an_alarm_stays_where_its_reason_is_not_known_to_be_gone() {
+    let alarmed = |change: &dyn Fn(&mut World)| {
+        let mut world = rested(3);
+        world.alarm("NOSPACE", "demo-2");
+        change(&mut world);
+        plan(&world.observe())
+    };
+    assert!(switches_off(&alarmed(&|_| {})), "the control");
+    let old = alarmed(&|world| {
+        world.spaces.insert("demo-3".into(), None);
+    });
+    assert!(!switches_off(&old), "{old}");
+    assert!(
+        old.to_string()
+            .contains("demo-3 (version 0.1.0) does not say how full it is"),
+        "{old}"
+    );
+    let unsigned = alarmed(&|world| {
+        world.unsigned.insert("demo-3".into());
+    });
+    assert!(!switches_off(&unsigned), "{unsigned}");
+    let unseen = alarmed(&|world| {
+        world.unseen.insert("demo-3".into());
+    });
+    assert!(!switches_off(&unseen), "{unseen}");
+    let foreign = alarmed(&|world| world.alarms = vec!["NOSPACE fff".into()]);
+    assert!(!switches_off(&foreign), "{foreign}");
+    // A tenth of the quota is left free, or the next writes would raise it again.
+    let tight = alarmed(&|world| {
+        let used = (128 << 20) / 10 * 9 + 10;
+        let space = Space { used, ..roomy() };
+        world.spaces.insert("demo-1".into(), Some(space));
+    });
+    assert!(!switches_off(&tight), "{tight}");
+    let paused = alarmed(&|world| world.cluster.spec.paused = true);
+    assert!(!switches_off(&paused), "{paused}");
+}
+
+#[test]
+fn corrupt_follower() {
+    let mut script = Script::new(
+        "corrupt-follower",
+        "The data of a follower differs. Two comparisons prove it; it is removed, another takes its place on a disk of its own, and the alarm goes off once all data is equal.",
+    );
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    wait(&mut world, 1);
+    does_nothing(&script.look("Compared once", &world));
+    script.settle("Until rest", &mut world);
+    replaced(&world, &sick);
+    script.compare();
+}
+
+#[test]
+fn corrupt_leader() {
+    let mut script = Script::new(
+        "corrupt-leader",
+        "The data of the leader differs: another one leads first, and compares anew before anybody leaves.",
+    );
+    let mut world = rested(3);
+    let sick = world.leader.clone().expect("a leader");
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    script.settle("Until rest", &mut world);
+    replaced(&world, &sick);
+    script.compare();
+}
+
+#[test]
+fn corrupt_two_of_five() {
+    let mut script = Script::new(
+        "corrupt-two",
+        "The data of two of five differs, the leader's among them: one after the other is replaced, and nobody leaves before the successor of the one before votes.",
+    );
+    let mut world = rested(5);
+    let leader = world.leader.clone().expect("a leader");
+    for sick in [leader.clone(), follower(&world)] {
+        world.alarm("CORRUPT", &sick);
+        world.differing.insert(sick);
+    }
+    script.settle("Until rest", &mut world);
+    replaced(&world, &leader);
+    assert_eq!(world.members.len(), 5);
+    script.compare();
+}
+
+/// Of all that nothing is done about: what is seen, and the words that somebody is told.
+#[test]
+fn nobody_is_replaced_where_the_hashes_do_not_decide() {
+    let told = |replicas: i32, named: &[&str], differing: &[&str]| {
+        let mut world = rested(replicas);
+        for member in named {
+            world.alarm("CORRUPT", member);
+        }
+        world.differing = differing.iter().map(|name| (*name).to_owned()).collect();
+        wait(&mut world, 30);
+        let plan = plan(&world.observe());
+        does_nothing(&plan);
+        plan.to_string()
+    };
+    let all = ["demo-1", "demo-2", "demo-3"];
+    let majority = told(3, &all[..2], &all[..1]);
+    assert!(
+        majority.contains("it names no minority of the voters"),
+        "{majority}"
+    );
+    let equal = told(3, &all[..1], &[]);
+    assert!(
+        equal.contains("the data of all members is equal by now"),
+        "{equal}"
+    );
+    let other = told(3, &all[..1], &all[1..2]);
+    assert!(
+        other.contains("are not those whose data differs"),
+        "{other}"
+    );
+    let more = told(5, &all[..1], &all[..2]);
+    assert!(more.contains("are not those whose data differs"), "{more}");
+    let mut nobody = rested(3);
+    nobody.alarms = vec!["CORRUPT".into()];
+    wait(&mut nobody, 30);
+    let plan = plan(&nobody.observe());
+    does_nothing(&plan);
+    assert!(
+        plan.to_string()
+            .contains("it names nobody, because no majority"),
+        "{plan}"
+    );
+}
+
+/// One comparison can be wrong: a member that was restarted a moment later has the data of its disk.
+#[test]
+fn one_comparison_is_none() {
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    wait(&mut world, 2);
+    assert_eq!(world.leading().comparisons.len(), 1);
+    world.differing.clear();
+    for _ in 0..60 {
+        does_nothing(&plan(&world.observe()));
+        world.tick();
+    }
+    assert!(!world.alarms.is_empty(), "somebody looks why");
+}
+
+/// A leader of 0.1.0 compares nothing and can switch nothing off.
+#[test]
+fn an_older_leader_is_told_of_in_words() {
+    let mut world = rested(3);
+    let leader = world.leader.clone().expect("a leader");
+    let sick = follower(&world);
+    world.spaces.insert(leader, None);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    wait(&mut world, 30);
+    let plan = plan(&world.observe());
+    does_nothing(&plan);
+    assert!(
+        plan.to_string()
+            .contains("the leader's version does not say what it compared"),
+        "{plan}"
+    );
+}
+
+/// The sick are healed first, by their own rules.
+#[test]
+fn nobody_is_taken_away_beside_a_sick_member() {
+    let mut world = rested(5);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    wait(&mut world, 20);
+    let removes = |world: &World| {
+        let plan = plan(&world.observe());
+        let steps = plan.steps.iter().map(|step| step.action.to_string());
+        steps.collect::<Vec<_>>().join("; ").contains(&sick)
+    };
+    assert!(removes(&world), "the control");
+    let others = ["demo-1", "demo-2", "demo-3", "demo-4", "demo-5"];
+    let leader = world.leader.clone();
+    let other = others
+        .iter()
+        .find(|name| **name != sick && Some(**name) != leader.as_deref());
+    world.unseen.insert((*other.expect("another")).to_owned());
+    assert!(!removes(&world));
+}
+
+fn follower(world: &World) -> String {
+    let all = world.members.iter().map(|view| view.name.clone());
+    let mut others = all.filter(|name| Some(name) != world.leader.as_ref());
+    others.next().expect("a follower")
+}
+
+fn replaced(world: &World, sick: &str) {
+    assert!(world.alarms.is_empty(), "{:?}", world.alarms);
+    assert!(
+        world
+            .members
+            .iter()
+            .all(|view| view.name != sick && !view.learner)
+    );
+    assert!(!world.sets.contains_key(sick));
+}

@@ -1,0 +1,109 @@
+//! What a member does and tells while an alarm is on, so that an operator can act on it: the leader
+//! compares the members' data again and again under CORRUPT, each member says how full it is, and
+//! the leader switches an alarm off where it is asked to. By itself no server ever does that.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tonic::Status;
+
+use super::upkeep::{What, gather};
+use super::{Site, lock};
+use crate::server::handle::{RequestError, Role};
+use crate::server::upkeep::compared::Compared;
+use crate::server::upkeep::verdict;
+use crate::store::{AlarmKind, SetAlarm};
+use crate::wire::member as proto;
+
+/// Between two comparisons.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Of the time of a comparison this often is waited before the next one: it hashes every key on every
+/// member.
+const REST: u32 = 9;
+
+/// Compares as leader while the alarm CORRUPT is on. The checks that raise it stop there: writes are
+/// refused under it, compactions too, so that nobody would learn whether the data still differs.
+pub(super) async fn compare_again(site: &Site) {
+    loop {
+        sleep(AGAIN).await;
+        let alarms = site.handle.published().view.alarms();
+        let on = alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
+        let said = site.shared.status();
+        if !on || said.role != Role::Leader {
+            lock(&site.shared.comparisons).forget();
+            continue;
+        }
+        let began = Instant::now();
+        match gather(site, What::Everything).await {
+            Ok(Some((own, answers))) => {
+                let sides = verdict::sides(site.who().member_id, own, &answers);
+                let compared = Compared::new(Instant::now(), said.term, own, sides);
+                lock(&site.shared.comparisons).add(compared);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!("cannot compare the members' data again: {error}"),
+        }
+        sleep(began.elapsed() * REST).await;
+    }
+}
+
+/// How full this server is, as far as it has looked.
+pub(super) fn space(site: &Site) -> Option<proto::Space> {
+    let volume = (*lock(&site.shared.volume))?;
+    Some(proto::Space {
+        quota_bytes: site.config.limits.quota_bytes.unwrap_or(0),
+        volume_free_bytes: volume.free,
+        volume_needed_bytes: volume.needed,
+    })
+}
+
+/// The comparisons of this term, the newest first.
+pub(super) fn comparisons(site: &Site, term: u64) -> Vec<proto::Comparison> {
+    let kept = lock(&site.shared.comparisons);
+    let told = |compared: &Compared| proto::Comparison {
+        revision: compared.revision,
+        compact_revision: compared.compacted,
+        agree: compared.sides.agree.clone(),
+        differ: compared.sides.differ.clone(),
+        silent: compared.sides.silent.clone(),
+        age_ms: u64::try_from(compared.at.elapsed().as_millis()).unwrap_or(u64::MAX),
+    };
+    kept.of_term(term).map(told).collect()
+}
+
+/// Switches one alarm off; tells whether it was on. The caller was admitted.
+pub(super) async fn disarm(site: &Site, kind: i32, member: u64) -> Result<bool, Disarm> {
+    let kind = match proto::AlarmKind::try_from(kind) {
+        Ok(proto::AlarmKind::NoSpace) => AlarmKind::NoSpace,
+        Ok(proto::AlarmKind::Corrupt) => AlarmKind::Corrupt,
+        Ok(proto::AlarmKind::Unspecified) | Err(_) => {
+            let text = "which alarm is to be switched off: NO_SPACE or CORRUPT";
+            return Err(Disarm::Refused(Status::invalid_argument(text)));
+        }
+    };
+    // What it is decided on is the leader's word: whoever does not lead any more knows less.
+    if site.shared.status().role != Role::Leader {
+        return Err(Disarm::Failed(RequestError::NotLeader));
+    }
+    let on = false;
+    let change = SetAlarm {
+        kind: kind.into(),
+        member,
+        on,
+    };
+    let was = site.handle.set_alarm(change).await;
+    let was = was.map_err(Disarm::Failed)?;
+    if was.is_some() {
+        let member = format!("{member:x}");
+        tracing::info!(member, ?kind, "the operator has switched this alarm off");
+    }
+    Ok(was.is_some())
+}
+
+/// Why an alarm is as it was.
+pub(super) enum Disarm {
+    /// Such a call is answered by nobody.
+    Refused(Status),
+    /// It could not be carried out.
+    Failed(RequestError),
+}

@@ -1,0 +1,84 @@
+//! The comparisons of the members' data that a leader made while the alarm CORRUPT is on, as far back
+//! as somebody may need them. Compares nothing itself, and says nothing of who is wrong.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::store::Revision;
+
+use super::verdict::{Hashed, Sides};
+
+/// So many are kept: whoever acts on them wants two that say the same.
+const KEPT: usize = 3;
+
+/// One comparison.
+#[derive(Clone, Debug)]
+pub(crate) struct Compared {
+    /// When it was complete.
+    pub at: Instant,
+    /// The term of the leader that made it.
+    pub term: u64,
+    /// What was hashed.
+    pub revision: Revision,
+    /// From where on history is in it.
+    pub compacted: Revision,
+    /// Who gave which hash.
+    pub sides: Sides,
+}
+
+impl Compared {
+    /// What members gave for this hash's revision.
+    pub(crate) fn new(at: Instant, term: u64, own: Hashed, sides: Sides) -> Self {
+        Self {
+            at,
+            term,
+            revision: own.revision,
+            compacted: own.compacted,
+            sides,
+        }
+    }
+}
+
+/// The last ones, the newest first.
+#[derive(Debug, Default)]
+pub(crate) struct Comparisons(VecDeque<Compared>);
+
+impl Comparisons {
+    /// One more.
+    pub(crate) fn add(&mut self, compared: Compared) {
+        self.0.push_front(compared);
+        self.0.truncate(KEPT);
+    }
+
+    /// The alarm is off, or another member leads: what was compared before says nothing of now.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Those of this term. One that lost its leadership and has it again compares anew.
+    pub(crate) fn of_term(&self, term: u64) -> impl Iterator<Item = &Compared> {
+        self.0.iter().filter(move |compared| compared.term == term)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_of_a_term_are_kept() {
+        let own = Hashed {
+            hash: 7,
+            compacted: 1,
+            revision: 9,
+        };
+        let mut kept = Comparisons::default();
+        for term in [1, 2, 2, 2, 2] {
+            kept.add(Compared::new(Instant::now(), term, own, Sides::default()));
+        }
+        assert_eq!(kept.of_term(2).count(), KEPT);
+        assert_eq!(kept.of_term(1).count(), 0);
+        kept.forget();
+        assert_eq!(kept.of_term(2).count(), 0);
+    }
+}
