@@ -51,8 +51,34 @@ pub fn network() -> Dial {
 pub struct MadeOf {
     /// Its UID; empty where the platform does not say.
     pub pod_uid: String,
-    /// The image of its server.
+    /// The image of its server, by the name that it was asked for.
     pub image: String,
+    /// The same by its content, as the node tells it once it has pulled it. A name can come to mean
+    /// other content.
+    pub content: Option<String>,
+}
+
+impl MadeOf {
+    /// Who signs, once one of these has signed from this disk. All of one content do; of one name
+    /// it can only be told disk by disk.
+    fn signer(&self, disk_uuid: &str) -> Signer {
+        match &self.content {
+            Some(content) => Signer::Content(content.clone()),
+            None => Signer::Disk {
+                disk_uuid: disk_uuid.to_owned(),
+                image: self.image.clone(),
+            },
+        }
+    }
+}
+
+/// Who has shown to be no server of version 0.1.0, which signs nothing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Signer {
+    /// Every server of this image.
+    Content(String),
+    /// The server of this disk for as long as its pod asks for this image.
+    Disk { disk_uuid: String, image: String },
 }
 
 /// Connections to the members of one cluster, by address (`host:port`).
@@ -74,10 +100,10 @@ pub struct Members {
 struct Met {
     /// At each address, in the last look.
     whom: BTreeMap<String, Whom>,
-    /// Disks that have signed, each with the image that it did so by: what comes in their name
-    /// without a signature from a pod of that image is not theirs. From one of another image it may
-    /// be: version 0.1.0, to which a cluster can be taken back, signs nothing.
-    signed: BTreeSet<(String, String)>,
+    /// What comes without a signature from a pod of one of these is not its member's. From one of
+    /// another image it may be: version 0.1.0, to which a cluster can be taken back, signs nothing.
+    /// The first look of an operator that starts learns it again, before any answer is believed.
+    signed: BTreeSet<Signer>,
 }
 
 impl std::fmt::Debug for Members {
@@ -119,7 +145,8 @@ impl Members {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // A client asks for signatures where it has had one: that binds the image that gave it.
         let image = |all: &BTreeMap<String, MadeOf>, address: &String| {
-            all.get(address).map(|made| made.image.clone())
+            let made = all.get(address);
+            made.map(|made| (made.image.clone(), made.content.clone()))
         };
         clients.retain(|address, _| image(&known, address) == image(&made_of, address));
         *known = made_of;
@@ -152,17 +179,25 @@ impl Members {
         }
         // An act follows from this look or from none.
         self.met().whom.clear();
-        let calls = addresses.iter().map(|(name, address)| async {
-            (name.clone(), self.describe_one(address, epoch).await)
+        let calls = addresses.iter().map(|(name, address)| async move {
+            (name, address, self.describe_one(address, epoch).await)
         });
+        let answers = join_all(calls).await;
+        let mut met = self.met();
+        // One that signs tells of all of its image, also of those that answered before it.
+        let signers = answers
+            .iter()
+            .filter_map(|(.., answer)| answer.as_ref().ok()?.signs());
+        met.signed.extend(signers);
         let (mut described, mut silent) = (BTreeMap::new(), BTreeMap::new());
-        for (name, answer) in join_all(calls).await {
-            match answer {
-                Ok(answer) => {
-                    described.insert(name, answer);
+        for (name, address, answer) in answers {
+            match answer.and_then(|answer| answer.believed(&met.signed)) {
+                Ok((answer, whom)) => {
+                    met.whom.insert(address.clone(), whom);
+                    described.insert(name.clone(), answer);
                 }
                 Err(why) => {
-                    silent.insert(name, why);
+                    silent.insert(name.clone(), why);
                 }
             }
         }
@@ -305,7 +340,7 @@ impl Members {
     }
 
     /// What one member says; a leader's word about the members is confirmed by its quorum.
-    async fn describe_one(&self, address: &str, epoch: u64) -> Result<Described, String> {
+    async fn describe_one(&self, address: &str, epoch: u64) -> Result<Answer, String> {
         let made = {
             let known = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
             known.get(address).cloned().unwrap_or_default()
@@ -321,28 +356,46 @@ impl Members {
             .as_ref()
             .is_some_and(|(said, _)| said.leader_with_quorum);
         let (description, whom) = confirmed.unwrap_or(first);
-        let unsigned = !whom.signs();
-        let mut met = self.met();
-        let as_before = (description.disk_uuid.clone(), made.image);
-        if unsigned && met.signed.contains(&as_before) {
-            return Err(format!(
-                "the answer is not signed, and disk {} has signed before by the same image: it is \
-                 not believed",
-                description.disk_uuid
-            ));
-        }
-        // An address may have passed to another pod by now, and that be of another image.
-        if !unsigned && (made.pod_uid.is_empty() || made.pod_uid == description.pod_uid) {
-            met.signed.insert(as_before);
-        }
-        met.whom.insert(address.to_owned(), whom);
-        drop(met);
-        Ok(Described {
+        let described = Described {
+            unsigned: !whom.signs(),
             description,
             leads,
-            unsigned,
             at: self.clock.now(),
+        };
+        Ok(Answer {
+            described,
+            whom,
+            made,
         })
+    }
+}
+
+/// What was said at an address, by whom, and what the pod there is made of.
+struct Answer {
+    described: Described,
+    whom: Whom,
+    made: MadeOf,
+}
+
+impl Answer {
+    /// Whom this shows to sign, if it is signed.
+    fn signs(&self) -> Option<Signer> {
+        let said = &self.described.description;
+        // An address may have passed to another pod by now, and that be of another image.
+        let same = self.made.pod_uid.is_empty() || self.made.pod_uid == said.pod_uid;
+        (!self.described.unsigned && same).then(|| self.made.signer(&said.disk_uuid))
+    }
+
+    /// The answer, unless it lacks the signature that its member would have given.
+    fn believed(self, signed: &BTreeSet<Signer>) -> Result<(Described, Whom), String> {
+        let disk = &self.described.description.disk_uuid;
+        if self.described.unsigned && signed.contains(&self.made.signer(disk)) {
+            return Err(format!(
+                "the answer of disk {disk} is not signed, and servers of the same image have signed: \
+                 it is not believed"
+            ));
+        }
+        Ok((self.described, self.whom))
     }
 }
 
@@ -491,6 +544,64 @@ mod tests {
         assert_eq!(look(old, "b:1", "new").await, None, "and forward");
         assert_eq!(look(signs, "b:1", "new").await, Some(false));
         assert_eq!(look(old, "b:1", "new").await, None);
+    }
+
+    /// What had signed was remembered disk by disk and by the name of the image: an operator that
+    /// had started anew took an unsigned answer in the name of any member that had not answered it
+    /// yet, and one that was taken back to 0.1.0 under the same tag was described by nobody until
+    /// somebody changed the specification.
+    #[tokio::test]
+    async fn one_that_signs_speaks_for_all_of_its_image_and_for_no_other() {
+        let (one, two) = (Member::new("one"), Member::new("two"));
+        let ways = [one.old_way(), two.way(&own("two", "1")), two.old_way()];
+        let ways = Mutex::new(ways);
+        let dial: Dial = Arc::new(move |address, key, _| {
+            let which = ["one:1", "two:1", "two-back:1"];
+            let which = which.iter().position(|known| *known == address);
+            let way = ways.lock().expect("free")[which.expect("one of them")].clone();
+            Ok(MemberClient::over(way, key.clone()))
+        });
+        let look = async |members: &Members, asked: &[(&str, &str)]| {
+            let made = asked.iter().map(|(address, content)| {
+                let made = MadeOf {
+                    image: "quorate:stable".to_owned(),
+                    content: Some((*content).to_owned()),
+                    ..MadeOf::default()
+                };
+                ((*address).to_owned(), made)
+            });
+            members.made_of(made.collect());
+            let addresses = asked.iter();
+            let addresses = addresses.map(|(address, _)| ((*address).into(), (*address).into()));
+            let (described, silent) = members.describe(&addresses.collect(), 0).await;
+            for why in silent.values() {
+                assert!(
+                    why.contains("servers of the same image have signed"),
+                    "{why}"
+                );
+            }
+            described.into_keys().collect::<Vec<String>>()
+        };
+        let started = || Members::new(key(), dial.clone(), Clock::machine());
+        // The one that has not signed answers first, in the first look of an operator.
+        let members = started();
+        let seen = look(
+            &members,
+            &[("one:1", "sha256:new"), ("two:1", "sha256:new")],
+        )
+        .await;
+        assert_eq!(seen, ["two:1"]);
+        assert!(look(&members, &[("one:1", "sha256:new")]).await.is_empty());
+        // On the way from 0.1.0, and back to it under the same tag.
+        let members = started();
+        let seen = look(
+            &members,
+            &[("one:1", "sha256:old"), ("two:1", "sha256:new")],
+        )
+        .await;
+        assert_eq!(seen, ["one:1", "two:1"]);
+        let seen = look(&members, &[("two-back:1", "sha256:old")]).await;
+        assert_eq!(seen, ["two-back:1"]);
     }
 
     #[test]

@@ -105,6 +105,9 @@ pub(super) fn made_of(
         let made = MadeOf {
             pod_uid: pod.metadata.uid.clone().unwrap_or_default(),
             image: image.unwrap_or_default().to_owned(),
+            content: server(pod)
+                .map(|container| container.image_id.clone())
+                .filter(|content| !content.is_empty()),
         };
         Some((address.clone(), made))
     };
@@ -114,13 +117,7 @@ pub(super) fn made_of(
 /// A member's pod.
 pub(super) fn pod(pod: &Pod) -> PodFacts {
     let meta = &pod.metadata;
-    let status = pod.status.as_ref();
-    // Kubernetes sorts them by name: the first may be a sidecar's, which says nothing of the server.
-    let mut containers = status
-        .and_then(|status| status.container_statuses.as_ref())
-        .into_iter()
-        .flatten();
-    let container = containers.find(|container| container.name == build::CONTAINER);
+    let container = server(pod);
     let running = container.and_then(|container| container.state.as_ref()?.running.as_ref());
     PodFacts {
         uid: meta.uid.clone().unwrap_or_default(),
@@ -140,6 +137,15 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
         waiting: waiting(pod, container),
         last_exit: container.and_then(last_exit),
     }
+}
+
+/// What Kubernetes says of a pod's server. It sorts containers by name: the first may be a
+/// sidecar's, which says nothing of the server.
+fn server(pod: &Pod) -> Option<&ContainerStatus> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    statuses
+        .iter()
+        .find(|container| container.name == build::CONTAINER)
 }
 
 /// A pod that has a member's name and was not made by its set. It stands in the way of the one that

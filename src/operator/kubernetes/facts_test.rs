@@ -315,3 +315,29 @@ fn a_budget_is_a_number_and_what_was_counted_for_it() {
         facts(None, Some(2))
     );
 }
+
+/// A tag that came to mean other content was taken for the same image.
+#[test]
+fn an_image_is_known_by_its_content_where_the_node_has_told_it() {
+    let pod = |id: &str| -> Arc<Pod> {
+        Arc::new(of(json!({
+            "metadata": {"uid": "p1"},
+            "spec": {"containers": [{"name": "mesh", "image": "m"}, {"name": "member", "image": "q:1"}]},
+            "status": {"containerStatuses": [
+                {"name": "mesh", "image": "m", "imageID": "m@sha256:0", "ready": true, "restartCount": 0},
+                {"name": "member", "image": "q:1", "imageID": id, "ready": true, "restartCount": 0}]}
+        })))
+    };
+    let made = |id: &str| {
+        let pods = BTreeMap::from([("demo-1".to_owned(), pod(id))]);
+        let addresses = BTreeMap::from([("demo-1".to_owned(), "a:1".to_owned())]);
+        made_of(&pods, &addresses).remove("a:1").expect("there")
+    };
+    let known = made("q@sha256:1");
+    assert_eq!(
+        (known.pod_uid.as_str(), known.image.as_str()),
+        ("p1", "q:1")
+    );
+    assert_eq!(known.content.as_deref(), Some("q@sha256:1"));
+    assert_eq!(made("").content, None, "it is not there yet");
+}
