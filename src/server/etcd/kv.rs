@@ -321,14 +321,18 @@ async fn pages(
     loop {
         turns::pass().await;
         range.limit = left.min(PAGE);
-        let page = state.view.range(&range).map_err(|error| refused(&error))?;
+        let page = match whole {
+            None => state.view.range(&range),
+            // The first page counts the whole range.
+            Some(_) => state.view.range_uncounted(&range),
+        };
+        let page = page.map_err(|error| refused(&error))?;
         left -= i64::try_from(page.kvs.len()).unwrap_or(i64::MAX);
         let done = !page.more || left <= 0;
         if let Some(last) = page.kvs.last() {
             range.key = after(&last.key);
         }
         let whole = match &mut whole {
-            // The first page counts the whole range.
             None => whole.insert(page),
             Some(whole) => {
                 whole.kvs.extend(page.kvs);

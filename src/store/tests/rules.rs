@@ -470,3 +470,41 @@ fn what_a_range_has_to_look_at_is_known_before() {
     assert_eq!((whole.kvs, whole.more), (part.kvs, part.more));
     assert_eq!(looks(&store, "k", "l", store.revision() + 1), 0, "refused");
 }
+
+/// Each piece of a streamed range of an older revision counted all that was left of it: twice the keys
+/// were four times the work.
+#[test]
+fn the_pieces_of_an_old_range_look_at_each_key_a_few_times() {
+    const KEYS: u64 = 4000;
+    const PIECE: u64 = 50;
+    let mut store = Store::new();
+    for number in 0..KEYS {
+        do_put(&mut store, &format!("k{number:04}"), "");
+    }
+    let old = store.revision();
+    for number in 0..KEYS {
+        do_put(&mut store, &format!("k{number:04}"), "again");
+    }
+    let view = store.publish();
+    let all = |counted: Counted| -> u64 {
+        let pieces = (0..KEYS).step_by(PIECE as usize).map(|number| Range {
+            revision: old,
+            limit: PIECE.cast_signed(),
+            ..read(&format!("k{number:04}"), "l")
+        });
+        pieces
+            .map(|piece| view.looks(&piece, counted, u64::MAX))
+            .sum()
+    };
+    // One leaf more at each end of a piece.
+    let uncounted = all(Counted::No);
+    assert!(uncounted <= 4 * KEYS, "{uncounted}");
+    let counted = all(Counted::Yes);
+    assert!(counted > KEYS * KEYS / PIECE / 3, "{counted}");
+    let first = Range {
+        revision: old,
+        limit: PIECE.cast_signed(),
+        ..read("k", "l")
+    };
+    assert!(view.looks(&first, Counted::Yes, u64::MAX) <= 2 * KEYS);
+}
