@@ -17,9 +17,6 @@ use tonic::Status;
 use super::hosts::Host;
 use crate::wire::error::EtcdError;
 
-/// Looks for those who went away, in the time in which as many come as the line is long.
-const SWEEPS: u64 = 16;
-
 /// A kind of work.
 #[derive(Debug)]
 pub(crate) struct Aside {
@@ -48,9 +45,6 @@ struct Line {
     waiting: usize,
     /// Those who ever waited.
     came: u64,
-    /// Where that stands when those who went away are looked for again: a look goes through the whole
-    /// line, and whoever comes to a full one must not cause one each time.
-    sweep_at: u64,
     hosts: BTreeMap<Option<Host>, Waiting>,
     /// Whose turn it is next; each of the hosts once.
     order: VecDeque<Option<Host>>,
@@ -68,6 +62,13 @@ struct Waiter {
     /// The how manieth he is of those who ever waited.
     number: u64,
     sender: oneshot::Sender<Place>,
+}
+
+/// A place in the line; given up when dropped, whether it came to a turn or not.
+struct InLine<'a> {
+    aside: &'a Aside,
+    who: Who,
+    number: u64,
 }
 
 /// The right to work; somebody else's when dropped.
@@ -99,7 +100,6 @@ impl Aside {
                 free: at_a_time.max(1),
                 waiting: 0,
                 came: 0,
-                sweep_at: 0,
                 hosts: BTreeMap::new(),
                 order: VecDeque::new(),
             }),
@@ -127,22 +127,24 @@ impl Aside {
 
     /// Waits for the right to work.
     pub(crate) async fn place(self: &Arc<Self>, who: impl Into<Who>) -> Result<Place, Status> {
-        let waits = {
+        let who = who.into();
+        let (waits, _in_line) = {
             let mut line = self.lock();
             if line.free > 0 {
                 line.free -= 1;
                 return Ok(Place(Arc::clone(self)));
             }
             let (sender, waits) = oneshot::channel();
-            line.join(who.into(), sender);
-            if line.waiting > self.most_waiting && line.came >= line.sweep_at {
-                line.sweep();
-                line.sweep_at = line.came + self.most_waiting as u64 / SWEEPS;
-            }
+            let number = line.join(&who, sender);
             if line.waiting > self.most_waiting {
                 line.turn_away();
             }
-            waits
+            let in_line = InLine {
+                aside: self,
+                who,
+                number,
+            };
+            (waits, in_line)
         };
         match timeout(self.patience, waits).await {
             Ok(Ok(place)) => Ok(place),
@@ -166,7 +168,7 @@ impl Aside {
 }
 
 impl Line {
-    fn join(&mut self, who: Who, sender: oneshot::Sender<Place>) {
+    fn join(&mut self, who: &Who, sender: oneshot::Sender<Place>) -> u64 {
         self.waiting += 1;
         self.came += 1;
         let waiter = Waiter {
@@ -181,9 +183,11 @@ impl Line {
             Some(queue) => queue.push_back(waiter),
             None => {
                 host.order.push_back(who.name.clone());
-                host.names.insert(who.name, VecDeque::from([waiter]));
+                host.names
+                    .insert(who.name.clone(), VecDeque::from([waiter]));
             }
         }
+        self.came
     }
 
     /// The next in line.
@@ -200,15 +204,16 @@ impl Line {
         next.map(|waiter| waiter.sender)
     }
 
-    /// Forgets those who went away.
-    fn sweep(&mut self) {
-        self.hosts.retain(|_, waiting| {
-            waiting.sweep();
-            !waiting.names.is_empty()
-        });
-        self.waiting = self.hosts.values().map(Waiting::count).sum();
-        let hosts = &self.hosts;
-        self.order.retain(|host| hosts.contains_key(host));
+    /// Forgets one who went away, if he is still there.
+    fn leave(&mut self, who: &Who, number: u64) {
+        let Some(waiting) = self.hosts.get_mut(&who.host) else {
+            return;
+        };
+        self.waiting -= usize::from(waiting.leave(&who.name, number));
+        if waiting.names.is_empty() {
+            self.hosts.remove(&who.host);
+            self.order.retain(|other| *other != who.host);
+        }
     }
 
     /// Refuses the last of whoever has most in the line; of several who have as many, the one who came
@@ -255,13 +260,19 @@ impl Waiting {
         next
     }
 
-    fn sweep(&mut self) {
-        self.names.retain(|_, queue| {
-            queue.retain(|waiter| !waiter.sender.is_closed());
-            !queue.is_empty()
-        });
-        let names = &self.names;
-        self.order.retain(|name| names.contains_key(name));
+    /// Whether he was there.
+    fn leave(&mut self, name: &str, number: u64) -> bool {
+        let Some(queue) = self.names.get_mut(name) else {
+            return false;
+        };
+        // They stand in the order in which they came.
+        let at = queue.binary_search_by_key(&number, |waiter| waiter.number);
+        let gone = at.ok().and_then(|at| queue.remove(at));
+        if queue.is_empty() {
+            self.names.remove(name);
+            self.order.retain(|other| other != name);
+        }
+        gone.is_some()
     }
 
     fn turn_away(&mut self) -> Option<Waiter> {
@@ -275,6 +286,12 @@ impl Waiting {
             self.order.retain(|other| *other != name);
         }
         last
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.aside.lock().leave(&self.who, self.number);
     }
 }
 
@@ -419,6 +436,32 @@ mod tests {
         for waits in all {
             drop(waits.await.expect("its turn"));
         }
+    }
+
+    /// Those who went away were looked for once in a sixteenth of the line: up to so many who came
+    /// from their host, which had most of the places, were refused although nobody stood there.
+    #[tokio::test]
+    async fn whoever_goes_away_makes_room_at_once() {
+        let aside = Aside::new("test", 1, 100, PATIENCE);
+        let place = aside.place(host(1)).await.expect("free");
+        let wait = |name: &str| {
+            let mut waits = Box::pin(aside.place(named(1, name)));
+            assert!(waits.as_mut().now_or_never().is_none(), "it has a place");
+            waits
+        };
+        let mut crowd: Vec<_> = (0..100).map(|_| wait("a")).collect();
+        let refused = aside.place(named(1, "a")).now_or_never().expect("at once");
+        refused.expect_err("full");
+        crowd.drain(10..90);
+        assert_eq!(aside.waiting(), 20);
+        crowd.extend((0..80).map(|number| wait(if number % 2 == 0 { "a" } else { "b" })));
+        assert_eq!(aside.waiting(), 100);
+        drop(place);
+        let turns = crowd.into_iter();
+        let turns = turns.map(|waits| async { drop(waits.await.expect("its turn")) });
+        futures::future::join_all(turns).await;
+        assert_eq!(aside.waiting(), 0);
+        drop(aside.place(host(2)).await.expect("its turn"));
     }
 
     /// Turns went by host and name alike: who knew a thousand names had a thousand turns.
