@@ -18,7 +18,7 @@ use super::recipe::Behalf;
 use crate::node::MembershipError;
 use crate::server::aside::Aside;
 use crate::server::auth::Issuer;
-use crate::server::auth::password::Passwords;
+use crate::server::auth::password::{self, Passwords};
 use crate::server::bodies::Bodies;
 use crate::server::client_metrics::{ClientMetrics, Method};
 use crate::server::config::{ClientPort, Config, Formation, Limits};
@@ -138,7 +138,11 @@ impl Services {
                 data_dir: config.data_dir.clone(),
                 snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
                 issuer,
-                passwords: Passwords::new(config.auth.bcrypt_cost, machine::cores(), timeout),
+                passwords: Passwords::new(
+                    config.auth.bcrypt_cost,
+                    machine::cores(),
+                    password::PATIENCE,
+                ),
                 scans: Aside::new("scans", machine::cores() / 2, SCANS_WAITING, timeout),
                 grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
                 bodies,
@@ -255,7 +259,7 @@ impl Services {
             Ok(()) => {
                 // Each step of a call has its own bound, and knows better what to say when it is
                 // over; this one is for calls of several.
-                let most = shared.timeout + 2 * VERDICT;
+                let most = shared.timeout + 2 * VERDICT + patience(method);
                 let (limit, late) = match client_timeout(&metadata) {
                     Some(limit) if limit < most => (limit, EtcdError::DeadlineExceeded),
                     _ => (most, EtcdError::Timeout),
@@ -560,6 +564,14 @@ pub(super) fn wants_leader(metadata: &MetadataMap) -> bool {
     metadata
         .get("hasleader")
         .is_some_and(|value| value.as_bytes() == b"true")
+}
+
+/// How long a call may stand in a line before it begins, beyond the time of any other.
+fn patience(method: Method) -> Duration {
+    match method {
+        Method::Authenticate | Method::UserAdd | Method::UserChangePassword => password::PATIENCE,
+        _ => Duration::ZERO,
+    }
 }
 
 /// gRPC's own deadline: up to eight digits and a unit.
