@@ -1,6 +1,9 @@
 //! The log of the operator: one line an event on standard error. `RUST_LOG` chooses what is in it.
+//! Never waits for whoever reads it.
 
 use tracing_subscriber::EnvFilter;
+
+use crate::server::log_pipe::Pipe;
 
 /// Form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -14,9 +17,10 @@ pub(super) enum Format {
 /// Starts logging; `info` and up unless `RUST_LOG` says otherwise.
 pub(super) fn start(format: Format) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let pipe = Pipe::new(std::io::stderr(), format == Format::Json);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(move || pipe.clone());
     // A second start (in tests) keeps the first.
     let _ = match format {
         Format::Text => builder.with_ansi(false).try_init(),

@@ -8,6 +8,7 @@ use clap::Parser;
 
 use crate::operator::kubernetes::cache::Namespaces;
 use crate::operator::kubernetes::{self, Options};
+use crate::server::log_pipe::last_word;
 
 /// Name of the Lease by which one of several operators acts, if no other is given.
 pub(super) const LEASE: &str = "quorate-operator";
@@ -103,7 +104,8 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = %super::chain(&error), "the operator ends");
-            eprintln!("quorate operator: {}", super::chain(&error));
+            let text = format!("quorate operator: {}\n", super::chain(&error));
+            last_word(std::io::stderr(), &text);
             ExitCode::FAILURE
         }
     }

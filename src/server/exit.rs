@@ -1,8 +1,12 @@
 //! Why the process ends, in a form that an operator can read: fixed exit codes and one JSON
-//! line in the termination message. Never decides to end it.
+//! line in the termination message. Never decides to end it, and never waits for who reads.
 
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
+
+use super::log_pipe::last_word;
 
 /// The settings are wrong: nothing was touched.
 pub const USAGE: u8 = 2;
@@ -54,21 +58,29 @@ impl Stop {
         format!("{line}\n")
     }
 
-    /// Says why on standard error and in the termination message, and gives the exit code.
+    /// Says why in the termination message and on standard error, and gives the exit code.
     pub fn report(&self, termination_message: Option<&Path>) -> ExitCode {
-        eprintln!("quorate server: {}", self.message);
-        if let Some(path) = termination_message
-            && let Err(error) = std::fs::write(path, self.line())
-        {
-            eprintln!("quorate server: cannot write {}: {error}", path.display());
+        self.report_to(std::io::stderr(), termination_message)
+    }
+
+    fn report_to(&self, to: impl Write + AsFd, termination_message: Option<&Path>) -> ExitCode {
+        // First where nobody has to read it now.
+        let written = termination_message.map(|path| (path, std::fs::write(path, self.line())));
+        let mut text = format!("quorate server: {}\n", self.message);
+        if let Some((path, Err(error))) = written {
+            text += &format!("quorate server: cannot write {}: {error}\n", path.display());
         }
+        last_word(to, &text);
         ExitCode::from(self.code)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::Stop;
+    use crate::server::log_pipe::Pipe;
 
     #[test]
     fn the_termination_message_is_one_json_line() {
@@ -82,5 +94,38 @@ mod tests {
             (&json["class"], &json["exitCode"]),
             (&"listen".into(), &3.into())
         );
+    }
+
+    /// A supervisor that did not read standard error kept a server that had to end from ending: the
+    /// member was gone for its cluster, and nobody started it again.
+    #[test]
+    fn a_reader_that_hangs_does_not_keep_the_process() {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let stop = Stop::listen("the port is taken");
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("message");
+        let (ended, end) = std::sync::mpsc::channel();
+        let (said, full) = (stop.clone(), writer.try_clone().expect("another end"));
+        let message = path.clone();
+        let mut log = Pipe::new(writer, false);
+        for _ in 0..2000 {
+            let line = [&[b'x'; 99][..], b"\n"].concat();
+            log.write_all(&line).expect("written or left out");
+        }
+        std::thread::spawn(move || {
+            said.report_to(full, Some(&message));
+            ended.send(()).expect("somebody waits");
+        });
+        end.recv_timeout(std::time::Duration::from_secs(60))
+            .expect("it ends without a reader");
+        let written = std::fs::read_to_string(&path).expect("written");
+        assert_eq!(written, stop.line());
+        // Whoever reads is told.
+        let (mut other, writer_too) = std::io::pipe().expect("a pipe");
+        stop.report_to(writer_too, None);
+        let mut text = String::new();
+        other.read_to_string(&mut text).expect("text");
+        assert_eq!(text, "quorate server: the port is taken\n");
+        drop(reader);
     }
 }

@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 const ROOM: usize = libc::PIPE_BUF;
 /// Time for a reader that has only been busy; nobody waits for one that did not read the last line.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// The same for the reason of the end.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Lines to one place; each clone writes to the same.
 #[derive(Debug)]
-pub(super) struct Pipe<W>(Arc<Mutex<State<W>>>);
+pub(crate) struct Pipe<W>(Arc<Mutex<State<W>>>);
 
 #[derive(Debug)]
 struct State<W> {
@@ -37,7 +39,7 @@ impl<W> Clone for Pipe<W> {
 
 impl<W: Write + AsFd> Pipe<W> {
     /// Lines to there, each an object of JSON or not.
-    pub(super) fn new(to: W, json: bool) -> Pipe<W> {
+    pub(crate) fn new(to: W, json: bool) -> Pipe<W> {
         Pipe(Arc::new(Mutex::new(State {
             to,
             json,
@@ -46,6 +48,21 @@ impl<W: Write + AsFd> Pipe<W> {
             patience: PATIENCE,
         })))
     }
+}
+
+/// A last word, for which whoever reads gets a second: the process ends next, and must not wait to be
+/// heard.
+pub(crate) fn last_word(to: impl Write + AsFd, line: &str) {
+    let pipe = Pipe::new(to, false);
+    let mut state = pipe.0.lock().unwrap_or_else(PoisonError::into_inner);
+    state.patience = LAST_PATIENCE;
+    // Whoever closed it hears nothing, and what follows is the end either way.
+    let _ = state.line(line.as_bytes());
+}
+
+/// Whether somebody reads there who may be told how the process ends.
+pub(crate) fn hears_last_words(to: &impl AsFd) -> bool {
+    has_room(to, LAST_PATIENCE)
 }
 
 impl<W: Write + AsFd> State<W> {

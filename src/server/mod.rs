@@ -32,7 +32,7 @@ mod http;
 mod link;
 pub mod listen;
 mod log_lines;
-mod log_pipe;
+pub(crate) mod log_pipe;
 pub mod machine;
 pub mod member_client;
 pub mod member_secure;

@@ -27,6 +27,7 @@ use crate::server::link::accept::{self, Host as _, Port, Threads};
 use crate::server::link::dial::{Dialler, Security};
 use crate::server::link::door::Door;
 use crate::server::link::frame::FRAME_LIMIT;
+use crate::server::log_pipe::hears_last_words;
 use crate::server::operator_auth::{Key, Recipient, Verifier};
 use crate::server::ports::{Look, PortSecurity};
 use crate::server::shared::{Shared, Who};
@@ -258,21 +259,24 @@ pub(super) async fn retire(site: &Site) -> u64 {
     }
 }
 
-/// A panic aborts the process where it ships: its words go into the termination message first.
+/// A panic aborts the process where it ships: its words go into the termination message first, and to
+/// standard error unless nobody reads there, who would keep the process from ending.
 fn tell_of_panics(config: &Config) {
-    let Some(path) = config.termination_message_file.clone() else {
-        return;
-    };
+    let path = config.termination_message_file.clone();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        before(info);
-        let stop = Stop {
-            code: exit::OTHER,
-            class: "panic",
-            message: info.to_string(),
-        };
-        // Nothing better can be done while a panic is told of.
-        let _ = std::fs::write(&path, stop.line());
+        if let Some(path) = &path {
+            let stop = Stop {
+                code: exit::OTHER,
+                class: "panic",
+                message: info.to_string(),
+            };
+            // Nothing better can be done while a panic is told of.
+            let _ = std::fs::write(path, stop.line());
+        }
+        if hears_last_words(&std::io::stderr()) {
+            before(info);
+        }
     }));
 }
 
