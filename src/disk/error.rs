@@ -90,6 +90,18 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A file would take the room that the log needs next.
+    #[error(
+        "{file} is given up after {written} bytes: more of it would leave less than {spare} bytes of this volume for the log; enlarge the volume if as much is stored"
+    )]
+    NoRoom {
+        /// The file.
+        file: String,
+        /// How much of it was written.
+        written: u64,
+        /// What is to be left free.
+        spare: u64,
+    },
     /// A sync failed. What reached the disk is unknown; the process must stop.
     #[error(
         "sync of {file} failed, so what reached the disk is unknown; the server stops and must not go on with this process"
@@ -209,7 +221,7 @@ impl Error {
             Self::Stray { .. } => Class::Stray,
             Self::Identity { .. } => Class::Identity,
             Self::Copied { .. } => Class::Copied,
-            Self::Full { .. } => Class::DiskFull,
+            Self::Full { .. } | Self::NoRoom { .. } => Class::DiskFull,
             Self::Sync { .. } => Class::Fsync,
             Self::Io { .. } => Class::Io,
             Self::Failed { .. } | Self::NotInLog { .. } | Self::Misuse(_) => Class::Bug,

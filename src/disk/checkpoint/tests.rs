@@ -52,6 +52,41 @@ fn what_is_written_is_read() {
     assert!(checkpoints(&disk).verify(at(10)).unwrap().received);
 }
 
+/// A checkpoint from another member was written until the volume was full, however long its sender
+/// went on, and the log found no room meanwhile: that ends a server.
+#[test]
+fn a_received_checkpoint_leaves_the_log_its_room() {
+    let disk = memory();
+    let kept = checkpoints(&disk).write(at(8), b"", chunks()).unwrap();
+    let before = disk.bytes();
+    let (capacity, spare) = (before + (16 << 20), 4 << 20);
+    disk.set_faults(Faults {
+        capacity: Some(capacity),
+        ..Faults::default()
+    });
+    let writer = checkpoints(&disk).begin(at(9), b"meta", true).unwrap();
+    let mut writer = writer.leaving(spare);
+    let chunk = vec![7; 1 << 20];
+    let error = (0..1000)
+        .find_map(|_| writer.chunk(&chunk).err())
+        .expect("it does not fit");
+    assert_eq!(error.class(), crate::disk::Class::DiskFull);
+    let text = error.to_string();
+    assert!(
+        text.contains("for the log") && text.contains("enlarge the volume"),
+        "{text}"
+    );
+    assert!(disk.free_bytes().unwrap() >= spare, "{text}");
+    drop(writer);
+    assert_eq!(disk.bytes(), before, "it is gone");
+    assert_eq!(checkpoints(&disk).verify(at(8)).unwrap(), kept);
+    // One that fits is whole.
+    let writer = checkpoints(&disk).begin(at(9), b"meta", true).unwrap();
+    let mut writer = writer.leaving(spare);
+    (0..10).for_each(|_| writer.chunk(&chunk).unwrap());
+    writer.finish().unwrap();
+}
+
 #[test]
 fn an_unfinished_checkpoint_leaves_nothing() {
     let disk = memory();

@@ -33,6 +33,7 @@ pub struct CheckpointWriter {
     chunks: u64,
     bytes: u64,
     total: u32,
+    spare: u64,
     finished: bool,
 }
 
@@ -63,11 +64,20 @@ impl CheckpointWriter {
             chunks: 0,
             bytes: 0,
             total: 0,
+            spare: 0,
             finished: false,
         };
         writer.head();
         writer.frame(FRAME_META, meta)?;
         Ok(writer)
+    }
+
+    /// From here on so many bytes of the volume stay free: whoever sends this says when it ends, and
+    /// must not take the room that the log needs meanwhile.
+    #[must_use]
+    pub fn leaving(mut self, spare: u64) -> Self {
+        self.spare = spare;
+        self
     }
 
     fn head(&mut self) {
@@ -156,6 +166,17 @@ impl CheckpointWriter {
 
     fn flush(&mut self) -> Result<()> {
         let path = || self.disk.describe(&self.temporary);
+        if self.spare > 0 {
+            let free = self.disk.free_bytes();
+            let free = free.map_err(|e| Error::io("measure the volume of", path(), e))?;
+            if free < self.spare.saturating_add(self.buffer.len() as u64) {
+                return Err(Error::NoRoom {
+                    file: path(),
+                    written: self.written,
+                    spare: self.spare,
+                });
+            }
+        }
         self.file
             .write_at(self.written, &self.buffer)
             .map_err(|e| Error::io("write", path(), e))?;

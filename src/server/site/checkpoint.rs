@@ -152,8 +152,11 @@ async fn take(site: &Site, from: u64, io: &mut Io) -> Result<(), Error> {
         term: head.term,
     };
     let description = head.meta.clone();
+    // What goes on meanwhile needs the next segments of the log.
+    let spare = 2 * site.log_options().segment_bytes;
     let writer = disk_act(site, move || {
-        checkpoints.begin(position, &description, true)
+        let writer = checkpoints.begin(position, &description, true)?;
+        Ok(writer.leaving(spare))
     })
     .await?;
     let writer = parts(site, io, writer).await?;
