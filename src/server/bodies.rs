@@ -111,6 +111,12 @@ impl Bodies {
         self.metered(Kind::Bytes, endless, from, body)
     }
 
+    /// A websocket's messages under these rules: whoever reads them says what has come of one that is
+    /// not whole.
+    pub(crate) fn meter_messages(self: &Arc<Self>, from: Option<Host>) -> Metered<()> {
+        self.metered(Kind::Elsewhere, true, from, ())
+    }
+
     fn metered<B>(
         self: &Arc<Self>,
         kind: Kind,
@@ -268,6 +274,21 @@ impl<B> Metered<B> {
             .alarm
             .get_or_insert_with(|| Box::pin(sleep_until(until)));
         alarm.as_mut().poll(context).is_ready()
+    }
+}
+
+impl Metered<()> {
+    /// So many bytes wait for the rest of their message; false where that is too much, or has been so
+    /// for too long. Wakes whoever asks when it has.
+    pub(crate) fn waits_with(&mut self, bytes: usize, context: &mut Context<'_>) -> bool {
+        let begins = self.held == 0;
+        if !self.holds(bytes, begins) {
+            self.bodies.refused.fetch_add(1, Relaxed);
+            return false;
+        }
+        let late = self.late(context);
+        self.bodies.late.fetch_add(u64::from(late), Relaxed);
+        !late
     }
 }
 

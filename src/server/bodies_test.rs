@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -259,4 +260,31 @@ async fn one_host_fills_no_more_than_half() {
     holding.clear();
     assert_eq!(bodies.held(), 0);
     assert!(bodies.lock().hosts.is_empty());
+}
+
+/// A websocket's reader hears of whole messages alone, and says what waits.
+#[tokio::test]
+async fn a_message_of_a_websocket_waits_under_the_same_rules() {
+    let within = Duration::from_millis(200);
+    let bodies = Bodies::new(1000, within);
+    let waits = |meter: &mut Metered<()>, bytes| {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        meter.waits_with(bytes, &mut context)
+    };
+    let (mut one, mut other) = (bodies.meter_messages(None), bodies.meter_messages(None));
+    assert!(waits(&mut one, 600) && waits(&mut other, 0));
+    assert_eq!(bodies.held(), 600);
+    assert!(!waits(&mut other, 700), "there is not as much");
+    drop(other);
+    assert!(waits(&mut one, 0), "it is whole");
+    assert!(waits(&mut one, 5) && waits(&mut one, 6));
+    let mut late = bodies.meter_messages(None);
+    assert!(waits(&mut late, 1));
+    tokio::time::sleep(within * 2).await;
+    assert!(!waits(&mut late, 2), "since the first of it came");
+    assert!(waits(&mut one, 0), "a whole one is never late");
+    drop((one, late));
+    assert_eq!(bodies.held(), 0);
+    let counts = (bodies.refused.load(Relaxed), bodies.late.load(Relaxed));
+    assert_eq!(counts, (1, 1));
 }

@@ -78,8 +78,13 @@ struct Gateway {
 async fn answer(State(gateway): State<Gateway>, request: Request<Body>) -> Response<Body> {
     if gateway_socket::is_asked_for(request.headers()) {
         let limit = gateway.text_limit();
+        let host = request
+            .extensions()
+            .get::<From>()
+            .map(|from| Host::of(from.0));
+        let meter = gateway.bodies.meter_messages(host);
         let posted = |call| async move { gateway.answer(call).await };
-        return gateway_socket::upgrade(request, limit, posted).await;
+        return gateway_socket::upgrade(request, limit, meter, posted).await;
     }
     gateway.answer(request).await
 }

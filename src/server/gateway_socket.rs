@@ -4,7 +4,8 @@
 //! Never knows what a call is: the gateway answers as it answers a POST.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,12 +19,18 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 
+use super::bodies::Metered;
+use super::heard::Count;
 use super::listen::GRACE;
 use super::seats::{Handle, Leave};
 use super::serving::From;
 
 /// Time for the other side to take our farewell.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// Bytes that are read ahead of a message, beside those that are counted.
+const AHEAD: usize = 8 << 10;
+/// Bytes of a frame of control beside its payload: two of head, four of the client's mask.
+const FRAME: u64 = 6;
 /// The subprotocol in whose name a browser, which may set no other header, sends its token.
 const BEARER: &str = "Bearer";
 
@@ -38,15 +45,21 @@ pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
         .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Makes a websocket of a request; `answer` is how the gateway answers a POST, and `limit` the
-/// most bytes of one message.
-pub(super) async fn upgrade<A, F>(request: Request<Body>, limit: usize, answer: A) -> Response<Body>
+/// Makes a websocket of a request; `answer` is how the gateway answers a POST, `limit` the most bytes
+/// of one message, and `meter` has rules for those of which a part has come.
+pub(super) async fn upgrade<A, F>(
+    request: Request<Body>,
+    limit: usize,
+    meter: Metered<()>,
+    answer: A,
+) -> Response<Body>
 where
     A: FnOnce(Request<Body>) -> F + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let (mut parts, _) = request.into_parts();
     let seat = parts.extensions.remove::<Handle>();
+    let heard = parts.extensions.remove::<Count>().unwrap_or_default();
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade,
         Err(refused) => return refused.into_response(),
@@ -65,7 +78,53 @@ where
         .protocols([BEARER])
         .max_message_size(limit)
         .max_frame_size(limit)
-        .on_upgrade(move |socket| converse(socket, call, seat, answer))
+        .read_buffer_size(AHEAD)
+        .on_upgrade(move |socket| {
+            let (sink, stream) = socket.split();
+            let stream = Messages {
+                stream,
+                meter,
+                whole: heard.bytes(),
+                heard,
+            };
+            converse((sink, stream), call, seat, answer)
+        })
+}
+
+/// What the client says, message by message.
+struct Messages {
+    stream: SplitStream<WebSocket>,
+    heard: Count,
+    /// How much had been heard when the last message was whole.
+    whole: u64,
+    /// What has been heard since.
+    meter: Metered<()>,
+}
+
+impl Messages {
+    /// The next message; nothing where the client is gone, or has kept too much of one waiting for its
+    /// rest, or for too long.
+    async fn next(&mut self) -> Option<Message> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Message>> {
+        let polled = self.stream.poll_next_unpin(context);
+        match &polled {
+            // They may come between the pieces of a message, which is no more whole for that.
+            Poll::Ready(Some(Ok(Message::Ping(said) | Message::Pong(said)))) => {
+                self.whole += FRAME + said.len() as u64;
+            }
+            Poll::Ready(_) => self.whole = self.heard.bytes(),
+            Poll::Pending => {}
+        }
+        let waits = self.heard.bytes().saturating_sub(self.whole);
+        let waits = usize::try_from(waits).unwrap_or(usize::MAX);
+        match self.meter.waits_with(waits, context) {
+            true => polled.map(|said| said.and_then(Result::ok)),
+            false => Poll::Ready(None),
+        }
+    }
 }
 
 /// The token: in a cookie, or behind the name of the subprotocol.
@@ -84,12 +143,15 @@ fn token(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Carries pieces both ways until one side has nothing more to say.
-async fn converse<A, F>(socket: WebSocket, call: Request<()>, seat: Option<Handle>, answer: A)
-where
+async fn converse<A, F>(
+    (mut sink, stream): (SplitSink<WebSocket, Message>, Messages),
+    call: Request<()>,
+    seat: Option<Handle>,
+    answer: A,
+) where
     A: FnOnce(Request<Body>) -> F + Send,
     F: Future<Output = Response<Body>> + Send,
 {
-    let (mut sink, stream) = socket.split();
     // One piece at a time: who sends faster than the call listens has to wait.
     let (pieces, body) = mpsc::channel(1);
     let body = tokio_stream::wrappers::ReceiverStream::new(body);
@@ -128,14 +190,10 @@ where
 }
 
 /// Takes the client's messages until it goes.
-async fn listen(
-    mut stream: SplitStream<WebSocket>,
-    pieces: mpsc::Sender<Bytes>,
-    seat: Option<&Handle>,
-) {
+async fn listen(mut messages: Messages, pieces: mpsc::Sender<Bytes>, seat: Option<&Handle>) {
     // In use from its first message on: before it, the seat is one of an idle connection.
     let mut call = None;
-    while let Some(Ok(message)) = stream.next().await {
+    while let Some(message) = messages.next().await {
         let piece = match message {
             Message::Text(text) => Bytes::from(text),
             Message::Binary(bytes) => bytes,

@@ -27,6 +27,7 @@ mod gateway_pieces;
 mod gateway_routes;
 mod gateway_socket;
 pub mod handle;
+mod heard;
 mod hosts;
 mod http;
 mod link;

@@ -41,35 +41,46 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<Result<usize, Error>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
+/// What is written to such a connection goes to the one below it, its field `io`, as it is.
+macro_rules! writes_below {
+    ($name:ident) => {
+        impl<S: AsyncWrite + Unpin> AsyncWrite for $name<S> {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<Result<usize, Error>> {
+                Pin::new(&mut self.io).poll_write(context, bytes)
+            }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<Result<usize, Error>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
-    }
+            fn poll_write_vectored(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                slices: &[IoSlice<'_>],
+            ) -> Poll<Result<usize, Error>> {
+                Pin::new(&mut self.io).poll_write_vectored(context, slices)
+            }
 
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
+            fn is_write_vectored(&self) -> bool {
+                self.io.is_write_vectored()
+            }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
+            fn poll_flush(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<Result<(), Error>> {
+                Pin::new(&mut self.io).poll_flush(context)
+            }
 
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
+            fn poll_shutdown(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<Result<(), Error>> {
+                Pin::new(&mut self.io).poll_shutdown(context)
+            }
+        }
+    };
 }
+pub(crate) use writes_below;
+
+writes_below!(Prefixed);

@@ -22,6 +22,7 @@ use tower::{Service, ServiceExt as _};
 
 use super::auth::certificate::CommonName;
 use super::bodies::Bodies;
+use super::heard::{Count, Heard};
 use super::hosts::Host;
 use super::listen::{ConnectionError, HANDSHAKE, Serve, raised, until};
 use super::seats::{Call, Handle};
@@ -83,8 +84,10 @@ where
         .max_concurrent_streams(serve.port.max_concurrent_streams)
         .keep_alive_interval(keepalive.map(|(interval, _)| interval))
         .keep_alive_timeout(keepalive.map_or(HANDSHAKE, |(_, timeout)| timeout));
-    let service = TowerToHyperService::new(service(serve.router, known));
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let count = Count::default();
+    let stream = TokioIo::new(Heard::new(stream, count.clone()));
+    let service = TowerToHyperService::new(service(serve.router, known, count));
+    let connection = builder.serve_connection_with_upgrades(stream, service);
     let mut connection = std::pin::pin!(connection);
     let (mut draining, mut hang_ups) = (serve.draining, serve.hang_ups);
     // What was asked of those before is not asked of this one.
@@ -126,10 +129,11 @@ fn window(open: usize) -> u32 {
     share.clamp(64 << 10, CONNECTION_WINDOW)
 }
 
-/// A router as this connection's service.
+/// A router as the service of this connection, which has heard so much.
 pub(crate) fn service(
     router: axum::Router,
     connection: Connection,
+    heard: Count,
 ) -> impl Service<
     Request<Incoming>,
     Response = Response<Answer>,
@@ -156,6 +160,7 @@ pub(crate) fn service(
         }
         if request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(seat.clone());
+            request.extensions_mut().insert(heard.clone());
         }
         let (parts, body) = request.into_parts();
         let host = from.map(Host::of);

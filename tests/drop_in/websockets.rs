@@ -238,3 +238,52 @@ fn origins_that_are_not_named_get_no_websocket() {
         assert_eq!(status, expected, "{headers:?}");
     }
 }
+
+/// What came of a websocket's message before it was whole counted for nobody: a thousand strangers,
+/// each with 3 MiB of one that never ends, had 3 GiB of the server's memory.
+#[test]
+fn what_has_come_of_a_message_counts() {
+    let Some(peers) = crate::node::peers("websockets::what_has_come_of_a_message_counts") else {
+        return;
+    };
+    let node = Node::start(crate::node::Kind::Quorate, &peers, &[]);
+    let counted = || {
+        let page = crate::http::get(&node.client, "/metrics").body;
+        let name = "quorate_server_incomplete_request_bytes ";
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("the metric")
+            .parse::<usize>()
+            .expect("a number")
+    };
+    let until = |what: &str, is: &dyn Fn(usize) -> bool| {
+        let begun = std::time::Instant::now();
+        while !is(counted()) {
+            assert!(begun.elapsed() < PATIENCE, "{what}: {}", counted());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let (_, _, mut socket) = Socket::open(&node, "/v3/watch", &[]);
+    socket.text(r#"{"create_request":{"key":"Zm9v"}}"#);
+    assert!(matches!(socket.next(), Frame::Text(_)));
+    // Whole messages, and those of control, are no part of one.
+    (0..100).for_each(|_| socket.send(9, b"there"));
+    (0..100).for_each(|_| assert_eq!(socket.next(), Frame::Pong(b"there".to_vec())));
+    until("nothing waits", &|bytes| bytes == 0);
+    // A frame that says how long it is, and so much of it; a mask of nothing is a mask.
+    let piece = |socket: &mut Socket, kind: u8, length: u32, sent: usize| {
+        let mut frame = vec![kind, 0x80 | 127, 0, 0, 0, 0];
+        frame.extend_from_slice(&length.to_be_bytes());
+        frame.resize(frame.len() + 4, 0);
+        frame.resize(frame.len() + sent, b' ');
+        socket.0.get_mut().write_all(&frame).expect("sent");
+    };
+    piece(&mut socket, 1, 100_000, 100_000);
+    until("a piece waits", &|bytes| bytes >= 100_000);
+    socket.send(9, b"still there");
+    assert_eq!(socket.next(), Frame::Pong(b"still there".to_vec()));
+    piece(&mut socket, 0x80, 300_000, 200_000);
+    let all = 300_000..310_000;
+    until("all of it waits", &|bytes| all.contains(&bytes));
+    drop(socket);
+    until("it is given back", &|bytes| bytes == 0);
+}
