@@ -21,13 +21,13 @@ test: ## everything that needs only the Rust toolchain; says by name what it cou
 	@tests/needs.sh rust cc
 	cargo test --locked
 
-check: ## formatting, lints, layering, generated files, supply chain: writes nothing
+check: ## formatting, lints, layering, links, generated files, supply chain: writes nothing
 	@tests/needs.sh rust cc deny
 	cargo fmt --check
 	cargo fmt --check --manifest-path tests/peers/rust/Cargo.toml
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
-	cargo test --locked --test layering --test conformance
+	cargo test --locked --test layering --test conformance --test links
 	tests/generated.sh
 	tests/supply-chain.sh
 
