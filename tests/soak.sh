@@ -6,7 +6,7 @@
 #   tests/soak.sh              about an hour on two cores
 #   SCALE=10 tests/soak.sh     a tenth of it; SCALE=1000 ten times as much
 #   ONLY=sim tests/soak.sh     one part: sim raft node store plan operator sim-operator properties
-#                              differential fuzz robustness e2e
+#                              differential full fuzz robustness e2e
 #   BASE=n                     the first seed where a part takes one (default: days since 1970
 #                              times a million, so each day looks elsewhere)
 set -euo pipefail
@@ -66,6 +66,8 @@ n=$(seeds 40)
 part differential "$n conversations of 5,200 random requests beside real etcd, from seed $base" \
   env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_PEERS=1 \
   cargo test --locked --test differential
+part full "a volume of 300 MiB, filled to its last byte" \
+  env VOLUME_MIB=300 cargo test --locked --test members -- --nocapture full::
 # The time over, each run takes as long as its last deck of faults does.
 n=$(((60 * scale + 99) / 100))
 if [ -z "$only" ] || [ "$only" = robustness ]; then tests/peers/porcupine/build.sh; fi
