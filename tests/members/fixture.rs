@@ -274,6 +274,18 @@ pub(crate) fn by_hand(home: &Path, names: &[&str]) -> Vec<Server> {
     servers
 }
 
+/// The same, started; each has served this key.
+pub(crate) async fn serving(home: &Path, names: &[&str], key: &str) -> Vec<Server> {
+    let mut servers = by_hand(home, names);
+    for server in &mut servers {
+        server.start();
+    }
+    for server in &servers {
+        server.serves(key).await;
+    }
+    servers
+}
+
 /// `--initial-cluster` of these servers.
 pub(crate) fn initial_cluster(servers: &[Server]) -> String {
     let one = |server: &Server| format!("{}={}", server.name, server.peer_url());

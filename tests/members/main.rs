@@ -18,7 +18,9 @@ mod strangers;
 mod tls;
 mod waiting;
 
-use fixture::{Server, by_hand, initial_cluster, leader, until};
+use std::path::Path;
+
+use fixture::{Server, by_hand, initial_cluster, leader, serving, until};
 use quorate::wire::etcd::{MemberAddRequest, MemberPromoteRequest, MemberRemoveRequest};
 
 #[tokio::test]
@@ -127,13 +129,7 @@ async fn a_member_that_was_down_while_all_others_were_replaced_catches_up() {
 #[tokio::test]
 async fn a_leader_that_was_paused_serves_nothing_stale() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
-    for server in &mut servers {
-        server.start();
-    }
-    for server in &servers {
-        server.serves("key").await;
-    }
+    let servers = serving(home.path(), &["a", "b", "c"], "key").await;
     let led = leader(&servers).await;
     servers[led].signal("STOP");
     let other = &servers[(led + 1) % 3];
@@ -153,13 +149,7 @@ async fn a_leader_that_was_paused_serves_nothing_stale() {
 #[tokio::test]
 async fn a_member_that_was_paused_while_it_was_removed_learns_of_it() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
-    for server in &mut servers {
-        server.start();
-    }
-    for server in &servers {
-        server.serves("key").await;
-    }
+    let mut servers = serving(home.path(), &["a", "b", "c"], "key").await;
     let led = leader(&servers).await;
     let (leads, paused) = (&servers[led], (led + 1) % 3);
     servers[paused].signal("STOP");
@@ -185,26 +175,31 @@ async fn a_member_that_was_paused_while_it_was_removed_learns_of_it() {
     servers[led].serves("without-it").await;
 }
 
-#[tokio::test]
-async fn members_link_over_tls_and_refuse_strangers() {
-    let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b"]);
+/// From their start on these link to each other over TLS, by certificates of this authority.
+fn link_over_tls(home: &Path, servers: &mut [Server], authority: &tls::Authority) {
     let addresses: Vec<String> = servers
         .iter()
         .map(|server| server.address.clone())
         .collect();
-    let [one, stranger] = ["one", "stranger"].map(|name| tls::authority(home.path(), name));
-    for server in &mut servers {
+    for server in servers {
         for argument in &mut server.arguments {
             for address in &addresses {
                 let plain = format!("http://{address}:2380");
                 *argument = argument.replace(&plain, &format!("https://{address}:2380"));
             }
         }
-        let files = one.certificate(home.path(), &server.name, &server.address);
+        let files = authority.certificate(home, &server.name, &server.address);
         server.arguments.extend(files);
-        server.start();
     }
+}
+
+#[tokio::test]
+async fn members_link_over_tls_and_refuse_strangers() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    let [one, stranger] = ["one", "stranger"].map(|name| tls::authority(home.path(), name));
+    link_over_tls(home.path(), &mut servers, &one);
+    servers.iter_mut().for_each(Server::start);
     servers[0].serves("key").await;
     servers[1].holds("key", "1").await;
     // A certificate of another authority: the peers refuse it, and it them.
@@ -231,23 +226,10 @@ async fn a_handshake_with_a_member_has_an_end() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let home = tempfile::tempdir().unwrap();
     let mut servers = by_hand(home.path(), &["a", "b"]);
-    let addresses: Vec<String> = servers
-        .iter()
-        .map(|server| server.address.clone())
-        .collect();
     let authority = tls::authority(home.path(), "one");
-    for server in &mut servers {
-        for argument in &mut server.arguments {
-            for address in &addresses {
-                let plain = format!("http://{address}:2380");
-                *argument = argument.replace(&plain, &format!("https://{address}:2380"));
-            }
-        }
-        let files = authority.certificate(home.path(), &server.name, &server.address);
-        server.arguments.extend(files);
-    }
+    link_over_tls(home.path(), &mut servers, &authority);
     servers[0].start();
-    let port = format!("{}:2380", addresses[0]);
+    let port = format!("{}:2380", servers[0].address);
     until("the peer port is open", &servers[0], async || {
         tokio::net::TcpStream::connect(&port).await.ok()
     })
@@ -324,13 +306,7 @@ async fn a_learner_is_added_by_hand_promoted_and_removed() {
 #[tokio::test]
 async fn a_graceful_stop_under_load_loses_no_acknowledged_write() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
-    for server in &mut servers {
-        server.start();
-    }
-    for server in &servers {
-        server.serves("begin").await;
-    }
+    let mut servers = serving(home.path(), &["a", "b", "c"], "begin").await;
     let led = leader(&servers).await;
     let (one, other) = ((led + 1) % 3, (led + 2) % 3);
     let mut writers = Vec::new();

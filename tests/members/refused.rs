@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::fixture::{Server, by_hand, until};
+use super::fixture::{Server, by_hand, serving, until};
 
 #[tokio::test]
 async fn a_data_directory_in_use_is_refused() {
@@ -116,13 +116,7 @@ async fn members_of_different_clusters_refuse_each_other() {
 #[tokio::test]
 async fn a_member_whose_disk_was_lost_is_refused_by_the_others() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
-    for server in &mut servers {
-        server.start();
-    }
-    for server in &servers {
-        server.serves("key").await;
-    }
+    let mut servers = serving(home.path(), &["a", "b", "c"], "key").await;
     servers[2].kill();
     std::fs::remove_dir_all(&servers[2].data).unwrap();
     servers[2].start();

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use quorate::wire::etcd::{MemberAddRequest, MemberRemoveRequest};
 
-use super::fixture::{PATIENCE, Server, by_hand, initial_cluster, until};
+use super::fixture::{PATIENCE, Server, by_hand, initial_cluster, serving, until};
 use super::operated::standbys;
 
 /// The words of a link, as `server::link::hello` has them.
@@ -276,13 +276,7 @@ async fn a_frame_of_a_stranger_ends_no_member() {
 #[tokio::test]
 async fn a_member_that_may_have_been_removed_says_so() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
-    for server in &mut servers {
-        server.start();
-    }
-    for server in &servers {
-        server.serves("key").await;
-    }
+    let mut servers = serving(home.path(), &["a", "b", "c"], "key").await;
     let members = servers[0].members().await.unwrap();
     let gone = members.iter().find(|(_, name, _)| name == "c").unwrap().0;
     servers[2].kill();

@@ -18,7 +18,7 @@ use quorate::wire::health::HealthCheckRequest;
 use quorate::wire::health::health_check_response::ServingStatus;
 use quorate::wire::health::health_client::HealthClient;
 
-use crate::fixture::{Server, by_hand, leader, until};
+use crate::fixture::{Server, by_hand, leader, serving, until};
 use crate::operated::standbys;
 
 /// A counter of `/metrics`.
@@ -48,13 +48,7 @@ async fn status_leader(server: &Server) -> Option<u64> {
 #[tokio::test]
 async fn a_write_that_was_refused_does_not_come_back() {
     let home = tempfile::tempdir().unwrap();
-    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
-    for server in &mut servers {
-        server.start();
-    }
-    for server in &servers {
-        server.serves("before").await;
-    }
+    let mut servers = serving(home.path(), &["a", "b", "c"], "before").await;
     let led = leader(&servers).await;
     let failed = "etcd_server_proposals_failed_total";
     // Again where an election came in between.

@@ -82,11 +82,7 @@ where
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
-        let apis = namespaces.apis(client).into_iter();
-        let start = |api| follow(api, config.clone(), trigger.clone(), None);
-        let stores: Vec<_> = apis.map(start).collect();
-        let denied = stores.iter().map(|_| watch::channel(false).1).collect();
-        Self { stores, denied }
+        Self::in_namespaces(client, namespaces, config, trigger, false)
     }
 
     /// The same of a kind that the operator can do without: as far as it may.
@@ -99,10 +95,25 @@ where
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     {
+        Self::in_namespaces(client, namespaces, config, trigger, true)
+    }
+
+    /// `dispensable`: a refusal to show them is heard, and waited for no longer.
+    fn in_namespaces(
+        client: &Client,
+        namespaces: &Namespaces,
+        config: &watcher::Config,
+        trigger: impl Fn(&K) + Clone + Send + Sync + 'static,
+        dispensable: bool,
+    ) -> Self
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
         let apis = namespaces.apis(client).into_iter();
         let start = |api| {
             let (deny, denied) = watch::channel(false);
-            let store = follow(api, config.clone(), trigger.clone(), Some(deny));
+            let deny = dispensable.then_some(deny);
+            let store = follow(api, config.clone(), trigger.clone(), deny);
             (store, denied)
         };
         let (stores, denied) = apis.map(start).unzip();

@@ -212,6 +212,15 @@ async fn listen(host: Arc<Member>) -> Endpoint {
     }
 }
 
+/// Member 1, as whoever links to it knows it.
+fn one_at(url: Endpoint) -> Peer {
+    Peer {
+        id: 1,
+        urls: vec![url.into()],
+        guest: false,
+    }
+}
+
 fn listed(id: u64) -> Listed {
     Listed {
         id,
@@ -224,11 +233,7 @@ async fn messages_arrive_in_order_with_their_sender() {
     let (one, mut received, _r1) = member(1);
     let (two, _i2, _r2) = member(2);
     let url = listen(one).await;
-    let peer = Peer {
-        id: 1,
-        urls: vec![url.into()],
-        guest: false,
-    };
+    let peer = one_at(url);
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     // What is sent before the link stands may be dropped, so the first is repeated.
     loop {
@@ -259,11 +264,7 @@ async fn the_way_to_a_silent_peer_and_back_is_measured() {
     let (two, _i2, _r2) = member(2);
     let mut round_trips = two.round_trips.subscribe();
     let url = listen(one).await;
-    let peer = Peer {
-        id: 1,
-        urls: vec![url.into()],
-        guest: false,
-    };
+    let peer = one_at(url);
     let begun = std::time::Instant::now();
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let twice = round_trips.wait_for(|count| *count == 2).await;
@@ -287,22 +288,6 @@ async fn without_a_link_a_message_is_given_back() {
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     assert_eq!(outbound.send(listed(5)), Err(listed(5)));
-}
-
-#[tokio::test]
-async fn a_removed_member_hears_of_it() {
-    let (one, _i1, _r1) = member(1);
-    one.known.lock().expect("free").tombstones.insert(2);
-    let (two, _i2, mut removals) = member(2);
-    let url = listen(one).await;
-    let peer = Peer {
-        id: 1,
-        urls: vec![url.into()],
-        guest: false,
-    };
-    let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
-    let reason = removals.recv().await.expect("told");
-    assert!(reason.contains("was removed from cluster 7"), "{reason}");
 }
 
 /// A member that was down while two others were replaced at their addresses heard of its removal from
@@ -337,20 +322,13 @@ async fn only_the_peer_itself_says_that_a_member_was_removed() {
         .disks
         .insert(1, "another".to_owned());
     let url = listen(one).await;
-    let peer = Peer {
-        id: 1,
-        urls: vec![url.clone().into()],
-        guest: false,
-    };
+    let peer = one_at(url.clone());
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let (three, _i3, mut removals_of_three) = member(2);
-    let peer = Peer {
-        id: 1,
-        urls: vec![url.into()],
-        guest: false,
-    };
+    let peer = one_at(url);
     let _outbound = outbound::start::<Listed>(peer, dialler(), three, Arc::new(|_, _| ()));
-    removals_of_three.recv().await.expect("told");
+    let reason = removals_of_three.recv().await.expect("told");
+    assert!(reason.contains("was removed from cluster 7"), "{reason}");
     assert!(removals.try_recv().is_err(), "it is on another disk");
 }
 
@@ -362,11 +340,7 @@ async fn a_member_that_is_removed_under_a_standing_link_hears_of_it() {
     let (one, mut received, _r1) = member(1);
     let (two, _i2, mut removals) = member(2);
     let url = listen(Arc::clone(&one)).await;
-    let peer = Peer {
-        id: 1,
-        urls: vec![url.into()],
-        guest: false,
-    };
+    let peer = one_at(url);
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     while outbound.send(listed(1)).is_err() {
         tokio::task::yield_now().await;
