@@ -40,8 +40,13 @@ impl Lease for Services {
                 turns::pass().await;
                 // Each waits for the log: so many at a time, so that puts are not behind all of them.
                 // It has half of the call's time for that: the log needs some of it as well.
-                let _place = self.shared.grants.place(Caller::current().host()).await?;
-                match self.propose(Operation::LeaseGrant(grant)).await? {
+                let place = self.shared.grants.place(Caller::current().host()).await?;
+                let answer = self.propose(Operation::LeaseGrant(grant)).await;
+                drop(place);
+                // Those of one batch are answered at once, each asks for the next one, and a put waited
+                // for all of these twice, to be read and to be answered: 9 ms instead of 0.3.
+                turns::pass().await;
+                match answer? {
                     store::Response::LeaseGrant(response) => Ok(etcd::LeaseGrantResponse {
                         header: self.header(response.revision),
                         id: response.id,
