@@ -8,9 +8,9 @@
 //! Used where the call came in over HTTP: [`mark`] says so to the service, which hands the answer
 //! to [`send`] inside the response's extensions.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -120,6 +120,9 @@ struct Sending {
     /// `more` and the count.
     last: Option<Bytes>,
     trailers: bool,
+    /// In the line for turns: a connection takes as many pieces as its client has room for, which is
+    /// megabytes, and a crowd that lists all keys kept puts waiting for all of these.
+    place: turns::Place,
 }
 
 impl Sending {
@@ -144,6 +147,7 @@ impl Sending {
             kvs: answer.kvs.into_iter().peekable(),
             last: Some(tail.encode_to_vec().into()).filter(|tail: &Bytes| !tail.is_empty()),
             trailers: true,
+            place: turns::Place::default(),
         }
     }
 
@@ -174,8 +178,12 @@ impl hyper::body::Body for Sending {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.kvs.peek().is_some() {
+            // The place is kept where it is not this answer's turn yet.
+            ready!(pin!(self.place.pass()).poll(context));
+        }
         if let Some(piece) = self.piece() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
