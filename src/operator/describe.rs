@@ -169,8 +169,8 @@ pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
         Some("disk_full") => Exit::DiskFull,
         Some("fsync") => Exit::Fsync,
         _ => match by_code(code) {
-            // Nobody said so, and a disk is deleted for it.
-            Exit::Corrupt | Exit::ForeignDisk => Exit::Other(code),
+            // Nobody said so, and a member is removed for it.
+            Exit::Corrupt | Exit::ForeignDisk | Exit::Copied => Exit::Other(code),
             exit => exit,
         },
     }
@@ -248,7 +248,7 @@ mod tests {
             said("corrupt", 20, "... is damaged at offset 7"),
             Exit::Corrupt
         );
-        for code in [20, 21] {
+        for code in [20, 21, 30] {
             assert_eq!(exit(code, Some("")), Exit::Other(code));
             assert_eq!(exit(code, Some("cut off {\"class")), Exit::Other(code));
         }
