@@ -40,6 +40,13 @@ impl Farewell {
         let (said, needed) = self.count(others);
         said >= needed || (said > 0 && planted(Mutant::OneEndsAMember))
     }
+
+    /// Whether it is enough to give up a disk that the cluster still counts on, as one that was set back
+    /// or copied. It takes two, for one other voter may be the one whose disk is wrong: a cluster of two
+    /// would lose its quorum for good by what one of them says.
+    pub fn condemns(&self, others: &BTreeSet<MemberId>) -> bool {
+        others.len() > 1 && self.is_believed(others)
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +71,25 @@ mod tests {
         assert!(believed(&[1, 2, 3, 4], &[1, 2, 4]), "two were removed");
         assert!(!believed(&[1, 2], &[7, 8, 9]), "strangers");
         assert!(!believed(&[], &[7, 8, 9]), "it knows nobody");
+    }
+
+    /// In a cluster of two one word of the other, which may be the one that was set back, had a disk
+    /// written off for good.
+    #[test]
+    fn one_voice_condemns_no_disk() {
+        let condemned = |others: &[MemberId], said: &[MemberId]| {
+            let mut copied = Farewell::default();
+            for id in said {
+                copied.says(*id);
+            }
+            copied.condemns(&others.iter().copied().collect())
+        };
+        assert!(!condemned(&[1], &[1]), "the only other voter");
+        assert!(!condemned(&[1, 2], &[1]));
+        assert!(condemned(&[1, 2], &[1, 2]));
+        assert!(condemned(&[1, 2, 3], &[1, 3]));
+        assert!(!condemned(&[1, 2], &[7, 8, 9]), "strangers");
+        assert!(!condemned(&[], &[]));
     }
 
     #[test]

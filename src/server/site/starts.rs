@@ -4,7 +4,7 @@
 //! Never remembers what a hello says of itself: without certificates anyone can say one, and a start of
 //! his own making would have the member itself refused for good.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -107,26 +107,32 @@ impl Site {
         seen.is_some_and(older) || standing.is_some_and(another)
     }
 
-    /// A peer takes this disk for a copy. It is one when as many say so as have to agree on a removal.
+    /// A peer takes this disk for a copy.
     pub(super) fn hears_of_a_copy(&self, peer: u64, reason: &str) {
-        let others = self.others();
+        if self.is_condemned(&self.others(), peer, reason) {
+            // The supervisor is gone when the server ends already.
+            let _ = self.happenings.send(Happening::Copied(reason.to_owned()));
+        }
+    }
+
+    /// Whether this peer is the last of as many as it takes to say that this disk is a copy: a majority
+    /// of these others, and no less than two. What fewer say is a reason for doubt.
+    fn is_condemned(&self, others: &BTreeSet<u64>, peer: u64, reason: &str) -> bool {
         let mut copied = lock(&self.copied);
         if others.contains(&peer) {
             copied.says(peer);
         }
-        let ((said, needed), believed) = (copied.count(&others), copied.is_believed(&others));
+        let ((said, needed), condemned) = (copied.count(others), copied.condemns(others));
         drop(copied);
-        if believed {
-            // The supervisor is gone when the server ends already.
-            let _ = self.happenings.send(Happening::Copied(reason.to_owned()));
-        } else {
-            self.doubt(
-                peer,
-                format!(
-                    "{peer:x} does not take this disk for the member's: {reason}; {said} of the \
-                     {needed} members that have to agree do"
-                ),
-            );
+        if !condemned {
+            let enough = match others.len() {
+                1 => "it is the only other voter, and one alone ends no server".to_owned(),
+                _ => format!("{said} of the {needed} members that have to agree do"),
+            };
+            let text =
+                format!("{peer:x} does not take this disk for the member's: {reason}; {enough}");
+            self.doubt(peer, text);
         }
+        condemned
     }
 }
