@@ -218,6 +218,25 @@ impl Starts {
         Ok(starts)
     }
 
+    /// Replaces the file durably while this start is the newest in it: where a second server took the
+    /// directory over, its start has been shown to others, and has to stay.
+    ///
+    /// # Errors
+    /// [`Error::Identity`] where another start was made since; those of [`Starts::begin`] and of any
+    /// write.
+    pub fn replace(&self, disk: &Arc<dyn Disk>) -> Result<()> {
+        let uuid = self.disk_uuid.as_slice().try_into().unwrap_or_default();
+        let there = Self::load(&**disk, uuid)?.own;
+        if there.newest().is_some() && there != self.own {
+            return Err(Error::Identity {
+                file: disk.describe(NAME),
+                what: "another server was started on this disk while this one ran".to_owned(),
+                remedy: "one server alone may use a data directory: find the other one, and why the lock on the directory did not keep it out",
+            });
+        }
+        self.store(disk)
+    }
+
     /// Replaces the file durably; not with the room that is kept for the next start.
     ///
     /// # Errors
@@ -320,6 +339,21 @@ mod tests {
         );
         let other = Starts::begin(&shared(&disk), [8; 16], 4).expect_err("another's file");
         assert_eq!(other.class().name(), "identity");
+    }
+
+    /// A server whose directory a second one had taken over wrote the file back as it knew it: the start
+    /// that the others had seen was gone from the disk, and the disk was a copy to them.
+    #[test]
+    fn who_lost_the_disk_to_another_server_does_not_write_over_its_start() {
+        let disk = MemoryDisk::new();
+        let mut first = starts(&disk, 1);
+        first.note(2, "d", &first.own.clone(), |_| true);
+        first.replace(&shared(&disk)).expect("nobody else");
+        starts(&disk, 2);
+        first.note(3, "e", &first.own.clone(), |_| true);
+        let error = first.replace(&shared(&disk)).expect_err("taken over");
+        assert_eq!(error.class().name(), "identity", "{error}");
+        assert_eq!(starts(&disk, 3).own().nonces, [1, 2, 3]);
     }
 
     /// What strangers, or members of long ago, were is not kept.

@@ -143,3 +143,26 @@ fn a_stranger_has_no_member_taken_for_a_copy() {
     );
     assert_eq!(known.map(|start| start.number), Some(3));
 }
+
+/// Each new link to a member waited for the data directory to remember a start that was known: one sync
+/// that hung held up all of them.
+#[test]
+fn a_start_that_is_known_waits_for_no_disk() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (guard, other) = forming(folder.path());
+    let site = guard.site();
+    let reply = Reply {
+        format: FORMAT,
+        member_id: other,
+        disk_uuid: hello(&site, other, 2).disk_uuid,
+        starts: Some(starts(&[1, 2])),
+        ..Reply::default()
+    };
+    assert!(site.linked(other, &reply).is_ok());
+    let held = lock(&site.directory);
+    let (done, linked) = std::sync::mpsc::channel();
+    let again = Arc::clone(&site);
+    std::thread::spawn(move || done.send(again.linked(other, &reply).is_ok()));
+    assert_eq!(linked.recv_timeout(Duration::from_secs(30)), Ok(true));
+    drop(held);
+}

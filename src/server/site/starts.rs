@@ -22,19 +22,26 @@ fn is_there(heard: Instant) -> bool {
 
 impl Site {
     /// Changes the file of starts durably; where the volume is full, in memory until the next change.
-    pub(super) fn change_starts<T>(
-        &self,
-        change: impl FnOnce(&mut Starts) -> T,
-    ) -> disk::Result<T> {
-        blocking(|| {
-            let directory = lock(&self.directory);
+    /// Whoever changes nothing does not wait for the disk: most links are made anew to a member in the
+    /// start that is known, and a disk that hangs would hold up all of them.
+    pub(super) fn change_starts<T>(&self, change: impl Fn(&mut Starts) -> T) -> disk::Result<T> {
+        let changed = || {
             let before = self.starts.load_full();
             let mut after = Starts::clone(&before);
             let result = change(&mut after);
-            if after == *before {
+            (result, (after != *before).then_some(after))
+        };
+        if let (result, None) = changed() {
+            return Ok(result);
+        }
+        blocking(|| {
+            let directory = lock(&self.directory);
+            // Another one may have changed them since.
+            let (result, after) = changed();
+            let Some(after) = after else {
                 return Ok(result);
-            }
-            match after.store(directory.disk()) {
+            };
+            match after.replace(directory.disk()) {
                 Err(error) if error.class() != Class::DiskFull => return Err(error),
                 Err(error) => tracing::warn!("the starts of others are not written down: {error}"),
                 Ok(()) => {}
