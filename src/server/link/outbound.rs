@@ -160,9 +160,11 @@ impl<M: Message + Send + 'static> Task<M> {
                     }
                 }
                 Err(error) => {
-                    if let Some(reason) = self.says(Refusal::Removed, &error) {
+                    let known = self.listener.known();
+                    let says = |refused| says(&known, self.peer.id, refused, &error);
+                    if let Some(reason) = says(Refusal::Removed) {
                         self.listener.removed(self.peer.id, reason);
-                    } else if let Some(reason) = self.says(Refusal::Copy, &error) {
+                    } else if let Some(reason) = says(Refusal::Copy) {
                         self.listener.copied(self.peer.id, reason);
                     } else if let Some(reason) = self.is_replaced(&error) {
                         self.listener.replaced(self.peer.id, reason);
@@ -188,28 +190,6 @@ impl<M: Message + Send + 'static> Task<M> {
             .linked(self.peer.id, &reply)
             .map_err(|(refusal, reason)| DialError::ours(&reply, refusal, &reason))?;
         Ok(io)
-    }
-
-    /// Why we were refused for good, where the peer itself says so: whoever else answers there knows
-    /// nothing of us.
-    fn says<'a>(&self, refused: Refusal, error: &'a DialError) -> Option<&'a str> {
-        let DialError::Refused {
-            refusal,
-            name,
-            member,
-            cluster,
-            disk,
-            reason,
-        } = error
-        else {
-            return None;
-        };
-        let known = self.listener.known();
-        let itself = *refusal == refused
-            && *member == self.peer.id
-            && *cluster == known.cluster_id
-            && known.judge_disk(*member, name, disk).is_ok();
-        itself.then_some(reason)
     }
 
     /// What somebody else of our cluster says, who answers in the peer's place.
@@ -325,6 +305,32 @@ async fn write_alive(
     timeout(SILENCE * 4, write)
         .await
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "the peer takes no bytes")))
+}
+
+/// Why we were refused for good, where this peer itself says so: whoever else answers in its place knows
+/// nothing of us.
+pub(crate) fn says<'a>(
+    known: &Known,
+    peer: u64,
+    refused: Refusal,
+    error: &'a DialError,
+) -> Option<&'a str> {
+    let DialError::Refused {
+        refusal,
+        name,
+        member,
+        cluster,
+        disk,
+        reason,
+    } = error
+    else {
+        return None;
+    };
+    let itself = *refusal == refused
+        && *member == peer
+        && *cluster == known.cluster_id
+        && known.judge_disk(*member, name, disk).is_ok();
+    itself.then_some(reason)
 }
 
 /// Whether whoever answered is the one that was dialled, on its own disk.

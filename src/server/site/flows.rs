@@ -157,7 +157,8 @@ impl Site {
 
     /// Says hello to every other initial member until each has welcomed this disk.
     async fn meet_all(self: &Arc<Self>, all: &Membership, others: Vec<Peer>) -> Result<(), Stop> {
-        let mut missing: BTreeSet<u64> = others.iter().map(|peer| peer.id).collect();
+        let all_others: BTreeSet<u64> = others.iter().map(|peer| peer.id).collect();
+        let mut missing = all_others.clone();
         loop {
             for other in &others {
                 if !missing.contains(&other.id) {
@@ -169,7 +170,7 @@ impl Site {
                         missing.remove(&other.id);
                     }
                     Err(error) if passes(&error) => {}
-                    Err(error) => return Err(refused_stop(&error)),
+                    Err(error) => self.turned_away(&all_others, other.id, &error)?,
                 }
             }
             if missing.is_empty() {
@@ -195,10 +196,11 @@ impl Site {
             match self.dialler.greet(url, &hello).await {
                 Ok((_, reply)) => {
                     check_reply(&self.known(), other.id, &reply)?;
-                    return self
-                        .met(other.id, &reply.name, &reply.disk_uuid)
+                    self.met(other.id, &reply.name, &reply.disk_uuid)
                         .and_then(|()| self.note_start(other.id, &reply))
-                        .map_err(|(refusal, reason)| DialError::ours(&reply, refusal, &reason));
+                        .map_err(|(refusal, reason)| DialError::ours(&reply, refusal, &reason))?;
+                    self.is_taken_for_the_member(other.id);
+                    return Ok(());
                 }
                 Err(error) => failure = error,
             }
@@ -268,17 +270,24 @@ impl Site {
         };
         self.forming(&who)?;
         self.shared.become_phase(Phase::Joining, who);
-        for member in answer.members.iter().filter(|member| member.id != id) {
+        let others = || answer.members.iter().filter(move |member| member.id != id);
+        let voters = others().filter(|member| !member.learner);
+        let voters: BTreeSet<u64> = voters.map(|voter| voter.id).collect();
+        let mut known = true;
+        for member in others() {
             match self.meet(&peer(member.id, &member.peer_urls)).await {
                 Ok(()) => {}
                 Err(error) if passes(&error) => {
                     tracing::info!(peer = %format!("{:x}", member.id), "not met yet: {error}");
                     return Ok(false);
                 }
-                Err(error) => return Err(refused_stop(&error)),
+                Err(error) => {
+                    self.turned_away(&voters, member.id, &error)?;
+                    known = false;
+                }
             }
         }
-        Ok(true)
+        Ok(known)
     }
 
     /// The entry with this server's peer URLs.
@@ -573,26 +582,6 @@ fn authority_of(target: &str) -> String {
         _ if target.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{target}]:{PEER_PORT}"),
         Some((_, port)) if port.parse::<u16>().is_ok() => target.to_owned(),
         _ => format!("{target}:{PEER_PORT}"),
-    }
-}
-
-/// Why a hello that will fail again ends this server.
-fn refused_stop(error: &DialError) -> Stop {
-    match error {
-        DialError::Refused {
-            refusal: Refusal::Copy,
-            ..
-        } => copy_stop(error.to_string()),
-        _ => identity_stop(error.to_string()),
-    }
-}
-
-/// This disk is a copy of its member's.
-pub(super) fn copy_stop(message: String) -> Stop {
-    Stop {
-        code: Class::Copied.exit_code(),
-        class: Class::Copied.name(),
-        message,
     }
 }
 

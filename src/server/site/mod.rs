@@ -534,8 +534,7 @@ impl Listener for Site {
         self.note_start(peer, reply)?;
         self.stands(peer, reply);
         lock(&self.farewell).takes_back(peer);
-        lock(&self.copied).takes_back(peer);
-        self.trust(peer);
+        self.is_taken_for_the_member(peer);
         // Its address may be another one than before.
         self.keep_room();
         Ok(())

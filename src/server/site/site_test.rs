@@ -6,6 +6,7 @@ use std::sync::Barrier;
 use super::*;
 use crate::server::Machine;
 use crate::server::flags::Flags;
+use crate::server::link::dial::DialError;
 use crate::server::ports::PortSecurity;
 
 fn hello(site: &Site, from: u64, disk: u128) -> Hello {
@@ -25,14 +26,23 @@ fn hello(site: &Site, from: u64, disk: u128) -> Hello {
 
 /// A server of a cluster of two that forms, and the other one's ID.
 fn forming(folder: &std::path::Path) -> (Guard, u64) {
+    let (guard, others) = forming_with(folder, &["two"]);
+    (guard, others[0])
+}
+
+/// A server of a cluster that forms with these, and their IDs.
+fn forming_with(folder: &std::path::Path, names: &[&str]) -> (Guard, Vec<u64>) {
+    // Nobody listens there: it waits to meet the others.
+    let all = ["one"].iter().chain(names).zip(1..);
+    let all = all.map(|(name, port)| format!("{name}=http://127.0.0.1:{port}"));
+    let cluster = format!("--initial-cluster={}", all.collect::<Vec<_>>().join(","));
     let data = format!("--data-dir={}", folder.join("data").display());
     let arguments = [
         "--name=one",
         data.as_str(),
         "--listen-peer-urls=http://127.0.0.1:0",
         "--initial-advertise-peer-urls=http://127.0.0.1:1",
-        // Nobody listens there: it waits to meet the other.
-        "--initial-cluster=one=http://127.0.0.1:1,two=http://127.0.0.1:2",
+        cluster.as_str(),
     ];
     let arguments = arguments.map(str::to_owned);
     let flags = Flags::parse(&arguments, &BTreeMap::new()).expect("flags");
@@ -43,9 +53,10 @@ fn forming(folder: &std::path::Path) -> (Guard, u64) {
         std::thread::yield_now();
     }
     let own = site.who().member_id;
-    let other = site.expected().into_iter().find(|id| *id != own);
-    let other = other.expect("the other initial member");
-    (guard, other)
+    let others = site.expected().into_iter().filter(|id| *id != own);
+    let others: Vec<u64> = others.collect();
+    assert_eq!(others.len(), names.len(), "the other initial members");
+    (guard, others)
 }
 
 /// A hello waits for the disk that remembers it, and others are judged meanwhile: two disks were
@@ -165,4 +176,47 @@ fn a_start_that_is_known_waits_for_no_disk() {
     std::thread::spawn(move || done.send(again.linked(other, &reply).is_ok()));
     assert_eq!(linked.recv_timeout(Duration::from_secs(30)), Ok(true));
     drop(held);
+}
+
+/// One voice ended a server whose cluster formed, and nothing was written down: each restart made the
+/// starts of its disk more, until those that the others had seen were forgotten and it was let in.
+#[test]
+fn while_a_cluster_forms_one_voice_ends_no_server_and_two_condemn_its_disk() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (guard, others) = forming_with(folder.path(), &["two", "three"]);
+    let site = guard.site();
+    let (first, second) = (others[0], others[1]);
+    let all: BTreeSet<u64> = others.into_iter().collect();
+    let says = |member, refusal| DialError::Refused {
+        name: "two".to_owned(),
+        member,
+        cluster: site.who().cluster_id,
+        disk: uuid::Uuid::from_u128(2).to_string(),
+        refusal,
+        reason: "start 9 was seen".to_owned(),
+    };
+    let refused = |all: &BTreeSet<u64>, peer, error: &DialError| {
+        site.turned_away(all, peer, error)
+            .map_err(|stop| stop.class)
+    };
+    let file = || std::fs::read(folder.path().join("data/starts")).expect("the file");
+    let (before, copy) = (file(), |member| says(member, Refusal::Copy));
+    assert_eq!(refused(&all, first, &copy(first)), Ok(()));
+    assert_eq!(refused(&all, first, &copy(first)), Ok(()), "once more");
+    let of_two = [first].into();
+    assert_eq!(refused(&of_two, first, &copy(first)), Ok(()), "of two");
+    assert_eq!(refused(&all, second, &copy(7)), Ok(()), "a stranger");
+    site.is_taken_for_the_member(first);
+    assert_eq!(refused(&all, second, &copy(second)), Ok(()), "taken back");
+    assert_eq!(file(), before, "nothing is written down");
+    let doubts = lock(&site.doubts).get(&second).cloned();
+    let doubt = doubts.expect("it is said");
+    assert!(doubt.contains("1 of the 2 members"), "{doubt}");
+    let elsewhere = says(first, Refusal::Cluster);
+    assert_eq!(refused(&all, first, &elsewhere), Err("identity"));
+    assert_eq!(refused(&all, first, &copy(first)), Err("copied_disk"));
+    let disk = site.files().disk().clone();
+    let uuid = Identity::load(&*disk).expect("read").expect("one").uuid();
+    let error = Starts::begin(&disk, uuid, 7).expect_err("condemned");
+    assert_eq!(error.class().name(), "copied_disk");
 }

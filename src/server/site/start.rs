@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use super::flows::{copy_stop, identity_stop, public_phase};
+use super::flows::{identity_stop, public_phase};
 use super::no_sync::NoSync;
 use super::{Happening, Site, WayOut, lock, service};
 use crate::disk::{
@@ -453,7 +453,7 @@ async fn follow(
             biased;
             happening = happened.recv() => match happening {
                 Some(Happening::Removed(reason)) => return removed(site, &reason, happened).await,
-                Some(Happening::Copied(reason)) => return Err(copied(site, reason)),
+                Some(Happening::Copied(reason)) => return Err(site.condemn(reason)),
                 Some(Happening::Met) => {
                     site.told_of_guests.store(false, Ordering::Release);
                     site.link_members();
@@ -514,15 +514,6 @@ async fn removed(
     site.shared.consensus.store(Arc::new(None));
     site.shared.doing("removed from its cluster for good: idle");
     idle(happened).await
-}
-
-/// Ends a server whose disk is a copy, and every one that is started on it again: each would make the
-/// copy's starts more, until those that were seen are forgotten. On a full volume it is asked once more.
-fn copied(site: &Site, reason: String) -> Stop {
-    match site.change_starts(|starts| starts.condemn(&reason)) {
-        Ok(()) => copy_stop(reason),
-        Err(error) => disk_stop(&error),
-    }
 }
 
 /// Nothing more happens to this server.

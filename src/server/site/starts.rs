@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::flows::identity_stop;
 use super::{Happening, Site, blocking, lock};
 use crate::disk::{self, Class, Descent, Lineage, Start, Starts};
 use crate::server::core::disk_stop;
+use crate::server::exit::Stop;
 use crate::server::link::accept::Linked;
+use crate::server::link::dial::DialError;
 use crate::server::link::hello::{Refusal, Reply, Verdict};
-use crate::server::link::outbound::SILENCE;
+use crate::server::link::outbound::{Listener, SILENCE, says};
 
 /// Whether a peer that was heard then is there.
 fn is_there(heard: Instant) -> bool {
@@ -141,5 +144,53 @@ impl Site {
             self.doubt(peer, text);
         }
         condemned
+    }
+
+    /// What follows from a hello that this peer refused and will refuse again, while a cluster forms or
+    /// this server joins one: the end; but that this disk is a copy is no more believed of one voice
+    /// than later. Fewer than it takes are asked again, and nobody votes meanwhile.
+    pub(super) fn turned_away(
+        &self,
+        others: &BTreeSet<u64>,
+        peer: u64,
+        error: &DialError,
+    ) -> Result<(), Stop> {
+        let DialError::Refused {
+            refusal: Refusal::Copy,
+            ..
+        } = error
+        else {
+            return Err(identity_stop(error.to_string()));
+        };
+        match says(&self.known(), peer, Refusal::Copy, error) {
+            Some(reason) if self.is_condemned(others, peer, reason) => {
+                Err(self.condemn(reason.to_owned()))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.doubt(peer, format!("in the place of {peer:x} it was {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// This peer has welcomed the disk.
+    pub(super) fn is_taken_for_the_member(&self, peer: u64) {
+        lock(&self.copied).takes_back(peer);
+        self.trust(peer);
+    }
+
+    /// Ends a server whose disk is a copy, and every one that is started on it again: each would make
+    /// the copy's starts more, until those that were seen are forgotten. On a full volume it is asked
+    /// once more.
+    pub(super) fn condemn(&self, reason: String) -> Stop {
+        match self.change_starts(|starts| starts.condemn(&reason)) {
+            Ok(()) => Stop {
+                code: Class::Copied.exit_code(),
+                class: Class::Copied.name(),
+                message: reason,
+            },
+            Err(error) => disk_stop(&error),
+        }
     }
 }
