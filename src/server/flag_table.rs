@@ -231,7 +231,7 @@ pub const FLAGS: &[Flag] = &[
     flag("bootstrap-defrag-threshold-megabytes", Upkeep, Number, "0", Accepted("there is nothing to defragment"), "Defragment at start."),
 
     flag("force-new-cluster", Unsafe, Bool, "false", Refused("start a new cluster from a copy of the data instead"), "Forget every other member."),
-    flag("unsafe-no-fsync", Unsafe, Bool, "false", Effect, "Never sync the disk: loses data when the machine stops."),
+    flag("unsafe-no-fsync", Unsafe, Bool, "false", Effect, "Never sync the disk: loses data when the machine stops; a member that was started shortly before may be refused by the others afterwards."),
 
     flag("experimental-initial-corrupt-check", Removed, Bool, "", Accepted(GATE), ""),
     flag("experimental-corrupt-check-time", Removed, Text, "", Accepted("etcd removed the name: give --corrupt-check-time"), ""),
