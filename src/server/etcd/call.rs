@@ -53,6 +53,8 @@ const SNAPSHOTS: usize = 4;
 
 /// Callers that wait until something is sorted or hashed for them.
 const SCANS_WAITING: usize = 256;
+/// Callers that wait to gather a list of more than a page.
+const LISTS_WAITING: usize = 4096;
 /// Leases that may be on their way through the log at once.
 const GRANTS: usize = 32;
 /// Callers that wait for a lease.
@@ -86,6 +88,8 @@ pub(super) struct Shared {
     pub(super) passwords: Passwords,
     /// Whoever waits for much to be sorted or hashed.
     pub(super) scans: Arc<Aside>,
+    /// Whoever waits to gather a long list.
+    pub(super) lists: Arc<Aside>,
     /// Whoever waits for a lease.
     pub(super) grants: Arc<Aside>,
     /// Rules for bodies of requests.
@@ -144,6 +148,7 @@ impl Services {
                     password::PATIENCE,
                 ),
                 scans: Aside::new("scans", machine::cores() / 2, SCANS_WAITING, timeout),
+                lists: Aside::new("lists", 2 * machine::cores(), LISTS_WAITING, timeout),
                 grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
                 bodies,
                 failing: Failing::default(),
@@ -176,7 +181,12 @@ impl Services {
         if let Some(seats) = shared.member.ports().seats.get() {
             seats.write(text);
         }
-        let lines = [&shared.passwords.aside, &shared.scans, &shared.grants];
+        let lines = [
+            &shared.passwords.aside,
+            &shared.scans,
+            &shared.lists,
+            &shared.grants,
+        ];
         let name = "quorate_server_waiting";
         text.head(
             name,

@@ -12,6 +12,7 @@ use super::call::{Learner, Services, failed, refused};
 use super::caller::{Caller, permitted};
 use super::sorted::Sorted;
 use super::{convert, long};
+use crate::server::aside::Place;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
 use crate::server::hosts::Host;
@@ -40,6 +41,8 @@ impl Kv for Services {
             let actor = self.actor().await?;
             let auth = state.view.auth();
             permitted(auth.require_read(actor.as_ref(), &range.key, &range.range_end))?;
+            // Held until the answer is in the wire's form.
+            let _place = self.place_of_a_list(&state, &range).await?;
             let response = self.read(state, range).await?;
             let header = self.header(response.revision);
             Ok(long::convert(header, response).await)
@@ -205,6 +208,20 @@ impl Services {
 }
 
 impl Services {
+    /// The right to gather a long list: a few at a time, by host in turn. A thousand at a time took 2 GiB
+    /// for 50,000 keys, and each was gathered while the memory of all others grew.
+    async fn place_of_a_list(
+        &self,
+        state: &Published,
+        range: &store::Range,
+    ) -> Result<Option<Place>, Status> {
+        if is_short(range) || !is_natural(range) || keys_of(state, range)? <= PAGE {
+            return Ok(None);
+        }
+        let place = self.shared.lists.place(Caller::current().host()).await?;
+        Ok(Some(place))
+    }
+
     /// Reads a range without keeping the thread for long: page by page where the order is the
     /// tree's own, on a thread of its own where everything must be fetched to be sorted or
     /// filtered.
@@ -213,8 +230,7 @@ impl Services {
         state: Arc<Published>,
         range: store::Range,
     ) -> Result<store::RangeResponse, Status> {
-        let short =
-            range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit);
+        let short = is_short(&range);
         let natural = is_natural(&range);
         if is_far(&state, &range, Counted::Yes) {
             let whole = self.aside(move || state.view.range(&range)).await?;
@@ -251,6 +267,11 @@ impl Services {
     ) -> Result<T, Status> {
         self.shared.scans.run(Caller::current().host(), work).await
     }
+}
+
+/// Whether a range is a page at most, as far as it can be told without a look.
+fn is_short(range: &store::Range) -> bool {
+    range.range_end.is_empty() || range.count_only || (1..=PAGE).contains(&range.limit)
 }
 
 /// Whether the order is the tree's own and nothing is left out.
