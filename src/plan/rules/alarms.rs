@@ -12,21 +12,42 @@ use crate::plan::victims;
 
 use super::farewell;
 
-/// Returns whether a member is on its way out for its data: until it is gone nobody else goes or comes.
-pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    let leaves = match alarms::corruption(s) {
-        None | Some(Corruption::Person(_)) => false,
-        Some(Corruption::Wait(what)) => {
-            draft.wait("Compare", "", "Corrupt", what);
-            false
-        }
+/// What the other rules make of this one.
+pub(super) enum Outcome {
+    /// A member is on its way out for its data: until it is gone nobody else goes or comes.
+    Leaves,
+    /// The other rules go on, and what is waited for here, if anything, is told after theirs: the first
+    /// wait is the step in hand, by which a silent member's age is known, and one that no new leader
+    /// ever heard would never be old enough to be healed.
+    GoesOn(Option<Held>),
+}
+
+/// What an alarm waits for.
+pub(super) struct Held {
+    action: &'static str,
+    what: String,
+}
+
+impl Held {
+    pub(super) fn tell(self, draft: &mut Draft) {
+        draft.wait(self.action, "", "Corrupt", self.what);
+    }
+}
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
+    let outcome = match alarms::corruption(s) {
+        None | Some(Corruption::Person(_)) => Outcome::GoesOn(None),
+        Some(Corruption::Wait(what)) => Outcome::GoesOn(Some(Held {
+            action: "Compare",
+            what,
+        })),
         Some(Corruption::Proven(sick)) => replace(s, draft, &sick),
         Some(Corruption::Healed(named)) => {
             for id in named {
                 let why = "the members' data is equal, as was compared twice";
                 disarm(s, draft, AlarmKind::Corrupt, id, why.to_owned());
             }
-            false
+            Outcome::GoesOn(None)
         }
     };
     for id in alarms::raised(s, AlarmKind::NoSpace) {
@@ -34,7 +55,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
             disarm(s, draft, AlarmKind::NoSpace, id, why);
         }
     }
-    leaves
+    outcome
 }
 
 fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: String) {
@@ -49,30 +70,34 @@ fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: S
 
 /// One of them leaves, the leader's leadership first. Its successor comes by rule 13, on a disk of its
 /// own, and its volume goes by rule 17, once the successor votes.
-fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> bool {
+fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Outcome {
     // The sick are healed, and those on their way in come, by their own rules first.
     if !alarms::is_whole(s) {
         let what =
             "every other member to be there and healthy before one with differing data leaves";
-        draft.wait("Replace", "", "Corrupt", what);
-        return false;
+        return Outcome::GoesOn(Some(Held {
+            action: "Replace",
+            what: what.to_owned(),
+        }));
     }
     let Some(first) = sick.first() else {
-        return false;
+        return Outcome::GoesOn(None);
     };
     let reason = "its data differs from the majority's, as was compared twice".to_owned();
     let Some((leader, _)) = s.view else {
-        return false;
+        return Outcome::GoesOn(None);
     };
     if !sick.contains(leader) {
         farewell::removed(s, draft, first, 8, reason);
-        return true;
+        return Outcome::Leaves;
     }
     let Some((to, to_id)) = victims::successor(s, leader).filter(|(to, _)| !sick.contains(*to))
     else {
         let what = "a voter whose data is right to take over";
-        draft.wait("Transfer", leader, "Corrupt", what);
-        return true;
+        return Outcome::GoesOn(Some(Held {
+            action: "Transfer",
+            what: what.to_owned(),
+        }));
     };
     let action = Action::Transfer {
         from: leader.to_owned(),
@@ -81,5 +106,5 @@ fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> boo
         fence: fence(s),
     };
     draft.step(8, action, format!("{reason}, and it leads"));
-    true
+    Outcome::Leaves
 }

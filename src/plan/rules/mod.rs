@@ -113,9 +113,10 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     // 8: alarms.
-    if alarms::rule(s, draft) {
-        return;
-    }
+    let alarm = match alarms::rule(s, draft) {
+        alarms::Outcome::Leaves => return,
+        alarms::Outcome::GoesOn(alarm) => alarm,
+    };
     // 9 and 10: the sick.
     sick::rule(s, draft);
     // 11: learners.
@@ -146,5 +147,9 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
     if !planted(Mutant::VolumesForgotten) {
         objects::volumes(s, draft);
+    }
+    // 8, what it waits for: after what the others do.
+    if let Some(held) = alarm {
+        held.tell(draft);
     }
 }

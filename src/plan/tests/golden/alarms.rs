@@ -201,6 +201,25 @@ fn one_comparison_is_none() {
     assert!(!world.alarms.is_empty(), "somebody looks why");
 }
 
+/// The comparison that CORRUPT waits for was the step in hand, before the rule for unhealthy members. How
+/// long a new leader has not heard a voter that it never heard is known by that step alone, so the old
+/// leader was never unhealthy for long enough, and stayed.
+#[test]
+fn who_is_lost_under_the_alarm_is_replaced_all_the_same() {
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    world.cluster.spec.healing.unhealthy_seconds = 60;
+    let lost = world.leader.clone().expect("a leader");
+    world.side.insert(lost.clone(), 1);
+    for _ in 0..300 {
+        world.pass();
+    }
+    assert!(world.members.iter().all(|member| member.name != lost));
+    replaced(&world, &sick);
+}
+
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
 fn an_older_leader_is_told_of_in_words() {
