@@ -522,6 +522,9 @@ faults! {
     /// A voter is removed for its data on one comparison.
     ComparedOnce "compared-once" in "plan/alarms.rs",
         Operator("corrupt-for-a-moment", &["I4"]);
+    /// A leader that CORRUPT names gives its data to those who join, and they vote.
+    GivenByTheNamed "given-by-the-named" in "plan/alarms.rs",
+        Operator("corrupt-and-grown", &["I14"]);
     /// A voter that does not answer the operator is dead.
     SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
         Operator("one-unseen", &["I4"]);

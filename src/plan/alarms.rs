@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use crate::mutants::{Mutant, planted};
 
 use super::observed::{Comparison, Description, Phase, Space};
-use super::situation::{Situation, quorum};
+use super::situation::{Seat, Situation, quorum};
 use super::step::AlarmKind;
+use super::victims;
 
 /// Two comparisons count as two only if this much time lies between them.
 const APART_MS: u64 = 4_000;
@@ -18,7 +19,7 @@ const OLD_MS: u64 = 600_000;
 /// unless told otherwise, and what it costs beside its bytes.
 const REQUEST: u64 = 2 << 20;
 /// What somebody has to do where the operator cannot know whose data is right.
-const BY_HAND: &str = "find out whose data is right (`etcdctl endpoint hashkv --cluster`), replace the others by spec.replaceMembers, then run `etcdctl alarm disarm`";
+const BY_HAND: &str = "find out whose data is right (`etcdctl endpoint hashkv --cluster`), let one of those lead (`etcdctl move-leader`), replace the others by spec.replaceMembers, then run `etcdctl alarm disarm`";
 
 /// An alarm that is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +141,9 @@ pub(super) enum Corruption {
     Person(String),
     /// What has to be known before anything is done.
     Wait(String),
+    /// One that the alarm names leads, and this voter, by name and member ID, could: before anything is
+    /// proven, because who leads gives its data to whoever joins, and judges the others by it.
+    Led(String, u64),
     /// Two comparisons show that the data of exactly the members that are named differs from that of a
     /// majority which agrees among itself: their names.
     Proven(BTreeSet<String>),
@@ -164,15 +168,20 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     if !named.iter().all(|id| is_known(leader, *id)) {
         return person("it names somebody that never was a member: run `etcdctl alarm disarm`");
     }
-    if leader.unsigned || leader.space.is_none() {
-        let old = "the leader's version does not say what it compared";
-        return Corruption::Person(format!("{old}: {BY_HAND}"));
-    }
     let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
     let all: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
     let sick: BTreeSet<u64> = named.intersection(&all).copied().collect();
     if (voters.len() - sick.intersection(&voters).count()) < quorum(voters.len()) {
         return Corruption::Person(format!("it names no minority of the voters: {BY_HAND}"));
+    }
+    if sick.contains(&leader.member_id)
+        && let Some((to, id)) = heir(s, &named)
+    {
+        return Corruption::Led(to.to_owned(), id);
+    }
+    if leader.unsigned || leader.space.is_none() {
+        let old = "the leader's version does not say what it compared";
+        return Corruption::Person(format!("{old}: {BY_HAND}"));
     }
     let Some(twice) = compared(leader) else {
         return Corruption::Wait("the members' data to be compared twice".to_owned());
@@ -194,10 +203,13 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
             _ => Corruption::Wait("the data of all members to be compared".to_owned()),
         };
     }
+    // A learner that differs beside them is given up by its own rule.
+    let mut others = s.learners.values().map(|seat| seat.view.id);
+    let others: BTreeSet<u64> = others.by_ref().filter(|id| !sick.contains(id)).collect();
     let shown = |c: &&Comparison| {
         let right = c.agree.intersection(&voters).count() >= quorum(voters.len());
         let rest = voters.difference(&sick).all(|id| c.agree.contains(id));
-        right && rest && c.differ == sick
+        right && rest && c.differ.difference(&others).eq(&sick)
     };
     if twice.iter().all(shown) {
         return Corruption::Proven(sick.iter().map(|id| name_of(s, *id)).collect());
@@ -215,22 +227,96 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     ))
 }
 
+/// The voter that takes over from a leader that is named: healthy, and not named itself.
+fn heir<'s>(s: &'s Situation<'_>, named: &BTreeSet<u64>) -> Option<(&'s str, u64)> {
+    let (leader, _) = s.view?;
+    victims::successor(s, leader).filter(|(_, id)| !named.contains(id))
+}
+
+/// Whether a learner may be added while CORRUPT is on: who joins gets the leader's data.
+///
+/// # Errors
+/// Who leads, and what helps.
+pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
+    let named = raised(s, AlarmKind::Corrupt);
+    match s
+        .view
+        .filter(|(_, leader)| named.contains(&leader.member_id))
+    {
+        Some((leader, _)) if !planted(Mutant::GivenByTheNamed) => Err(format!(
+            "{leader} leads and the alarm CORRUPT names it, so who joined would have its data: let another voter lead (`etcdctl move-leader`)"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a learner may become a voter while CORRUPT is on: it may have its data of a leader that was
+/// wrong, and is wanted among those that agree with one that leads unnamed. This waits as long as it takes. Writes are refused under the
+/// alarm in any case, so what a missing voter costs is the next failure; what a wrong one costs is
+/// the majority, and with it whose data counts as right.
+///
+/// # Errors
+/// What is waited for.
+pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
+    let on = !raised(s, AlarmKind::Corrupt).is_empty();
+    let Some((_, leader)) = s.view.filter(|_| on) else {
+        return Ok(());
+    };
+    may_add(s)?;
+    // An older one compares nothing, and never will.
+    if leader.unsigned || leader.space.is_none() || planted(Mutant::GivenByTheNamed) {
+        return Ok(());
+    }
+    let newest = covering(leader).next();
+    // No majority agrees: whoever named a member to be replaced knows whose data is right.
+    let asked = s.voters.keys().any(|name| s.to_replace(name));
+    let agrees = |c: &Comparison| c.agree.contains(&id) && c.agree.contains(&leader.member_id);
+    match newest {
+        Some(c) if agrees(c) || c.agree.is_empty() && asked => Ok(()),
+        Some(c) if c.differ.contains(&id) => {
+            Err("the alarm CORRUPT is on, and its data is not a majority's".to_owned())
+        }
+        _ => Err("the alarm CORRUPT is on, and its data was not compared yet".to_owned()),
+    }
+}
+
+/// Whether a learner has no right data: two comparisons of a leader that agrees with a quorum of the voters
+/// say so. It was made from one that was wrong, and never will be a voter.
+pub(super) fn is_spoiled(s: &Situation<'_>, id: u64) -> bool {
+    let on = !raised(s, AlarmKind::Corrupt).is_empty();
+    let Some((_, leader)) = s.view.filter(|(_, leader)| on && !leader.unsigned) else {
+        return false;
+    };
+    let agrees = |c: &Comparison, seat: &Seat<'_>| c.agree.contains(&seat.view.id);
+    let shows = |c: &Comparison| {
+        let right = s.voters.values().filter(|seat| agrees(c, seat)).count();
+        let leads = c.agree.contains(&leader.member_id);
+        c.differ.contains(&id) && leads && right >= quorum(s.voters.len())
+    };
+    compared(leader).is_some_and(|both| both.into_iter().all(shows))
+}
+
 /// The two last comparisons of this leader, of the members as they are now: one from before a member
 /// came or went says nothing of those that are there.
 fn compared(leader: &Description) -> Option<Vec<&Comparison>> {
-    let members: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
-    let covers = |c: &&Comparison| {
-        let told = [&c.agree, &c.differ, &c.silent].into_iter().flatten();
-        told.copied().collect::<BTreeSet<u64>>() == members
-    };
-    let young = leader.comparisons.iter().filter(|c| c.age_ms <= OLD_MS);
-    let mut young = young.filter(covers);
+    let mut young = covering(leader);
     let newest = young.next()?;
     if planted(Mutant::ComparedOnce) {
         return Some(vec![newest]);
     }
     let second = young.find(|c| c.age_ms >= newest.age_ms + APART_MS)?;
     Some(vec![newest, second])
+}
+
+/// The comparisons of the members as they are now, the newest first.
+fn covering(leader: &Description) -> impl Iterator<Item = &Comparison> {
+    let members: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
+    let covers = move |c: &&Comparison| {
+        let told = [&c.agree, &c.differ, &c.silent].into_iter().flatten();
+        told.copied().collect::<BTreeSet<u64>>() == members
+    };
+    let young = leader.comparisons.iter().filter(|c| c.age_ms <= OLD_MS);
+    young.filter(covers)
 }
 
 /// What somebody reads of an alarm: what it is about and what is done, or has to be done.
@@ -251,6 +337,9 @@ pub(super) fn in_words(s: &Situation<'_>, words: &str) -> String {
             let what = match corruption(s) {
                 Some(Corruption::Person(text)) => text,
                 Some(Corruption::Wait(what)) => format!("waiting for {what}"),
+                Some(Corruption::Led(to, _)) => {
+                    format!("it leads, and {to} is to lead before anything else is done")
+                }
                 Some(Corruption::Proven(names)) => {
                     let names: Vec<String> = names.into_iter().collect();
                     format!(

@@ -3,6 +3,7 @@
 
 use crate::mutants::{Mutant, planted};
 
+use super::alarms;
 use super::situation::{Situation, quorum};
 
 /// Whether a learner may be added now.
@@ -17,6 +18,7 @@ pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
             "{healthy} of {voters} voters are healthy; all have to be"
         ));
     }
+    alarms::may_add(s)?;
     let most = if s.grows_by_two() { 2 } else { 1 };
     match s.learners.keys().next() {
         _ if planted(Mutant::TwoLearners) => Ok(()),
@@ -29,8 +31,9 @@ pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
 ///
 /// # Errors
 /// Why not, in words.
-pub(super) fn promote(s: &Situation<'_>) -> Result<(), String> {
+pub(super) fn promote(s: &Situation<'_>, id: u64) -> Result<(), String> {
     seen(s)?;
+    alarms::may_vote(s, id)?;
     let (healthy, voters) = (s.healthy(), s.voters.len());
     let needed = quorum(voters + 1);
     if voters > 1 && healthy < needed {

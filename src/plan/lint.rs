@@ -308,6 +308,7 @@ impl Facts<'_> {
     fn add_learner(&self, member: &str, disk_uuid: &str) -> Result<(), String> {
         let (healthy, voters) = self.count()?;
         refuse(healthy < voters, "I5: a voter is not healthy")?;
+        self.leads_unnamed()?;
         let learners = self.members().filter(|m| m.learner).count();
         let most = if voters == 1 && self.cluster.target() >= 3 {
             2
@@ -331,6 +332,7 @@ impl Facts<'_> {
             .members()
             .find(|m| m.id == id && m.learner)
             .ok_or("it is no learner")?;
+        self.may_vote(id)?;
         refuse(
             !self.reached(learner) || !learner.promotable,
             "I3: it has not caught up",

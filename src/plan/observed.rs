@@ -485,7 +485,8 @@ pub struct Space {
 /// Who gave which hash of the data at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// IDs of those whose hash a majority of all members gave; empty: none did.
+    /// IDs of those whose hash a majority of the voters gave or, where none did, a majority of all
+    /// members; empty: none did.
     pub agree: BTreeSet<u64>,
     /// IDs of those that gave another one.
     pub differ: BTreeSet<u64>,

@@ -177,6 +177,7 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Promote" if s.voters.len() + 1 < target => {
             format!("on to {target} members, {} are there", s.voters.len() + 1)
         }
+        "Transfer" if rule == 8 => "the members' data is compared".to_owned(),
         "Transfer" | "Retire" if rule == 16 => format!("{member} is restarted"),
         "Transfer" | "Retire" if rule == 14 => format!("{member} leaves its node"),
         "Transfer" | "Retire" => format!("{member} is removed"),

@@ -41,6 +41,8 @@ pub(crate) struct ClusterTruth {
     pub(crate) alarms: Vec<String>,
     pub(crate) configuration_index: u64,
     pub(crate) quorate: bool,
+    /// The member that leads.
+    pub(crate) leader: Option<u64>,
     pub(crate) acknowledged: u64,
     pub(crate) voters: BTreeMap<u64, Member>,
     pub(crate) learners: BTreeMap<u64, Member>,
@@ -122,6 +124,7 @@ impl Truth {
             cluster.alarms.clone_from(&servers.alarms);
             cluster.configuration_index = group.membership.configuration_index;
             cluster.acknowledged = group.acknowledged;
+            cluster.leader = group.leader;
             cluster.quorate = group.is_quorate(servers.now_ms);
             cluster.voters = group
                 .membership

@@ -1,9 +1,32 @@
 //! I14: an alarm is switched off only where its reason is gone: NOSPACE where every voter has space,
-//! CORRUPT where whom it names is a member no more and the data of all members is equal.
+//! CORRUPT where whom it names is a member no more and the data of all members is equal. While CORRUPT
+//! is on nobody joins a leader that it names, and no learner with other data than most voters' becomes a
+//! voter.
 
-use super::Step;
+use super::{History, Step};
 
-pub(super) fn deed(step: &Step<'_>) -> Option<String> {
+pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
+    joined(step, history).or_else(|| switched_off(step))
+}
+
+fn joined(step: &Step<'_>, history: &History) -> Option<String> {
+    let (before, after) = (step.before, step.after);
+    let known = |since| History::is_known(since, step.now_ms);
+    let new = |id: &&u64| !before.learners.contains_key(id) && !before.voters.contains_key(id);
+    if known(history.named_leads_ms.get(step.uid))
+        && let Some(id) = after.learners.keys().find(new)
+    {
+        return Some(format!(
+            "{id:x} joins a leader that the alarm CORRUPT names"
+        ));
+    }
+    let promoted = |id: &&u64| before.learners.contains_key(id) && after.differs(**id);
+    let wrong = after.voters.keys().find(promoted);
+    let wrong = wrong.filter(|_| known(history.corrupt_ms.get(step.uid)))?;
+    Some(format!("{wrong:x} votes, and its data differs"))
+}
+
+fn switched_off(step: &Step<'_>) -> Option<String> {
     let (before, after) = (step.before, step.after);
     let off = before
         .alarms
@@ -37,7 +60,7 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{cluster, step};
+    use super::super::fixture::{cluster, history, member, step};
     use super::*;
     use crate::opsim::harness::truth::ClusterTruth;
 
@@ -46,8 +69,9 @@ mod tests {
         change(&mut after);
         let mut before = after.clone();
         before.alarms = vec![alarm.to_owned()];
-        assert_eq!(deed(&step(&before, &before, 10)), None, "it stays on");
-        deed(&step(&before, &after, 10))
+        let past = history(&before);
+        assert_eq!(deed(&step(&before, &before, 10), &past), None);
+        deed(&step(&before, &after, 10), &past)
     }
 
     #[test]
@@ -63,5 +87,29 @@ mod tests {
             c.voters.entry(1).and_modify(|m| m.data = Some(7));
         };
         assert!(off("CORRUPT 9", spoil).is_some());
+    }
+
+    #[test]
+    fn nobody_gets_or_keeps_a_vote_by_wrong_data() {
+        let mut before = cluster(3);
+        (before.leader, before.alarms) = (Some(1), vec!["CORRUPT 1".to_owned()]);
+        let past = history(&before);
+        let mut after = before.clone();
+        after.learners.extend([member(4)]);
+        assert_eq!(deed(&step(&before, &after, 10_000), &past), None);
+        assert!(deed(&step(&before, &after, 60_000), &past).is_some());
+        // Another one leads: who joined is promoted, if its data is the others'.
+        before = after;
+        before.leader = Some(2);
+        let past = history(&before);
+        let promoted = |data: u32| {
+            let mut after = before.clone();
+            after.learners.clear();
+            after.voters.extend([member(4)]);
+            after.voters.entry(4).and_modify(|m| m.data = Some(data));
+            deed(&step(&before, &after, 60_000), &past)
+        };
+        assert_eq!(promoted(0), None);
+        assert!(promoted(7).is_some());
     }
 }

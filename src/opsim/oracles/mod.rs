@@ -71,6 +71,10 @@ pub(crate) struct History {
     generations: BTreeMap<String, VecDeque<(u64, i64, usize)>>,
     /// The configuration index after the last deed or as first seen.
     configuration: BTreeMap<String, u64>,
+    /// Since when the alarm CORRUPT names the leader.
+    named_leads_ms: BTreeMap<String, u64>,
+    /// Since when CORRUPT is on.
+    corrupt_ms: BTreeMap<String, u64>,
     /// Status as last judged.
     judged: BTreeMap<String, std::sync::Arc<serde_json::Value>>,
 }
@@ -112,6 +116,29 @@ impl History {
             .collect()
     }
 
+    /// Whether this has been so for long enough for everybody to know of it.
+    pub(crate) fn is_known(since_ms: Option<&u64>, now_ms: u64) -> bool {
+        since_ms.is_some_and(|since| now_ms.saturating_sub(*since) > BELIEVED_MS)
+    }
+
+    fn note_alarms(&mut self, uid: &str, cluster: &ClusterTruth, now_ms: u64) {
+        let names = |id: u64| cluster.alarms.contains(&format!("CORRUPT {id:x}"));
+        let mut keep = |since: fn(&mut Self) -> &mut BTreeMap<String, u64>, is_so: bool| {
+            if is_so {
+                since(self).entry(uid.to_owned()).or_insert(now_ms);
+            } else {
+                since(self).remove(uid);
+            }
+        };
+        keep(
+            |history| &mut history.named_leads_ms,
+            cluster.leader.is_some_and(names),
+        );
+        let mut alarms = cluster.alarms.iter();
+        let on = alarms.any(|alarm| alarm.starts_with("CORRUPT"));
+        keep(|history| &mut history.corrupt_ms, on);
+    }
+
     fn note(&mut self, truth: &Truth) {
         let now_ms = truth.now_ms;
         for (uid, cluster) in &truth.clusters {
@@ -133,6 +160,7 @@ impl History {
                     voted.insert(member.name.clone());
                 }
             }
+            self.note_alarms(uid, cluster, now_ms);
             if cluster.quorate {
                 self.quorate_ms.insert(uid.clone(), now_ms);
             }
@@ -225,7 +253,7 @@ impl Oracles {
                 .or_else(|| i11_budget::deed(&step).map(|what| ("I11", what)))
                 .or_else(|| i12_volumes::deed(&step, history).map(|what| ("I12", what)))
                 .or_else(|| i13_clients::deed(&step).map(|what| ("I13", what)))
-                .or_else(|| i14_alarms::deed(&step).map(|what| ("I14", what)));
+                .or_else(|| i14_alarms::deed(&step, history).map(|what| ("I14", what)));
             self.history
                 .configuration
                 .insert(uid.clone(), after.configuration_index);

@@ -1,13 +1,16 @@
 //! Stories of alarms: whose reason is gone, whom the members' own comparisons prove to be wrong, and
 //! where nothing decides.
 
+use serde_json::json;
+
 use crate::opsim::faults;
 use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::truth::Truth;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 6] = [
+pub(super) const SCENARIOS: [Scenario; 8] = [
     Scenario {
         name: "nospace-freed",
         story: "every member is full; the alarm stays on while one still is, and goes off once all have space",
@@ -22,6 +25,16 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         name: "corrupt-leader",
         story: "the data of the leader differs: another leads before it is replaced",
         script: |world| Box::pin(minority(world, true)),
+    },
+    Scenario {
+        name: "corrupt-and-lost",
+        story: "the data of a follower differs, and the leader's node is lost: one is replaced, then the other",
+        script: |world| Box::pin(and_lost(world)),
+    },
+    Scenario {
+        name: "corrupt-and-grown",
+        story: "the data of the leader differs while the cluster grows: nobody who got it ever votes",
+        script: |world| Box::pin(and_grown(world)),
     },
     Scenario {
         name: "corrupt-two-of-five",
@@ -56,7 +69,7 @@ async fn told(world: &mut World) -> Result<(), Failure> {
 
 async fn switched_off(world: &mut World) -> Result<(), Failure> {
     let off = |world: &World, _: &_| lock(&world.servers).alarms.is_empty();
-    world.until("the alarm to be off", 600_000, off).await?;
+    world.until("the alarm to be off", 900_000, off).await?;
     world.settle(SOON_MS).await
 }
 
@@ -87,6 +100,49 @@ async fn minority(world: &mut World, leads: bool) -> Result<(), Failure> {
     lock(&world.servers).raise("CORRUPT", &sick);
     user::replaced(world, &sick).await?;
     switched_off(world).await
+}
+
+/// Who waits for comparisons heals all the same. A new leader knows a lost member's age by the step in hand
+/// alone, and that was the comparison that the lost one kept silent in.
+async fn and_lost(world: &mut World) -> Result<(), Failure> {
+    made(world, 3).await?;
+    world.ground.kube.add_node("node-d", "zone-1");
+    world.ground.kube.add_node("node-e", "zone-1");
+    let lost = user::leader(world).unwrap_or_default();
+    let sick = user::follower(world);
+    let node = user::node_of(world, &lost);
+    world.ground.kube.node_down(&node);
+    faults::data_differs(world, &sick, 7);
+    lock(&world.servers).raise("CORRUPT", &sick);
+    user::replaced(world, &lost).await?;
+    user::replaced(world, &sick).await?;
+    world.ground.kube.node_delete(&node);
+    switched_off(world).await
+}
+
+/// A learner that the wrong leader made is there when the alarm is raised, and another one is to come.
+async fn and_grown(world: &mut World) -> Result<(), Failure> {
+    made(world, 3).await?;
+    world.ground.kube.add_node("node-d", "zone-1");
+    world.ground.kube.add_node("node-e", "zone-1");
+    world.ground.kube.add_node("node-f", "zone-1");
+    // Too slow to prove anything before who joins has caught up.
+    lock(&world.servers).behaviour.compare_ms = 60_000;
+    let sick = user::leader(world).unwrap_or_default();
+    faults::data_differs(world, &sick, 7);
+    user::edit(world, "demo", &json!({"replicas": 5}));
+    let joins = |_: &World, truth: &Truth| {
+        let mut clusters = truth.clusters.values();
+        clusters.any(|cluster| !cluster.learners.is_empty())
+    };
+    world.until("a learner", 300_000, joins).await?;
+    lock(&world.servers).raise("CORRUPT", &sick);
+    switched_off(world).await?;
+    let voters = user::voters(world);
+    match voters.len() == 5 && !voters.contains(&sick) {
+        true => Ok(()),
+        false => Err(world.unexpected(format!("{sick} was to be replaced: {voters:?}"))),
+    }
 }
 
 async fn two_of_five(world: &mut World) -> Result<(), Failure> {

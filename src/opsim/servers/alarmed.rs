@@ -71,13 +71,18 @@ impl Servers {
             let whole = self.held(group.id, id) == Some(group.commit);
             self.data_of(group.id, id).filter(|_| heard && whole)
         };
+        let voters: Vec<u64> = group.membership.voters().map(|voter| voter.id).collect();
         let mut found = proto::Comparison::default();
+        let same = |among: &[u64], own| among.iter().filter(|id| hash(**id) == own).count();
+        let most = |among: &[u64], own| same(among, own) > among.len() / 2;
+        let mut given = ids.iter().map(|id| hash(*id));
+        let voted = given.any(|own| own.is_some() && most(&voters, own));
+        let among = if voted { &voters } else { &ids };
         for id in &ids {
             let own = hash(*id);
-            let same = ids.iter().filter(|other| hash(**other) == own).count();
             let side = match own {
                 None => &mut found.silent,
-                Some(_) if same > ids.len() / 2 => &mut found.agree,
+                Some(_) if most(among, own) => &mut found.agree,
                 Some(_) => &mut found.differ,
             };
             side.push(*id);

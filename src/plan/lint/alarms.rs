@@ -1,6 +1,7 @@
 //! What the invariants say of alarms, by the facts alone: who may leave for its data while it is in
 //! contact, and which alarm may be switched off.
 
+use crate::mutants::{Mutant, planted};
 use crate::plan::observed::{Comparison, Description};
 use crate::plan::step::AlarmKind;
 
@@ -28,6 +29,32 @@ impl Facts<'_> {
         };
         let whole = healthy == voters && voters >= self.cluster.target();
         named && whole && twice(leader).is_some_and(|both| both.into_iter().all(shows))
+    }
+
+    /// Who leads gives its data to whoever joins.
+    pub(super) fn leads_unnamed(&self) -> Result<(), String> {
+        let named = |leader: &Description| {
+            let words = format!("CORRUPT {:x}", leader.member_id);
+            leader.alarms.contains(&words)
+        };
+        refuse(
+            self.leader.is_some_and(|(_, leader)| named(leader))
+                && !planted(Mutant::GivenByTheNamed),
+            "I14: the alarm CORRUPT names the leader",
+        )
+    }
+
+    /// No learner votes whose data is known to be no majority's.
+    pub(super) fn may_vote(&self, id: u64) -> Result<(), String> {
+        self.leads_unnamed()?;
+        let newest = self
+            .leader
+            .and_then(|(_, leader)| leader.comparisons.first());
+        let differs = |c: &Comparison| c.differ.contains(&id) && !c.agree.is_empty();
+        refuse(
+            newest.is_some_and(differs) && !planted(Mutant::GivenByTheNamed),
+            "I14: its data is not the majority's",
+        )
     }
 
     pub(super) fn disarm(&self, kind: AlarmKind, id: u64) -> Result<(), String> {

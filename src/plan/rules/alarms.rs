@@ -1,6 +1,6 @@
-//! Rule 8: alarms. CORRUPT first: where it names a minority and two comparisons prove it, leadership
-//! goes to a voter whose data is right, the named members are replaced one at a time, and the alarm is
-//! switched off once all data is equal. NOSPACE is switched off where its reason is gone.
+//! Rule 8: alarms. CORRUPT first: leadership goes from a member that it names to one that it does not;
+//! where it names a minority and two comparisons prove it, the named members are replaced one at a time,
+//! and the alarm is switched off once all data is equal. NOSPACE is switched off where its reason is gone.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,6 @@ use crate::plan::alarms::{self, Corruption};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::situation::Situation;
 use crate::plan::step::{Action, AlarmKind};
-use crate::plan::victims;
 
 use super::farewell;
 
@@ -25,12 +24,13 @@ pub(super) enum Outcome {
 /// What an alarm waits for.
 pub(super) struct Held {
     action: &'static str,
+    member: String,
     what: String,
 }
 
 impl Held {
     pub(super) fn tell(self, draft: &mut Draft) {
-        draft.wait(self.action, "", "Corrupt", self.what);
+        draft.wait(self.action, &self.member, "Corrupt", self.what);
     }
 }
 
@@ -39,8 +39,10 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
         None | Some(Corruption::Person(_)) => Outcome::GoesOn(None),
         Some(Corruption::Wait(what)) => Outcome::GoesOn(Some(Held {
             action: "Compare",
+            member: String::new(),
             what,
         })),
+        Some(Corruption::Led(to, id)) => lead_away(s, draft, to, id),
         Some(Corruption::Proven(sick)) => replace(s, draft, &sick),
         Some(Corruption::Healed(named)) => {
             for id in named {
@@ -68,7 +70,7 @@ fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: S
     draft.step(8, action, why);
 }
 
-/// One of them leaves, the leader's leadership first. Its successor comes by rule 13, on a disk of its
+/// One of them leaves. Its successor comes by rule 13, on a disk of its
 /// own, and its volume goes by rule 17, once the successor votes.
 fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Outcome {
     // The sick are healed, and those on their way in come, by their own rules first.
@@ -77,6 +79,7 @@ fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Out
             "every other member to be there and healthy before one with differing data leaves";
         return Outcome::GoesOn(Some(Held {
             action: "Replace",
+            member: String::new(),
             what: what.to_owned(),
         }));
     }
@@ -84,27 +87,29 @@ fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Out
         return Outcome::GoesOn(None);
     };
     let reason = "its data differs from the majority's, as was compared twice".to_owned();
+    farewell::removed(s, draft, first, 8, reason);
+    Outcome::Leaves
+}
+
+/// Another one leads before anything else is done. One that cannot take over is asked again after pauses
+/// that get longer; meanwhile the others go on.
+fn lead_away(s: &Situation<'_>, draft: &mut Draft, to: String, to_id: u64) -> Outcome {
     let Some((leader, _)) = s.view else {
         return Outcome::GoesOn(None);
     };
-    if !sick.contains(leader) {
-        farewell::removed(s, draft, first, 8, reason);
-        return Outcome::Leaves;
-    }
-    let Some((to, to_id)) = victims::successor(s, leader).filter(|(to, _)| !sick.contains(*to))
-    else {
-        let what = "a voter whose data is right to take over";
+    if !farewell::asks_again(s, "Transfer", leader) {
         return Outcome::GoesOn(Some(Held {
             action: "Transfer",
-            what: what.to_owned(),
+            member: leader.to_owned(),
+            what: format!("{to} to be able to take over from {leader}, which the alarm names"),
         }));
-    };
+    }
     let action = Action::Transfer {
         from: leader.to_owned(),
-        to: to.to_owned(),
+        to,
         to_id,
         fence: fence(s),
     };
-    draft.step(8, action, format!("{reason}, and it leads"));
-    Outcome::Leaves
+    draft.step(8, action, "the alarm CORRUPT names it, and it leads");
+    Outcome::GoesOn(None)
 }

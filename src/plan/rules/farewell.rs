@@ -112,6 +112,16 @@ fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
     })
 }
 
+/// Whether something that may fail again and again is asked for now: for as long as a hand-over takes, and
+/// then after pauses that double, because another voter may be the better one by then.
+pub(super) fn asks_again(s: &Situation<'_>, word: &str, member: &str) -> bool {
+    let last = s.o.hints.step.as_ref();
+    let last = last.filter(|(action, whom, _)| action == word && whom.as_deref() == Some(member));
+    let ago = last.map_or(0, |(_, _, since)| s.o.now_ms.saturating_sub(*since));
+    let turns = ago / HAND_OVER_MS;
+    turns == 0 || turns.is_power_of_two()
+}
+
 /// A voter is removed for good, where the guards allow it and once it has said farewell.
 pub(super) fn removed(
     s: &Situation<'_>,

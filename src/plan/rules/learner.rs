@@ -1,6 +1,7 @@
 //! Rule 11: a learner is promoted when it has caught up, waited for, or given up after its
 //! deadline.
 
+use crate::plan::alarms;
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::{Verdict, pod_in_words};
 use crate::plan::guards;
@@ -40,6 +41,11 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     }
     if s.claim(name).is_some_and(|claim| claim.terminating) {
         let why = "its volume claim is being deleted: its disk would not survive a restart";
+        give_up(s, draft, name, seat, why.to_owned());
+        return;
+    }
+    if alarms::is_spoiled(s, seat.view.id) {
+        let why = "its data differs from the majority's, as was compared twice";
         give_up(s, draft, name, seat, why.to_owned());
         return;
     }
@@ -120,7 +126,7 @@ fn promote(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
         );
         return;
     }
-    match guards::promote(s) {
+    match guards::promote(s, seat.view.id) {
         Ok(()) => {
             let action = Action::Promote {
                 member: name.to_owned(),

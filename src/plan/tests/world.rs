@@ -570,6 +570,9 @@ impl World {
                 && running
             {
                 disk.member = Some(view.id);
+                if self.differing.contains(&leader) {
+                    self.differing.insert(view.name.clone());
+                }
             }
         }
         for i in 0..self.members.len() {

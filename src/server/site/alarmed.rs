@@ -36,7 +36,10 @@ pub(super) async fn compare_again(site: &Site) {
         let began = Instant::now();
         match gather(site, What::Everything).await {
             Ok(Some((own, answers))) => {
-                let sides = verdict::sides(site.who().member_id, own, &answers);
+                let published = site.handle.published();
+                let voters = published.membership.voters().map(|voter| voter.id);
+                let me = site.who().member_id;
+                let sides = verdict::sides(me, own, &answers, &voters.collect());
                 let compared = Compared::new(Instant::now(), said.term, own, sides);
                 lock(&site.shared.comparisons).add(compared);
             }

@@ -1,7 +1,7 @@
 //! Whose data is wrong, by the hashes that members give for one revision. The majority is
 //! right; where there is none, nobody is named (etcd's rule). Never asks anyone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::store::{KeyHash, Revision};
 
@@ -85,7 +85,7 @@ pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer]) -> Verdict {
 /// Who gave which hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sides {
-    /// Whose hash a majority of all members gave; empty: none did.
+    /// Whose hash a majority of the voters gave or, where none did, a majority of all; empty: none did.
     pub agree: Vec<u64>,
     /// Who gave another one.
     pub differ: Vec<u64>,
@@ -93,8 +93,10 @@ pub(crate) struct Sides {
     pub silent: Vec<u64>,
 }
 
-/// The same comparison member by member, for whoever acts on it.
-pub(crate) fn sides(own: u64, hash: Hashed, answers: &[Answer]) -> Sides {
+/// The same comparison member by member, for whoever acts on it. The voters' majority comes first: a
+/// learner has what some leader gave it, and one of a wrong leader would hide that majority. Where
+/// voters are missing, learners show with whom the next one agrees.
+pub(crate) fn sides(own: u64, hash: Hashed, answers: &[Answer], voters: &BTreeSet<u64>) -> Sides {
     let of = |other: &Hashed| (other.compacted, other.revision) == (hash.compacted, hash.revision);
     let comparable = |answer: &Answer| answer.hash.filter(of).map(|hash| hash.hash);
     let mut given: Vec<(u64, u32)> = vec![(own, hash.hash)];
@@ -105,10 +107,17 @@ pub(crate) fn sides(own: u64, hash: Hashed, answers: &[Answer]) -> Sides {
             None => sides.silent.push(answer.member),
         }
     }
-    let quorum = answers.len().div_ceil(2) + 1;
-    let count = |hash: u32| given.iter().filter(|(_, other)| *other == hash).count();
+    let votes = |hash: u32, (member, other): &(u64, u32)| *other == hash && voters.contains(member);
+    let by_voters = |hash: u32| given.iter().filter(|one| votes(hash, one)).count();
+    let by_all = |hash: u32| given.iter().filter(|(_, other)| *other == hash).count();
+    let most = |hash: u32| by_voters(hash) > voters.len() / 2;
+    let voted = given.iter().any(|(_, hash)| most(*hash));
+    let right = |hash: u32| match voted {
+        true => most(hash),
+        false => by_all(hash) > answers.len().div_ceil(2),
+    };
     for (member, hash) in &given {
-        let side = match count(*hash) >= quorum {
+        let side = match right(*hash) {
             true => &mut sides.agree,
             false => &mut sides.differ,
         };
@@ -188,12 +197,21 @@ mod tests {
             3,
             hashed(8),
             &[answer(2, 7), answer(1, 7), silent, answer(5, 7)],
+            &[1, 2, 3, 4, 5].into(),
         );
         assert_eq!(told.agree, [1, 2, 5]);
         assert_eq!((told.differ, told.silent), (vec![3], vec![4]));
         // Two of four, the silent one included, are no majority.
-        let split = sides(1, hashed(7), &[answer(2, 7), answer(3, 8), silent]);
+        let all = &[1, 2, 3, 4].into();
+        let split = sides(1, hashed(7), &[answer(2, 7), answer(3, 8), silent], all);
         assert!(split.agree.is_empty());
         assert_eq!((split.differ, split.silent), (vec![1, 2, 3], vec![4]));
+        // A learner of a wrong leader takes nobody's majority, and makes none.
+        let answers = [answer(2, 7), answer(3, 8), answer(4, 8)];
+        let learns = sides(1, hashed(7), &answers, &[1, 2, 3].into());
+        assert_eq!((learns.agree, learns.differ), (vec![1, 2], vec![3, 4]));
+        // Of two voters neither is a majority; with a learner one is.
+        let two = sides(1, hashed(7), &[answer(2, 8), answer(3, 7)], &[1, 2].into());
+        assert_eq!((two.agree, two.differ), (vec![1, 3], vec![2]));
     }
 }

@@ -111,7 +111,7 @@ fn corrupt_follower() {
 fn corrupt_leader() {
     let mut script = Script::new(
         "corrupt-leader",
-        "The data of the leader differs: another one leads first, and compares anew before anybody leaves.",
+        "The data of the leader differs: another one leads at once, and its comparisons count.",
     );
     let mut world = rested(3);
     let sick = world.leader.clone().expect("a leader");
@@ -160,17 +160,17 @@ fn nobody_is_replaced_where_the_hashes_do_not_decide() {
         majority.contains("it names no minority of the voters"),
         "{majority}"
     );
-    let equal = told(3, &all[..1], &[]);
+    let equal = told(3, &all[1..2], &[]);
     assert!(
         equal.contains("the data of all members is equal by now"),
         "{equal}"
     );
-    let other = told(3, &all[..1], &all[1..2]);
+    let other = told(3, &all[1..2], &all[2..]);
     assert!(
         other.contains("are not those whose data differs"),
         "{other}"
     );
-    let more = told(5, &all[..1], &all[..2]);
+    let more = told(5, &all[1..2], &all[1..]);
     assert!(more.contains("are not those whose data differs"), "{more}");
     let mut nobody = rested(3);
     nobody.alarms = vec!["CORRUPT".into()];
@@ -217,6 +217,82 @@ fn who_is_lost_under_the_alarm_is_replaced_all_the_same() {
         world.pass();
     }
     assert!(world.members.iter().all(|member| member.name != lost));
+    replaced(&world, &sick);
+}
+
+/// Until it was proven wrong, a leader that the alarm named went on giving its data to learners: growing
+/// and healing made of the wrong data the majority's. Leadership leaves it first, on the alarm's
+/// word alone, and nobody joins while it leads.
+#[test]
+fn nobody_gets_the_data_of_a_leader_that_is_named() {
+    let mut world = rested(3);
+    let sick = world.leader.clone().expect("a leader");
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    world.cluster.spec.replicas = 5;
+    let first = plan(&world.observe());
+    let leads = |step: &crate::plan::Step| matches!(step.action, Action::Transfer { .. });
+    assert!(first.first().is_some_and(leads), "{first}");
+    for _ in 0..400 {
+        let plan = world.pass();
+        let adds = |step: &crate::plan::Step| matches!(step.action, Action::AddLearner { .. });
+        let by = world.leader.clone().unwrap_or_default();
+        assert!(!plan.first().is_some_and(adds) || by != sick, "{plan}");
+    }
+    assert_eq!(world.voters(), 5);
+    let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
+    assert_eq!(world.members.iter().find(spoiled), None);
+    replaced(&world, &sick);
+}
+
+/// A leader that nobody can take over from is asked again, ever more seldom, and the others go on.
+#[test]
+fn a_named_leader_that_stays_is_not_asked_without_end() {
+    let mut world = rested(3);
+    let sick = world.leader.clone().expect("a leader");
+    world.alarm("CORRUPT", &sick);
+    let mut asked = 0;
+    for _ in 0..400 {
+        let plan = plan(&world.observe());
+        let leads = |step: &crate::plan::Step| matches!(step.action, Action::Transfer { .. });
+        asked += usize::from(plan.first().is_some_and(leads));
+        world.status = plan.status.clone();
+        world.tick();
+    }
+    assert!((60..200).contains(&asked), "{asked}");
+}
+
+/// A learner that a wrong leader had made before the alarm was raised was promoted by the next one. It is
+/// given up, and its successor comes from a leader whose data is right.
+#[test]
+fn a_learner_with_wrong_data_never_votes() {
+    let mut world = rested(3);
+    let sick = world.leader.clone().expect("a leader");
+    world.differing.insert(sick.clone());
+    world.cluster.spec.replicas = 4;
+    world.catch_up = 1;
+    let mut passes = 0;
+    while !world.members.iter().any(|view| view.learner) {
+        world.pass();
+        passes += 1;
+        assert!(passes < 100, "no learner");
+    }
+    for _ in 0..3 {
+        world.pass();
+    }
+    world.alarm("CORRUPT", &sick);
+    world.catch_up = 1_000_000;
+    let voter = |world: &World| {
+        let wrong = |view: &&crate::plan::MemberView| {
+            !view.learner && view.name != sick && world.differing.contains(&view.name)
+        };
+        world.members.iter().find(wrong).cloned()
+    };
+    for _ in 0..600 {
+        world.pass();
+        assert_eq!(voter(&world), None);
+    }
+    assert_eq!(world.voters(), 4);
     replaced(&world, &sick);
 }
 

@@ -54,10 +54,17 @@ impl World {
             ids(&|name| self.differing.contains(name)),
         );
         let silent = all().filter(|view| !self.lives(view)).map(|view| view.id);
-        let quorum = self.members.len() / 2 + 1;
+        let voter = |id: &&u64| all().any(|view| view.id == **id && !view.learner);
+        let by_voters =
+            |side: &BTreeSet<u64>| side.iter().filter(voter).count() > self.voters() / 2;
+        let voted = by_voters(&right) || by_voters(&wrong);
+        let most = |side: &BTreeSet<u64>| match voted {
+            true => by_voters(side),
+            false => side.len() > self.members.len() / 2,
+        };
         let (mut agree, mut differ) = (BTreeSet::new(), BTreeSet::new());
         for side in [right, wrong] {
-            if side.len() >= quorum {
+            if most(&side) {
                 agree.extend(side);
             } else {
                 differ.extend(side);
