@@ -525,6 +525,9 @@ faults! {
     /// A leader that CORRUPT names gives its data to those who join, and they vote.
     GivenByTheNamed "given-by-the-named" in "plan/alarms.rs",
         Operator("corrupt-and-grown", &["I14"]);
+    /// The volume of a member that left while CORRUPT named it is deleted.
+    NamedVolumeDeleted "named-volume-deleted" in "plan/alarms.rs",
+        Operator("corrupt-minority", &["I14"]);
     /// A voter that does not answer the operator is dead.
     SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
         Operator("one-unseen", &["I4"]);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::mutants::{Mutant, planted};
 
-use super::observed::{Comparison, Description, Phase, Space};
+use super::observed::{ClaimState, Comparison, Description, Phase, Space};
 use super::situation::{Seat, Situation, quorum};
 use super::step::AlarmKind;
 use super::victims;
@@ -171,8 +171,20 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
     let all: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
     let sick: BTreeSet<u64> = named.intersection(&all).copied().collect();
+    if let Some(member) = gone(s, &named).find(|member| is_to_be_kept(s, member)) {
+        return Corruption::Wait(format!("the volume of {member} to be marked as kept"));
+    }
     if (voters.len() - sick.intersection(&voters).count()) < quorum(voters.len()) {
         return Corruption::Person(format!("it names no minority of the voters: {BY_HAND}"));
+    }
+    // Whoever came in the place of one that was named is named: the next one would be as well, and the
+    // members that are there by then are no copies of what was there before.
+    let target = s.cluster.target();
+    let left = gone(s, &named).count();
+    if !sick.is_empty() && left + sick.len() > target.saturating_sub(quorum(target)) {
+        return Corruption::Person(format!(
+            "it named {left} that left already, and who is named now would make it more than a minority: {BY_HAND}"
+        ));
     }
     if sick.contains(&leader.member_id)
         && let Some((to, id)) = heir(s, &named)
@@ -225,6 +237,24 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     Corruption::Person(format!(
         "the members that it names are not those whose data differs: {BY_HAND}"
     ))
+}
+
+/// Names of those that were members, of these.
+fn gone<'s>(s: &'s Situation<'_>, named: &'s BTreeSet<u64>) -> impl Iterator<Item = &'s str> {
+    let gone = s.view.into_iter().flat_map(|(_, d)| &d.tombstones);
+    let gone = gone.filter(|(id, _)| named.contains(id));
+    gone.map(|(_, name)| name.as_str())
+}
+
+/// Whether the volume of this member, which is on its way out, has to be marked as one that is kept: the alarm
+/// CORRUPT names it. That a majority agrees is no proof that it is right, and this may be the
+/// only right copy.
+pub(super) fn is_to_be_kept(s: &Situation<'_>, member: &str) -> bool {
+    let named = raised(s, AlarmKind::Corrupt);
+    let claim = s.claim(member).filter(|claim| !claim.terminating);
+    claim.is_some_and(|claim| claim.state != ClaimState::Retired)
+        && gone(s, &named).any(|name| name == member)
+        && !planted(Mutant::NamedVolumeDeleted)
 }
 
 /// The voter that takes over from a leader that is named: healthy, and not named itself.
@@ -343,7 +373,7 @@ pub(super) fn in_words(s: &Situation<'_>, words: &str) -> String {
                 Some(Corruption::Proven(names)) => {
                     let names: Vec<String> = names.into_iter().collect();
                     format!(
-                        "the data of {} differs from the majority's: replaced, one at a time",
+                        "the data of {} differs from the majority's: replaced, one at a time; their volumes are kept",
                         names.join(", ")
                     )
                 }

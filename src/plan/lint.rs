@@ -266,6 +266,10 @@ impl Facts<'_> {
             let of_it = of_it.filter(|(_, name)| Some(name.as_str()) == member);
             of_it.map(|(id, _)| d.never_voted.contains(id))
         });
+        refuse(
+            member.is_some_and(|member| self.was_named(member)),
+            "I14: the alarm CORRUPT names its member",
+        )?;
         let voted = removed.next().map_or(joined, |never| !never);
         let voters = self.members().filter(|m| !m.learner).count();
         refuse(

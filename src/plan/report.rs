@@ -8,8 +8,8 @@ mod members;
 use jiff::Timestamp;
 
 use crate::crd::{
-    Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus, StepState,
-    StepStatus,
+    Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus,
+    RetentionPolicy, StepState, StepStatus,
 };
 use crate::mutants::{Mutant, planted};
 
@@ -331,10 +331,13 @@ fn lowest_version(s: &Situation<'_>) -> Option<String> {
 
 /// What is left over, as far as it is told, and how much is not.
 fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
+    let keeps = s.cluster.spec.storage.retention.when_removed == RetentionPolicy::Retain;
     let claims = s.o.claims.iter().filter_map(|(name, claim)| {
         let ours = claim.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
         let reason = if !ours {
             "it belongs to another life of this name and is never adopted; only you know whether its data are needed"
+        } else if claim.state == ClaimState::Retired && !keeps {
+            "its member was removed, and the alarm CORRUPT named it (or storage.retention.whenRemoved kept it then): its data may be the right ones, and only you know whether they are needed"
         } else if claim.state == ClaimState::Retired {
             "its member was removed and storage.retention.whenRemoved keeps it; only you know whether its data are needed"
         } else {

@@ -1,12 +1,14 @@
 //! I14: an alarm is switched off only where its reason is gone: NOSPACE where every voter has space,
 //! CORRUPT where whom it names is a member no more and the data of all members is equal. While CORRUPT
-//! is on nobody joins a leader that it names, and no learner with other data than most voters' becomes a
-//! voter.
+//! is on nobody joins a leader that it names, no learner with other data than most voters' becomes a voter,
+//! and the volume of a member that it named when it left is never deleted.
 
 use super::{History, Step};
 
 pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
-    joined(step, history).or_else(|| switched_off(step))
+    joined(step, history)
+        .or_else(|| deleted(step, history))
+        .or_else(|| switched_off(step))
 }
 
 fn joined(step: &Step<'_>, history: &History) -> Option<String> {
@@ -24,6 +26,16 @@ fn joined(step: &Step<'_>, history: &History) -> Option<String> {
     let wrong = after.voters.keys().find(promoted);
     let wrong = wrong.filter(|_| known(history.corrupt_ms.get(step.uid)))?;
     Some(format!("{wrong:x} votes, and its data differs"))
+}
+
+fn deleted(step: &Step<'_>, history: &History) -> Option<String> {
+    let (before, after) = (step.before, step.after);
+    let named = history.named.get(step.uid)?;
+    let mut gone = before.volumes.difference(&after.volumes);
+    let member = gone.find(|member| before.exists && after.exists && named.contains(*member))?;
+    Some(format!(
+        "the volume of {member} was deleted, which CORRUPT named when it left"
+    ))
 }
 
 fn switched_off(step: &Step<'_>) -> Option<String> {
@@ -111,5 +123,21 @@ mod tests {
         };
         assert_eq!(promoted(0), None);
         assert!(promoted(7).is_some());
+    }
+
+    #[test]
+    fn the_volume_of_one_that_was_named_stays() {
+        let mut before = cluster(3);
+        before.alarms = vec!["CORRUPT 2".to_owned()];
+        let past = history(&before);
+        before.voters.remove(&2);
+        before.voters.extend([member(4)]);
+        let without = |member: &str| {
+            let mut after = before.clone();
+            after.volumes.remove(member);
+            deed(&step(&before, &after, 60_000), &past)
+        };
+        assert!(without("demo-2").is_some());
+        assert_eq!(without("demo-1"), None);
     }
 }

@@ -2,7 +2,7 @@
 //! contact, and which alarm may be switched off.
 
 use crate::mutants::{Mutant, planted};
-use crate::plan::observed::{Comparison, Description};
+use crate::plan::observed::{ClaimState, Comparison, Description};
 use crate::plan::step::AlarmKind;
 
 use super::{Facts, refuse};
@@ -57,6 +57,31 @@ impl Facts<'_> {
         )
     }
 
+    /// Whether CORRUPT names one of this name that was removed.
+    pub(super) fn was_named(&self, member: &str) -> bool {
+        let named = |leader: &Description| {
+            let mut gone = leader.tombstones.iter();
+            gone.any(|(id, name)| {
+                name == member && leader.alarms.contains(&format!("CORRUPT {id:x}"))
+            })
+        };
+        self.leader.is_some_and(|(_, leader)| named(leader)) && !planted(Mutant::NamedVolumeDeleted)
+    }
+
+    /// Whether somebody whom CORRUPT names has left a volume that could be deleted once it is off.
+    fn leaves_volume(&self) -> bool {
+        let uid = Some(self.cluster.uid.clone());
+        let mut claims = self.o.claims.values().filter(|claim| {
+            claim.cluster_uid == uid && !claim.terminating && claim.state != ClaimState::Retired
+        });
+        claims.any(|claim| {
+            claim
+                .member
+                .as_ref()
+                .is_some_and(|name| self.was_named(name))
+        })
+    }
+
     pub(super) fn disarm(&self, kind: AlarmKind, id: u64) -> Result<(), String> {
         let (_, leader) = self.leader.ok_or("no leader with a quorum was seen")?;
         let on = format!("{} {id:x}", kind.as_str());
@@ -78,6 +103,10 @@ impl Facts<'_> {
                 refuse(
                     self.members().any(|m| m.id == id),
                     "I14: whom it names is a member still",
+                )?;
+                refuse(
+                    self.leaves_volume(),
+                    "I14: the volume of one that it names is not marked as kept",
                 )?;
                 let equal = |c: &Comparison| {
                     c.differ.is_empty() && self.members().all(|m| c.agree.contains(&m.id))

@@ -1,9 +1,10 @@
 //! Rule 17: objects of members that are out of the cluster, and claims of another life. Idempotent
 //! deletes that hold nothing; what is kept is reported, never adopted. The volume of one that voted
 //! is deleted when its successor votes, and not before: whatever the evidence against it was, until
-//! then it may be the copy that somebody needs.
+//! then it may be the copy that somebody needs. That of one that the alarm CORRUPT names is kept for good.
 
 use crate::crd::RetentionPolicy;
+use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::observed::ClaimState;
 use crate::plan::situation::Situation;
@@ -11,6 +12,21 @@ use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for name in &s.leaving {
+        // Before anything else of it goes: the alarm may be off before its pod is gone.
+        if alarms::is_to_be_kept(s, name)
+            && let Some(claim) = s.claim(name)
+        {
+            let action = Action::MarkClaim {
+                claim: s.claim_name(name),
+                uid: claim.uid.clone(),
+                state: ClaimState::Retired,
+            };
+            draft.step(
+                17,
+                action,
+                "the alarm CORRUPT names it: its data may be the right ones",
+            );
+        }
         if let Some(set) = s.o.sets.get(name) {
             delete_set(s, draft, name, set.terminating, &set.uid);
         } else if !s.o.pods.contains_key(name) {
@@ -44,6 +60,9 @@ fn settle_claim(s: &Situation<'_>, draft: &mut Draft, name: &str) {
     let Some(claim) = s.claim(name).filter(|claim| !claim.terminating) else {
         return;
     };
+    if alarms::is_to_be_kept(s, name) {
+        return;
+    }
     let (claim_name, uid) = (s.claim_name(name), claim.uid.clone());
     let keep = s.cluster.spec.storage.retention.when_removed == RetentionPolicy::Retain;
     match claim.state {

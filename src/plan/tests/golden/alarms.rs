@@ -2,7 +2,7 @@
 
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{World, roomy};
-use crate::plan::{Action, Plan, Space, plan};
+use crate::plan::{Action, ClaimState, Plan, Space, plan};
 
 fn does_nothing(plan: &Plan) {
     assert!(plan.steps.is_empty(), "{plan}");
@@ -296,6 +296,59 @@ fn a_learner_with_wrong_data_never_votes() {
     replaced(&world, &sick);
 }
 
+/// Where the wrong data are in the majority, the right copy is proven "wrong", and its volume was deleted
+/// once its successor voted. Nobody can know; so it stays, also where its node is silent until the alarm is
+/// off, and the status says what it is.
+#[test]
+fn the_volume_of_one_that_was_named_outlives_the_alarm() {
+    let mut world = rested(3);
+    let right = follower(&world);
+    let all: Vec<String> = world.members.iter().map(|view| view.name.clone()).collect();
+    world.differing = all.into_iter().filter(|name| *name != right).collect();
+    world.alarm("CORRUPT", &right);
+    let node = world.node_of(&right);
+    for _ in 0..120 {
+        world.pass();
+        let there = world.members.iter().any(|view| view.name == right);
+        if !there && let Some(node) = world.nodes.get_mut(&node) {
+            node.ready = false;
+        }
+    }
+    assert!(world.alarms.is_empty() && world.sets.contains_key(&right));
+    world.nodes.get_mut(&node).expect("a node").ready = true;
+    world.settle(100);
+    replaced(&world, &right);
+    let leftovers = &world.status.leftovers;
+    assert!(
+        leftovers.len() == 1 && leftovers[0].reason.contains("the alarm CORRUPT named it"),
+        "{leftovers:?}"
+    );
+}
+
+/// Where whoever came in the place of one that was named is named itself, the next one may be as well:
+/// voters were replaced without end. No more than a minority is, under one alarm.
+#[test]
+fn no_more_than_a_minority_is_replaced_under_one_alarm() {
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    let mut passes = 0;
+    while world.members.iter().any(|view| view.name == sick) || world.voters() < 3 {
+        world.pass();
+        passes += 1;
+        assert!(passes < 200, "not replaced");
+    }
+    let next = world.members.last().expect("a successor").name.clone();
+    world.differing.insert(next.clone());
+    world.alarm("CORRUPT", &next);
+    world.settle(200);
+    assert!(world.members.iter().any(|view| view.name == next));
+    let plan = plan(&world.observe());
+    does_nothing(&plan);
+    assert!(plan.to_string().contains("more than a minority"), "{plan}");
+}
+
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
 fn an_older_leader_is_told_of_in_words() {
@@ -353,4 +406,8 @@ fn replaced(world: &World, sick: &str) {
             .all(|view| view.name != sick && !view.learner)
     );
     assert!(!world.sets.contains_key(sick));
+    let mut claims = world.claims.values();
+    let claim = claims.find(|claim| claim.member.as_deref() == Some(sick));
+    let claim = claim.expect("its volume may be the only right copy");
+    assert!(claim.state == ClaimState::Retired && !claim.owned && !claim.terminating);
 }
