@@ -38,7 +38,7 @@ pub use spec::{
     Storage, StorageType, UpdateStrategy, UpdateType, VolumeMobility,
 };
 pub use status::{
-    CertificateStatus, Endpoints, EtcdClusterStatus, FailingAct, JoinFailures, Leftover,
+    CertificateStatus, Disarms, Endpoints, EtcdClusterStatus, FailingAct, JoinFailures, Leftover,
     MemberHealth, MemberRole, MemberStatus, NoteStatus, SecretReference, StepState, StepStatus,
 };
 pub use tls::{

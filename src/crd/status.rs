@@ -70,6 +70,9 @@ pub struct EtcdClusterStatus {
     /// New members that did not make it, and since when; absent when the last one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_failures: Option<JoinFailures>,
+    /// How often the alarm NOSPACE was switched off in a row; absent once it has stayed off for an hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disarms: Option<Disarms>,
     /// What is worth knowing and stops nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
@@ -273,6 +276,19 @@ pub struct FailingAct {
     /// Since when it fails.
     #[schemars(extend("format" = "date-time"))]
     pub start_time: String,
+}
+
+/// The alarm NOSPACE was switched off, and came on again or may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Disarms {
+    /// How often in a row.
+    pub count: i32,
+    /// When last.
+    #[schemars(extend("format" = "date-time"))]
+    pub last_time: String,
+    /// The ID of the member that it named then, in hexadecimal.
+    pub member_id: String,
 }
 
 /// New members that did not make it.

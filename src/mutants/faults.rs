@@ -514,7 +514,7 @@ faults! {
     OlderStartAdmitted "older-start-admitted" in "disk/starts.rs",
         Test("disk::starts::tests::a_disk_that_was_set_back_does_not_hold_the_start_that_was_seen");
     /// NOSPACE is switched off although a member is still full.
-    DisarmedWhileFull "disarmed-while-full" in "plan/alarms.rs",
+    DisarmedWhileFull "disarmed-while-full" in "plan/space.rs",
         Operator("nospace-freed", &["I14"]);
     /// CORRUPT is switched off although the members' data was not seen to be equal.
     DisarmedUnequal "disarmed-unequal" in "plan/alarms.rs",
@@ -524,7 +524,7 @@ faults! {
         Operator("corrupt-for-a-moment", &["I4"]);
     /// A leader that CORRUPT names gives its data to those who join, and they vote.
     GivenByTheNamed "given-by-the-named" in "plan/alarms.rs",
-        Operator("corrupt-and-grown", &["I14"]);
+        Test("plan::tests::golden::alarms::a_learner_with_wrong_data_never_votes");
     /// The volume of a member that left while CORRUPT named it is deleted.
     NamedVolumeDeleted "named-volume-deleted" in "plan/alarms.rs",
         Operator("corrupt-minority", &["I14"]);

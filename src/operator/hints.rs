@@ -4,7 +4,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use crate::crd::{EtcdClusterStatus, MemberRole};
-use crate::plan::{Hints, JoinFailure};
+use crate::plan::{Disarms, Hints, JoinFailure};
 
 /// Reads the hints out of a stored status.
 pub fn of_status(status: &EtcdClusterStatus) -> Hints {
@@ -24,6 +24,13 @@ pub fn of_status(status: &EtcdClusterStatus) -> Hints {
             reason: failures.reason.clone(),
         })
     });
+    let disarms = status.disarms.as_ref().and_then(|disarms| {
+        Some(Disarms {
+            count: u32::try_from(disarms.count).ok()?,
+            last_ms: milliseconds(&disarms.last_time)?,
+            member: u64::from_str_radix(&disarms.member_id, 16).ok()?,
+        })
+    });
     let voters = status
         .members
         .iter()
@@ -32,6 +39,7 @@ pub fn of_status(status: &EtcdClusterStatus) -> Hints {
         step,
         restarts: restarts.collect(),
         join_failures,
+        disarms,
         version: status.version.clone(),
         voters: voters.map(|member| member.name.clone()).collect(),
     }

@@ -1,23 +1,26 @@
-//! What the alarms of a cluster come to: whether the reason of one is gone, whom the members' own
-//! comparisons prove to be wrong, and what somebody has to do where neither is so. Decides nothing
+//! What the alarms of a cluster come to: whom the members' own comparisons prove to be wrong, who may join
+//! and vote meanwhile, and what somebody has to do where nothing is proven. Decides nothing
 //! about who goes: `rules::alarms` does.
 
 use std::collections::BTreeSet;
 
 use crate::mutants::{Mutant, planted};
 
-use super::observed::{ClaimState, Comparison, Description, Phase, Space};
+use super::draft::Draft;
+use super::observed::{ClaimState, Comparison, Description, Phase};
 use super::situation::{Seat, Situation, quorum};
-use super::step::AlarmKind;
+use super::space;
+use super::step::{Action, AlarmKind};
 use super::victims;
 
 /// Two comparisons count as two only if this much time lies between them.
 const APART_MS: u64 = 4_000;
 /// A comparison that is older says nothing of now.
 const OLD_MS: u64 = 600_000;
-/// A request that finds no room raises NOSPACE, however much room there is: the largest that servers take
-/// unless told otherwise, and what it costs beside its bytes.
-const REQUEST: u64 = 2 << 20;
+/// The wait for comparisons, as a step in hand.
+pub(super) const COMPARE: &str = "Compare";
+/// After so long somebody is told what he can do himself.
+const LONG_MS: u64 = 600_000;
 /// What somebody has to do where the operator cannot know whose data is right.
 const BY_HAND: &str = "find out whose data is right (`etcdctl endpoint hashkv --cluster`), let one of those lead (`etcdctl move-leader`), replace the others by spec.replaceMembers, then run `etcdctl alarm disarm`";
 
@@ -62,76 +65,31 @@ pub(super) fn name_of(s: &Situation<'_>, id: u64) -> String {
 }
 
 /// Whether this ID is or was a member's: clients may raise an alarm in any name.
-fn is_known(leader: &Description, id: u64) -> bool {
+pub(super) fn is_known(leader: &Description, id: u64) -> bool {
     let mut gone = leader.tombstones.iter();
     leader.members.iter().any(|member| member.id == id) || gone.any(|(known, _)| *known == id)
 }
 
-/// Why NOSPACE of this member is to be switched off: its reason is gone on every voter.
-///
-/// # Errors
-/// What stands in the way and what somebody has to do, in words that change only with that.
-pub(super) fn no_space(s: &Situation<'_>, id: u64) -> Result<String, String> {
-    let Some((_, leader)) = s.view else {
-        return Err("no leader with a quorum was seen".to_owned());
+/// What is waited for, and what somebody can do where that takes long.
+fn waits(s: &Situation<'_>, what: String) -> Corruption {
+    let step = s.o.hints.step.as_ref();
+    let since = step.filter(|(action, whom, _)| action == COMPARE && whom.is_none());
+    let long = since.is_some_and(|(_, _, since)| s.o.now_ms.saturating_sub(*since) >= LONG_MS);
+    Corruption::Wait(match long {
+        true => format!("{what}, which takes long; otherwise {BY_HAND}"),
+        false => what,
+    })
+}
+
+/// The same, of all that are members: who gave no hash, as far as somebody was asked.
+fn waits_for_all(s: &Situation<'_>, twice: &[&Comparison]) -> Corruption {
+    let silent: BTreeSet<u64> = twice.iter().flat_map(|c| &c.silent).copied().collect();
+    let silent: Vec<String> = silent.iter().map(|id| name_of(s, *id)).collect();
+    let none = match silent.as_slice() {
+        [] => String::new(),
+        some => format!("; {} gave no hash in time", some.join(", ")),
     };
-    if !is_known(leader, id) {
-        return Err(
-            "it names nobody that is or was a member, so somebody raised it by hand: run `etcdctl alarm disarm`"
-                .to_owned(),
-        );
-    }
-    let mut full = Vec::new();
-    for name in s.voters.keys().chain(s.learners.keys()) {
-        let said = s.description(name).filter(|d| !d.unsigned);
-        let space = said.and_then(|d| d.space);
-        match (said, space) {
-            (_, Some(space)) => full.extend(of_quota(name, space).or_else(|| of_volume(name, space))),
-            // What a newcomer has to hold the voters hold already.
-            _ if s.learners.contains_key(name) => {}
-            (None, None) => full.push(format!("{name} was not heard")),
-            (Some(said), None) => full.push(format!(
-                "{name} (version {}) does not say how full it is: if there is space everywhere, run `etcdctl alarm disarm`",
-                said.version
-            )),
-        }
-    }
-    if full.is_empty() || planted(Mutant::DisarmedWhileFull) {
-        return Ok("every member has space again".to_owned());
-    }
-    Err(format!("writes are refused: {}", full.join("; ")))
-}
-
-/// A margin is left, or the next writes would raise it again: a tenth, and one large request.
-fn of_quota(name: &str, space: Space) -> Option<String> {
-    let most = space.quota.saturating_sub((space.quota / 10).max(REQUEST));
-    (space.quota > 0 && space.used > most).then(|| {
-        format!(
-            "{name} holds {} of the {} that its quota allows: raise server.quota, or delete keys and compact, until it is at most {}",
-            bytes(space.used),
-            bytes(space.quota),
-            bytes(most)
-        )
-    })
-}
-
-fn of_volume(name: &str, space: Space) -> Option<String> {
-    let least = space.needed + space.needed / 10;
-    // Not how much is free now: that changes with every line that somebody logs.
-    (space.free < least).then(|| {
-        format!(
-            "the volume of {name} is nearly full: raise storage.size, compact, or remove what else lies on it, until {} are free",
-            bytes(least)
-        )
-    })
-}
-
-/// Bytes as Kubernetes writes them, in whole MiB where they are that many.
-fn bytes(bytes: u64) -> String {
-    match bytes >> 20 {
-        0 => format!("{bytes} bytes"),
-        mebibytes => format!("{mebibytes}Mi"),
-    }
+    waits(s, format!("the data of all members to be compared{none}"))
 }
 
 /// What the alarm CORRUPT comes to.
@@ -166,7 +124,9 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
         return Corruption::Person(format!("{nobody}: {BY_HAND}"));
     }
     if !named.iter().all(|id| is_known(leader, *id)) {
-        return person("it names somebody that never was a member: run `etcdctl alarm disarm`");
+        return person(
+            "it names somebody that never was a member here: it came with the backup that this cluster was restored from, or somebody raised it by hand: run `etcdctl alarm disarm`",
+        );
     }
     let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
     let all: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
@@ -191,12 +151,12 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     {
         return Corruption::Led(to.to_owned(), id);
     }
-    if leader.unsigned || leader.space.is_none() {
+    if leader.unsigned {
         let old = "the leader's version does not say what it compared";
         return Corruption::Person(format!("{old}: {BY_HAND}"));
     }
     let Some(twice) = compared(leader) else {
-        return Corruption::Wait("the members' data to be compared twice".to_owned());
+        return waits(s, "the members' data to be compared twice".to_owned());
     };
     let healed = |c: &&Comparison| c.differ.is_empty() && all.is_subset(&c.agree);
     if planted(Mutant::DisarmedUnequal) {
@@ -212,12 +172,12 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
             twice if twice.iter().any(|c| !c.differ.is_empty()) => {
                 Corruption::Person(format!("the members' data differs still: {BY_HAND}"))
             }
-            _ => Corruption::Wait("the data of all members to be compared".to_owned()),
+            twice => waits_for_all(s, &twice),
         };
     }
     // A learner that differs beside them is given up by its own rule.
-    let mut others = s.learners.values().map(|seat| seat.view.id);
-    let others: BTreeSet<u64> = others.by_ref().filter(|id| !sick.contains(id)).collect();
+    let learners = s.learners.values().map(|seat| seat.view.id);
+    let others: BTreeSet<u64> = learners.filter(|id| !sick.contains(id)).collect();
     let shown = |c: &&Comparison| {
         let right = c.agree.intersection(&voters).count() >= quorum(voters.len());
         let rest = voters.difference(&sick).all(|id| c.agree.contains(id));
@@ -227,7 +187,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
         return Corruption::Proven(sick.iter().map(|id| name_of(s, *id)).collect());
     }
     if twice.iter().any(|c| !c.silent.is_empty()) {
-        return Corruption::Wait("the data of all members to be compared".to_owned());
+        return waits_for_all(s, &twice);
     }
     if twice.iter().all(healed) {
         return person(
@@ -281,9 +241,9 @@ pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
 }
 
 /// Whether a learner may become a voter while CORRUPT is on: it may have its data of a leader that was
-/// wrong, and is wanted among those that agree with one that leads unnamed. This waits as long as it takes. Writes are refused under the
-/// alarm in any case, so what a missing voter costs is the next failure; what a wrong one costs is
-/// the majority, and with it whose data counts as right.
+/// wrong, and is wanted among those that agree with one that leads unnamed. This waits as long as it takes.
+/// Writes are refused under the alarm in any case, so what a missing voter costs is the next failure;
+/// what a wrong one costs is the majority, and with it whose data counts as right.
 ///
 /// # Errors
 /// What is waited for.
@@ -294,7 +254,7 @@ pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
     };
     may_add(s)?;
     // An older one compares nothing, and never will.
-    if leader.unsigned || leader.space.is_none() || planted(Mutant::GivenByTheNamed) {
+    if leader.unsigned || planted(Mutant::GivenByTheNamed) {
         return Ok(());
     }
     let newest = covering(leader).next();
@@ -350,7 +310,7 @@ fn covering(leader: &Description) -> impl Iterator<Item = &Comparison> {
 }
 
 /// What somebody reads of an alarm: what it is about and what is done, or has to be done.
-pub(super) fn in_words(s: &Situation<'_>, words: &str) -> String {
+pub(super) fn in_words(s: &Situation<'_>, draft: &Draft, words: &str) -> String {
     let Some(alarm) = parse(words) else {
         return format!("alarm {words}: see `etcdctl alarm list`");
     };
@@ -359,8 +319,11 @@ pub(super) fn in_words(s: &Situation<'_>, words: &str) -> String {
         id => format!(" of {}", name_of(s, id)),
     };
     let then = match alarm.kind {
-        AlarmKind::NoSpace => match no_space(s, alarm.id) {
-            Ok(why) => format!("{why}; {}", switches(s)),
+        AlarmKind::NoSpace => match space::is_free(s, alarm.id) {
+            Ok(why) => match space::rests(s, alarm.id) {
+                Some((again, _)) => format!("{why}; {again}"),
+                None => format!("{why}; {}", switches(s, draft)),
+            },
             Err(held) => held,
         },
         AlarmKind::Corrupt => {
@@ -378,7 +341,7 @@ pub(super) fn in_words(s: &Situation<'_>, words: &str) -> String {
                     )
                 }
                 Some(Corruption::Healed(_)) => {
-                    format!("the members' data is equal; {}", switches(s))
+                    format!("the members' data is equal; {}", switches(s, draft))
                 }
                 None => "no leader with a quorum was seen".to_owned(),
             };
@@ -388,9 +351,14 @@ pub(super) fn in_words(s: &Situation<'_>, words: &str) -> String {
     format!("alarm {}{of}: {then}", alarm.kind.as_str())
 }
 
-fn switches(s: &Situation<'_>) -> &'static str {
+fn switches(s: &Situation<'_>, draft: &Draft) -> &'static str {
     if s.cluster.spec.paused {
         return "the operator switches it off once spec.paused is";
+    }
+    let mut steps = draft.steps.iter();
+    let acts = steps.any(|step| matches!(step.action, Action::Disarm { .. }));
+    if draft.stalled.is_some() && !acts {
+        return "the operator switches it off once it is not stalled any more";
     }
     "the operator switches it off"
 }

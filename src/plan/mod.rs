@@ -16,6 +16,7 @@ mod observed;
 mod report;
 mod rules;
 mod situation;
+mod space;
 mod step;
 mod text;
 mod victims;

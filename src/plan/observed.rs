@@ -110,10 +110,23 @@ pub struct Hints {
     pub restarts: BTreeMap<String, u32>,
     /// New members given up in a row.
     pub join_failures: Option<JoinFailure>,
+    /// NOSPACE, switched off in a row.
+    pub disarms: Option<Disarms>,
     /// The lowest version that was seen to run, last time that any was.
     pub version: Option<String>,
     /// Names of the voters when a leader was last seen.
     pub voters: Vec<String>,
+}
+
+/// How often NOSPACE was switched off in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disarms {
+    /// How often.
+    pub count: u32,
+    /// When last.
+    pub last_ms: u64,
+    /// The member ID that it named then.
+    pub member: u64,
 }
 
 /// New members given up in a row.

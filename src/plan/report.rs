@@ -8,7 +8,7 @@ mod members;
 use jiff::Timestamp;
 
 use crate::crd::{
-    Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus,
+    Disarms, Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus,
     RetentionPolicy, StepState, StepStatus,
 };
 use crate::mutants::{Mutant, planted};
@@ -16,7 +16,8 @@ use crate::mutants::{Mutant, planted};
 use super::draft::{Draft, Wait};
 use super::observed::{ClaimState, InvalidCluster, JoinFailure, Observed};
 use super::situation::Situation;
-use super::step::{Action, Plan, Progress, Step};
+use super::space;
+use super::step::{Action, AlarmKind, Plan, Progress, Step};
 
 /// Look again this soon while something is under way.
 const REQUEUE_WAITING_MS: u64 = 1_000;
@@ -288,6 +289,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         leftovers,
         leftovers_omitted,
         join_failures: join_failures(s, draft),
+        disarms: disarms(s, draft),
         failing: None,
         notes: notes(draft),
         conditions: Vec::new(),
@@ -366,6 +368,24 @@ fn notes(draft: &Draft) -> Vec<NoteStatus> {
         }
     }
     notes
+}
+
+/// One more where the alarm is switched off now.
+fn disarms(s: &Situation<'_>, draft: &Draft) -> Option<Disarms> {
+    let first = draft.steps.first().map(|step| &step.action);
+    let known = match first {
+        Some(Action::Disarm {
+            kind: AlarmKind::NoSpace,
+            id,
+            ..
+        }) => Some(space::after(s, *id)),
+        _ => space::in_a_row(s),
+    }?;
+    Some(Disarms {
+        count: i32::try_from(known.count).unwrap_or(i32::MAX),
+        last_time: timestamp(known.last_ms),
+        member_id: format!("{:x}", known.member),
+    })
 }
 
 fn join_failures(s: &Situation<'_>, draft: &Draft) -> Option<JoinFailures> {

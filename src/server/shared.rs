@@ -183,6 +183,8 @@ pub(crate) struct VolumeSpace {
     pub free: u64,
     /// With fewer free the alarm NOSPACE is raised.
     pub needed: u64,
+    /// When it was looked at.
+    pub at: Instant,
 }
 
 /// All of it.

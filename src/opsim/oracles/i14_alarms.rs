@@ -22,7 +22,12 @@ fn joined(step: &Step<'_>, history: &History) -> Option<String> {
             "{id:x} joins a leader that the alarm CORRUPT names"
         ));
     }
-    let promoted = |id: &&u64| before.learners.contains_key(id) && after.differs(**id);
+    // Most of those that voted before: its own vote may have ended that there is a majority.
+    let same = |data: Option<u32>| before.voters.values().filter(move |m| m.data == data);
+    let mut had = before.voters.values().map(|member| member.data);
+    let most = had.find(|data| data.is_some() && same(*data).count() >= before.quorum());
+    let other = |id: &u64| after.voters.get(id).map(|m| m.data) != most;
+    let promoted = |id: &&u64| before.learners.contains_key(id) && most.is_some() && other(id);
     let wrong = after.voters.keys().find(promoted);
     let wrong = wrong.filter(|_| known(history.corrupt_ms.get(step.uid)))?;
     Some(format!("{wrong:x} votes, and its data differs"))

@@ -135,8 +135,13 @@ async fn and_grown(world: &mut World) -> Result<(), Failure> {
         let mut clusters = truth.clusters.values();
         clusters.any(|cluster| !cluster.learners.is_empty())
     };
+    lock(&world.servers).behaviour.catch_up_ms = 30_000;
     world.until("a learner", 300_000, joins).await?;
+    // It has caught up by the time at which the operator may act again.
+    user::edit(world, "demo", &json!({"paused": true}));
+    world.pass_ms(60_000).await?;
     lock(&world.servers).raise("CORRUPT", &sick);
+    user::edit(world, "demo", &json!({"paused": false}));
     switched_off(world).await?;
     let voters = user::voters(world);
     match voters.len() == 5 && !voters.contains(&sick) {

@@ -47,9 +47,7 @@ impl Facts<'_> {
     /// No learner votes whose data is known to be no majority's.
     pub(super) fn may_vote(&self, id: u64) -> Result<(), String> {
         self.leads_unnamed()?;
-        let newest = self
-            .leader
-            .and_then(|(_, leader)| leader.comparisons.first());
+        let newest = self.leader.and_then(|(_, leader)| covering(leader).next());
         let differs = |c: &Comparison| c.differ.contains(&id) && !c.agree.is_empty();
         refuse(
             newest.is_some_and(differs) && !planted(Mutant::GivenByTheNamed),
@@ -121,10 +119,19 @@ impl Facts<'_> {
     }
 }
 
-/// The last two comparisons.
+/// The last two comparisons of the members as they are now, some seconds apart and not too old.
 fn twice(leader: &Description) -> Option<[&Comparison; 2]> {
-    match leader.comparisons.as_slice() {
-        [newest, before, ..] => Some([newest, before]),
-        _ => None,
-    }
+    let mut all = covering(leader);
+    let newest = all.next()?;
+    let before = all.find(|c| c.age_ms >= newest.age_ms + 4_000)?;
+    Some([newest, before])
+}
+
+fn covering(leader: &Description) -> impl Iterator<Item = &Comparison> {
+    let told = |c: &Comparison| c.agree.len() + c.differ.len() + c.silent.len();
+    leader.comparisons.iter().filter(move |c| {
+        let knows = |id| c.agree.contains(id) || c.differ.contains(id) || c.silent.contains(id);
+        let same = told(c) == leader.members.len();
+        same && c.age_ms <= 600_000 && leader.members.iter().all(|m| knows(&m.id))
+    })
 }

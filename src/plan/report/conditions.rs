@@ -18,7 +18,7 @@ pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
         available(s),
         quorate(s),
         progressing(s, draft),
-        degraded(s),
+        degraded(s, draft),
     ];
     all.extend(super::certificates::ready(s));
     all.push(durable(s));
@@ -193,7 +193,7 @@ fn progressing(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     input(type_, False, "AtRest", "nothing to do")
 }
 
-fn degraded(s: &Situation<'_>) -> ConditionInput {
+fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
     let type_ = ConditionType::Degraded;
     let target = s.cluster.target();
     if s.hibernates() {
@@ -210,7 +210,7 @@ fn degraded(s: &Situation<'_>) -> ConditionInput {
             false => input(type_, False, "NotFormed", "the cluster is not formed yet"),
         };
     }
-    let alarms = alarms(s);
+    let alarms = alarms(s, draft);
     if !alarms.is_empty() {
         return input(type_, True, "AlarmRaised", alarms.join("; "));
     }
@@ -280,9 +280,9 @@ fn blind(s: &Situation<'_>) -> Option<String> {
 }
 
 /// The alarms that are on, and what is done about each or has to be.
-fn alarms(s: &Situation<'_>) -> Vec<String> {
+fn alarms(s: &Situation<'_>, draft: &Draft) -> Vec<String> {
     let on = s.view.into_iter().flat_map(|(_, leader)| &leader.alarms);
-    on.map(|words| alarms::in_words(s, words)).collect()
+    on.map(|words| alarms::in_words(s, draft, words)).collect()
 }
 
 /// Of the members that run, and of those that will be made.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use crate::plan::alarms::{self, Corruption};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::situation::Situation;
+use crate::plan::space;
 use crate::plan::step::{Action, AlarmKind};
 
 use super::farewell;
@@ -35,10 +36,10 @@ impl Held {
 }
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
-    let outcome = match alarms::corruption(s) {
+    match alarms::corruption(s) {
         None | Some(Corruption::Person(_)) => Outcome::GoesOn(None),
         Some(Corruption::Wait(what)) => Outcome::GoesOn(Some(Held {
-            action: "Compare",
+            action: alarms::COMPARE,
             member: String::new(),
             what,
         })),
@@ -51,13 +52,23 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
             }
             Outcome::GoesOn(None)
         }
-    };
-    for id in alarms::raised(s, AlarmKind::NoSpace) {
-        if let Ok(why) = alarms::no_space(s, id) {
-            disarm(s, draft, AlarmKind::NoSpace, id, why);
-        }
     }
-    outcome
+}
+
+/// Last of all: an alarm that goes on and off holds up nobody who heals, and no volume that grows.
+pub(super) fn space(s: &Situation<'_>, draft: &mut Draft) {
+    for id in alarms::raised(s, AlarmKind::NoSpace) {
+        let Ok(why) = space::is_free(s, id) else {
+            continue;
+        };
+        let Some((again, until)) = space::rests(s, id) else {
+            disarm(s, draft, AlarmKind::NoSpace, id, why);
+            continue;
+        };
+        let member = alarms::name_of(s, id);
+        let wait = draft.wait("Disarm", &member, "Pause", again);
+        wait.deadline_ms = Some(until);
+    }
 }
 
 fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: String) {

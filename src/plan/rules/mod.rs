@@ -148,6 +148,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if !planted(Mutant::VolumesForgotten) {
         objects::volumes(s, draft);
     }
+    alarms::space(s, draft);
     // 8, what it waits for: after what the others do.
     if let Some(held) = alarm {
         held.tell(draft);

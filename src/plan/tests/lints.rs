@@ -264,7 +264,15 @@ fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
     };
     held(&|world| world.alarms.clear());
     held(&|world| world.compared.truncate(1));
-    held(&|world| world.compared[1].1.differ.clear());
+    // Of other members than those that are there; too soon after the other one.
+    held(&|world| {
+        world.compared.truncate(2);
+        world.compared[1].1.differ.clear();
+    });
+    held(&|world| {
+        world.compared.truncate(2);
+        world.compared[1].0 = world.compared[0].0 - 1_000;
+    });
     held(&|world| {
         let own = world.leading().member_id;
         let both = world.compared.iter_mut();

@@ -20,21 +20,26 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Of the time of a comparison this often is waited before the next one: it hashes every key on every
 /// member.
 const REST: u32 = 9;
+/// But no longer: two of them have to be young enough to say something of now.
+const LONGEST_REST: Duration = Duration::from_secs(120);
+/// So long a member may take to hash everything. With GiB of keys it takes longer than any other answer, and
+/// without it nobody would ever learn whose data is wrong.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What was seen of a volume longer ago is not told of: a disk that does not answer may be full by now.
+const STALE: Duration = Duration::from_secs(15);
 
 /// Compares as leader while the alarm CORRUPT is on. The checks that raise it stop there: writes are
 /// refused under it, compactions too, so that nobody would learn whether the data still differs.
 pub(super) async fn compare_again(site: &Site) {
     loop {
         sleep(AGAIN).await;
-        let alarms = site.handle.published().view.alarms();
-        let on = alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
         let said = site.shared.status();
-        if !on || said.role != Role::Leader {
+        if !is_corrupt(site) || said.role != Role::Leader {
             lock(&site.shared.comparisons).forget();
             continue;
         }
         let began = Instant::now();
-        match gather(site, What::Everything).await {
+        match gather(site, What::Everything, PATIENCE).await {
             Ok(Some((own, answers))) => {
                 let published = site.handle.published();
                 let voters = published.membership.voters().map(|voter| voter.id);
@@ -46,13 +51,24 @@ pub(super) async fn compare_again(site: &Site) {
             Ok(None) => {}
             Err(error) => tracing::warn!("cannot compare the members' data again: {error}"),
         }
-        sleep(began.elapsed() * REST).await;
+        sleep(rest(began.elapsed())).await;
     }
 }
 
-/// How full this server is, as far as it has looked.
+/// How long the next comparison waits after one that took so long.
+fn rest(took: Duration) -> Duration {
+    took.saturating_mul(REST).min(LONGEST_REST)
+}
+
+/// Whether the alarm CORRUPT is on.
+pub(super) fn is_corrupt(site: &Site) -> bool {
+    let alarms = site.handle.published().view.alarms();
+    alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt)
+}
+
+/// How full this server is, as far as it has looked lately.
 pub(super) fn space(site: &Site) -> Option<proto::Space> {
-    let volume = (*lock(&site.shared.volume))?;
+    let volume = (*lock(&site.shared.volume)).filter(|seen| seen.at.elapsed() <= STALE)?;
     Some(proto::Space {
         quota_bytes: site.config.limits.quota_bytes.unwrap_or(0),
         volume_free_bytes: volume.free,
@@ -109,4 +125,22 @@ pub(super) enum Disarm {
     Refused(Status),
     /// It could not be carried out.
     Failed(RequestError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two comparisons of a term have to be there at once, the older one no more than ten minutes old, or
+    /// what takes long to hash is never judged.
+    #[test]
+    fn two_comparisons_fit_into_the_time_in_which_they_count() {
+        let longest = PATIENCE + CATCHING_UP;
+        let older = rest(longest) + AGAIN + 2 * longest;
+        assert!(older < Duration::from_secs(600), "{older:?}");
+        assert_eq!(rest(Duration::from_secs(1)), Duration::from_secs(9));
+    }
+
+    /// What the other side may wait before it hashes.
+    const CATCHING_UP: Duration = Duration::from_secs(3);
 }

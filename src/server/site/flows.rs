@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// Largest answer to a question, in bytes: whoever answers is not known yet.
 const ANSWER_LIMIT: usize = 8 << 20;
 /// Time for one round of a question.
-const ROUND: Duration = Duration::from_secs(8);
+pub(super) const ROUND: Duration = Duration::from_secs(8);
 /// Rounds in which nobody knows this member before that is taken for the truth.
 const LAGGING: usize = 5;
 /// Where peers listen when `--join-from` names no port.
@@ -537,15 +537,16 @@ impl Site {
     }
 
     async fn ask(&self, target: &Target, ask: Ask) -> Result<Answer, DialError> {
-        self.ask_member(0, target, ask).await
+        self.ask_member(0, target, ask, ROUND).await
     }
 
-    /// The same of one member; 0: of whoever answers.
+    /// The same of one member; 0: of whoever answers. The answer is waited for so long.
     pub(super) async fn ask_member(
         &self,
         id: u64,
         target: &Target,
         ask: Ask,
+        patience: Duration,
     ) -> Result<Answer, DialError> {
         let hello = self.hello(id, Purpose::Questions);
         let (mut io, reply) = self.dialler.greet(target, &hello).await?;
@@ -555,7 +556,7 @@ impl Site {
         }
         let question = Question { ask: Some(ask) };
         within("the question", frame::write(&mut io, &question)).await?;
-        let answer = timeout(ROUND, frame::read(&mut io, ANSWER_LIMIT));
+        let answer = timeout(patience, frame::read(&mut io, ANSWER_LIMIT));
         let answer = answer
             .await
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
+use super::flows::ROUND;
 use super::{Site, alarmed, lock};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
@@ -132,7 +133,8 @@ async fn watch_volume(site: &Site) {
             sleep(SIZE).await;
             continue;
         };
-        *lock(&site.shared.volume) = Some(VolumeSpace { free, needed });
+        let at = Instant::now();
+        *lock(&site.shared.volume) = Some(VolumeSpace { free, needed, at });
         let wanted = look(free, before, 2 * segment, needed);
         let raised = !wanted.alarm || site.handle.raise_no_space(VOLUME_IS_NEARLY_FULL).await;
         if wanted.checkpoint && asked.is_none_or(|at| at.elapsed() > MAKE_SPACE) {
@@ -218,6 +220,10 @@ async fn check(site: &Site, what: What, every: Duration) {
     loop {
         sleep(every).await;
         if site.shared.status().role != Role::Leader {
+            continue;
+        }
+        // Under CORRUPT all is compared in any case, and two at a time would hold each other up.
+        if what == What::Everything && alarmed::is_corrupt(site) {
             continue;
         }
         let compacted = site.handle.published().view.compacted();
@@ -346,17 +352,19 @@ fn inconsistent(own: u64, code: u8) -> Stop {
 
 /// Hashes at one revision everywhere and compares.
 async fn compare(site: &Site, what: What) -> Result<Verdict, RequestError> {
-    let Some((own, answers)) = gather(site, what).await? else {
+    let Some((own, answers)) = gather(site, what, ROUND).await? else {
         return Ok(Verdict::Unclear);
     };
     Ok(verdict::judge(site.who().member_id, own, &answers))
 }
 
 /// This member's hash and the others' at one revision; `None`: compactions came in between again and
-/// again. Where one came in between at another member, it is passed over at the last attempt.
+/// again. Where one came in between at another member, it is passed over at the last attempt. Who gives
+/// no hash for as long as `patience` is passed over as well.
 pub(super) async fn gather(
     site: &Site,
     what: What,
+    patience: Duration,
 ) -> Result<Option<(Hashed, Vec<verdict::Answer>)>, RequestError> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
@@ -372,7 +380,7 @@ pub(super) async fn gather(
         let me = site.who().member_id;
         let others = state.membership.members.keys().filter(|id| **id != me);
         let asked = others.map(|id| async move {
-            let hash = ask(site, *id, own).await;
+            let hash = ask(site, *id, own, patience).await;
             (*id, hash)
         });
         let answers: Vec<verdict::Answer> = futures::future::join_all(asked)
@@ -394,13 +402,16 @@ pub(super) async fn gather(
 }
 
 /// Another member's hash.
-async fn ask(site: &Site, id: u64, own: Hashed) -> Option<Hashed> {
+async fn ask(site: &Site, id: u64, own: Hashed, patience: Duration) -> Option<Hashed> {
     let at = HashAt {
         revision: own.revision,
         compacted: own.compacted,
     };
     for endpoint in site.endpoints(id) {
-        match site.ask_member(id, &endpoint, Ask::Hash(at)).await {
+        match site
+            .ask_member(id, &endpoint, Ask::Hash(at), patience)
+            .await
+        {
             Ok(Answer {
                 hash: Some(hash), ..
             }) => {

@@ -2,7 +2,7 @@
 
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{World, roomy};
-use crate::plan::{Action, ClaimState, Plan, Space, plan};
+use crate::plan::{Action, ClaimState, Comparison, Plan, Space, plan};
 
 fn does_nothing(plan: &Plan) {
     assert!(plan.steps.is_empty(), "{plan}");
@@ -349,13 +349,78 @@ fn no_more_than_a_minority_is_replaced_under_one_alarm() {
     assert!(plan.to_string().contains("more than a minority"), "{plan}");
 }
 
+/// One large transaction that finds no room raised the alarm after each disarm, for ever, and each disarm
+/// came before healing. Now it is the last step, and the pauses double, as the status remembers.
+#[test]
+fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
+    let mut world = rested(3);
+    let mut off = Vec::new();
+    for _ in 0..4000 {
+        if world.alarms.is_empty() {
+            world.alarm("NOSPACE", "demo-1");
+            world.alarm("NOSPACE", "demo-2");
+        }
+        let plan = world.pass();
+        if switches_off(&plan) && world.alarms.is_empty() {
+            off.push(world.now / 1000);
+        }
+    }
+    let pauses: Vec<u64> = off.windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(pauses.len(), 6, "{pauses:?}");
+    let longer = pauses.iter().zip([60, 120, 240, 480, 960, 1800]);
+    for (pause, least) in longer {
+        assert!((least..least + 5).contains(pause), "{pauses:?}");
+    }
+    world.alarms.clear();
+    let text = plan(&world.observe()).to_string();
+    assert!(world.status.disarms.is_some(), "{text}");
+    wait(&mut world, 3600);
+    world.pass();
+    assert_eq!(world.status.disarms, None);
+    // Healing comes first.
+    world.alarm("NOSPACE", "demo-1");
+    world.sets.remove(&follower(&world));
+    let plan = plan(&world.observe());
+    assert!(
+        plan.first()
+            .is_none_or(|step| step.action.word() != "Disarm")
+    );
+    assert!(switches_off(&plan), "{plan}");
+}
+
+/// Who gives no hash is named, and after some minutes what somebody can do without it.
+#[test]
+fn who_keeps_silent_in_comparisons_is_named() {
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.alarm("CORRUPT", &sick);
+    let ids: Vec<u64> = world.members.iter().map(|view| view.id).collect();
+    let compared = Comparison {
+        agree: ids[..2].iter().copied().collect(),
+        silent: [ids[2]].into(),
+        ..Comparison::default()
+    };
+    world.compared = vec![
+        (world.now, compared.clone()),
+        (world.now - 60_000, compared),
+    ];
+    let mut seen = world.observe();
+    let soon = plan(&seen).to_string();
+    assert!(soon.contains("demo-3 gave no hash in time"), "{soon}");
+    assert!(!soon.contains("move-leader"), "{soon}");
+    seen.hints.step = Some(("Compare".into(), None, world.now - 600_000));
+    let late = plan(&seen).to_string();
+    assert!(late.contains("demo-3 gave no hash in time"), "{late}");
+    assert!(late.contains("`etcdctl move-leader`"), "{late}");
+}
+
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
 fn an_older_leader_is_told_of_in_words() {
     let mut world = rested(3);
     let leader = world.leader.clone().expect("a leader");
     let sick = follower(&world);
-    world.spaces.insert(leader, None);
+    world.unsigned.insert(leader);
     world.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     wait(&mut world, 30);

@@ -1,0 +1,123 @@
+//! Whether the reason of the alarm NOSPACE is gone, and how soon after it was switched off it may be
+//! switched off again. Decides nothing: `rules::alarms` does.
+
+use crate::mutants::{Mutant, planted};
+
+use super::alarms::is_known;
+use super::observed::{Disarms, Space};
+use super::report::timestamp;
+use super::situation::Situation;
+
+/// A request that finds no room raises NOSPACE, however much room there is: the largest that servers take
+/// unless told otherwise, and what it costs beside its bytes.
+const REQUEST: u64 = 2 << 20;
+/// The pause after the first of several disarms in a row, and the longest one. Members may have space and one
+/// transaction may be too large all the same: it would raise the alarm again after each.
+const FIRST_PAUSE_MS: u64 = 60_000;
+const LONGEST_PAUSE_MS: u64 = 1_800_000;
+/// Off for so long, the next alarm is another one.
+const ROW_MS: u64 = 3_600_000;
+
+/// Why NOSPACE of this member is to be switched off: its reason is gone on every voter.
+///
+/// # Errors
+/// What stands in the way and what somebody has to do, in words that change only with that.
+pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
+    let Some((_, leader)) = s.view else {
+        return Err("no leader with a quorum was seen".to_owned());
+    };
+    if !is_known(leader, id) {
+        return Err(
+            "it names nobody that is or was a member: it came with the backup that this cluster was restored from, or somebody raised it by hand: run `etcdctl alarm disarm`"
+                .to_owned(),
+        );
+    }
+    let mut full = Vec::new();
+    for name in s.voters.keys().chain(s.learners.keys()) {
+        let said = s.description(name).filter(|d| !d.unsigned);
+        let space = said.and_then(|d| d.space);
+        match (said, space) {
+            (_, Some(space)) => full.extend(of_quota(name, space).or_else(|| of_volume(name, space))),
+            // What a newcomer has to hold the voters hold already.
+            _ if s.learners.contains_key(name) => {}
+            (None, None) => full.push(format!("{name} was not heard")),
+            (Some(said), None) => full.push(format!(
+                "{name} (version {}) does not say how full it is: it has not looked yet, its disk does not answer, or its version is 0.1.0; if there is space everywhere, run `etcdctl alarm disarm`",
+                said.version
+            )),
+        }
+    }
+    if full.is_empty() || planted(Mutant::DisarmedWhileFull) {
+        return Ok("every member has space again".to_owned());
+    }
+    Err(format!("writes are refused: {}", full.join("; ")))
+}
+
+/// A margin is left, or the next writes would raise it again: a tenth, and one large request.
+fn of_quota(name: &str, space: Space) -> Option<String> {
+    let most = space.quota.saturating_sub((space.quota / 10).max(REQUEST));
+    (space.quota > 0 && space.used > most).then(|| {
+        format!(
+            "{name} holds {} of the {} that its quota allows: raise server.quota, or delete keys and compact, until it is at most {}",
+            bytes(space.used),
+            bytes(space.quota),
+            bytes(most)
+        )
+    })
+}
+
+fn of_volume(name: &str, space: Space) -> Option<String> {
+    let least = space.needed + space.needed / 10;
+    // Not how much is free now: that changes with every line that somebody logs.
+    (space.free < least).then(|| {
+        format!(
+            "the volume of {name} is nearly full: raise storage.size, compact, or remove what else lies on it, until {} are free",
+            bytes(least)
+        )
+    })
+}
+
+/// Bytes as Kubernetes writes them, in whole MiB where they are that many.
+fn bytes(bytes: u64) -> String {
+    match bytes >> 20 {
+        0 => format!("{bytes} bytes"),
+        mebibytes => format!("{mebibytes}Mi"),
+    }
+}
+
+/// The disarms that the next one follows.
+pub(super) fn in_a_row(s: &Situation<'_>) -> Option<Disarms> {
+    let known = s.o.hints.disarms;
+    known.filter(|known| s.o.now_ms < known.last_ms + ROW_MS)
+}
+
+/// The same once that of this member is switched off. An alarm of several members is one.
+pub(super) fn after(s: &Situation<'_>, id: u64) -> Disarms {
+    let before = in_a_row(s);
+    let more = before.is_none_or(|before| !is_of(s, before, id));
+    Disarms {
+        count: before.map_or(0, |before| before.count) + u32::from(more),
+        last_ms: s.o.now_ms,
+        member: id,
+    }
+}
+
+/// Whether this alarm goes off together with the last one: they do so in the order of their IDs.
+fn is_of(s: &Situation<'_>, last: Disarms, id: u64) -> bool {
+    id > last.member && s.o.now_ms < last.last_ms + FIRST_PAUSE_MS
+}
+
+/// Until when it stays on for having come on again, and in words.
+pub(super) fn rests(s: &Situation<'_>, id: u64) -> Option<(String, u64)> {
+    let last = in_a_row(s).filter(|last| !is_of(s, *last, id))?;
+    let doubled = FIRST_PAUSE_MS.saturating_mul(1 << last.count.saturating_sub(1).min(16));
+    let until = last.last_ms + doubled.min(LONGEST_PAUSE_MS);
+    (until > s.o.now_ms).then(|| {
+        let words = format!(
+            "it came on again after it was switched off, {} in a row, as a transaction does that finds no room: the operator switches it off again at {}, or run `etcdctl alarm disarm`",
+            super::report::count(last.count as usize, "time"),
+            timestamp(until)
+        );
+        (words, until)
+    })
+}
