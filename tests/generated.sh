@@ -3,3 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo run --locked --quiet --bin quorate -- generate --check
+tests/kubernetes/install-yaml.sh --check
