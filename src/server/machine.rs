@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Machine;
+use crate::store::Pace;
 
 /// Reads what start-up needs.
 #[must_use]
@@ -31,6 +32,14 @@ pub(super) fn step_back() {
     // SAFETY: it takes three numbers and touches no memory of ours. Of a kernel that refuses,
     // nothing is worse than without it.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
+/// The pace of long reads on such a thread: it gives its core up again and again, which costs less than
+/// a microsecond where nobody else wants it. Otherwise a kernel that preempts lazily lets it go on until
+/// the next tick, up to 4 ms, whatever its priority.
+#[must_use]
+pub(super) fn pace() -> Pace<'static> {
+    Pace::new(&std::thread::yield_now)
 }
 
 /// The name that the kernel gives this machine or pod.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use prost::Message;
 
+use super::pace::Pace;
 use super::record::Record;
 use super::rows::put_row_key;
 use super::span::Span;
@@ -29,7 +30,11 @@ pub struct KeyHash {
     pub revision: Revision,
 }
 
-pub(super) fn hash_kv(state: &State, revision: Revision) -> Result<KeyHash, Error> {
+pub(super) fn hash_kv(
+    state: &State,
+    revision: Revision,
+    pace: &Pace<'_>,
+) -> Result<KeyHash, Error> {
     let (current, compacted) = (state.revision, state.compacted);
     if revision > 0 && revision < compacted {
         return Err(Error::Compacted { compacted });
@@ -39,23 +44,30 @@ pub(super) fn hash_kv(state: &State, revision: Revision) -> Result<KeyHash, Erro
     }
     // Below 0 there is nothing, and etcd hashes that.
     let revision = if revision == 0 { current } else { revision };
-    Ok(hash_between(state, compacted, revision))
+    Ok(hash_between(state, compacted, revision, pace))
 }
 
 /// The hash at a revision of a store that was compacted at `compacted` and has reclaimed nothing
 /// above that.
-pub(super) fn hash_between(state: &State, compacted: Revision, revision: Revision) -> KeyHash {
+pub(super) fn hash_between(
+    state: &State,
+    compacted: Revision,
+    revision: Revision,
+    pace: &Pace<'_>,
+) -> KeyHash {
     let mut hasher = Hasher {
         hash: crc32c::crc32c(b"key"),
         buffer: Vec::new(),
     };
-    for record in compacted_records(state, compacted, revision) {
+    for record in compacted_records(state, compacted, revision, pace) {
+        pace.step();
         hasher.write(&record);
     }
     let log = state
         .log
         .iter_from(state.log.position(compacted.saturating_add(1)));
     for entry in log.take_while(|entry| entry.record.main <= revision) {
+        pace.step();
         hasher.write(&entry.record);
     }
     KeyHash {
@@ -69,20 +81,28 @@ pub(super) fn hash_between(state: &State, compacted: Revision, revision: Revisio
 /// What a compaction kept and etcd hashes, in order of revision: records that are still current
 /// at `revision`; if no key lives then, all that it kept (a quirk of etcd's). Its tombstones are
 /// never part of it.
-fn compacted_records(state: &State, compacted: Revision, revision: Revision) -> Vec<Arc<Record>> {
+fn compacted_records(
+    state: &State,
+    compacted: Revision,
+    revision: Revision,
+    pace: &Pace<'_>,
+) -> Vec<Arc<Record>> {
     let mut records = Vec::new();
     if compacted < 0 || revision < 0 {
         return records;
     }
-    let none_live = state.count(Span::ALL, revision) == 0;
+    let none_live = state.count_paced(Span::ALL, revision, pace) == 0;
     let at = if none_live { compacted } else { revision };
-    state.visit(Span::ALL, at, &mut |record| {
+    state.visit_paced(Span::ALL, at, pace, &mut |record| {
         if record.main <= compacted {
             records.push(Arc::clone(record));
         }
         ControlFlow::Continue(())
     });
-    records.sort_unstable_by_key(|record| record.place());
+    records.sort_unstable_by(|a, b| {
+        pace.step();
+        a.place().cmp(&b.place())
+    });
     records
 }
 

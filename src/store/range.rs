@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
+use super::pace::Pace;
 use super::span::Span;
 use super::state::State;
 use super::{Error, KeyValue, Range, RangeResponse, Revision, SortOrder, SortTarget};
@@ -15,15 +16,16 @@ impl State {
     /// # Errors
     /// [`Error::FutureRevision`], [`Error::Compacted`], [`Error::InvalidSortOption`].
     pub(super) fn range(&self, range: &Range, current: Revision) -> Result<RangeResponse, Error> {
-        self.range_with(range, current, Counted::Yes)
+        self.range_with(range, current, Counted::Yes, &Pace::default())
     }
 
-    /// The same, counted or not.
+    /// The same, counted or not, at a pace.
     pub(super) fn range_with(
         &self,
         range: &Range,
         current: Revision,
         counted: Counted,
+        pace: &Pace<'_>,
     ) -> Result<RangeResponse, Error> {
         let order = SortOrder::try_from(range.sort_order).map_err(|_| Error::InvalidSortOption)?;
         let target =
@@ -31,7 +33,7 @@ impl State {
         let revision = self.readable(range.revision, current)?;
         let span = Span::new(&range.key, &range.range_end);
         let count = match counted {
-            Counted::Yes => self.count(span, revision) as i64,
+            Counted::Yes => self.count_paced(span, revision, pace) as i64,
             Counted::No => 0,
         };
         let mut response = RangeResponse {
@@ -42,11 +44,17 @@ impl State {
         if range.count_only {
             return Ok(response);
         }
-        let mut kvs = self.fetch(range, span, revision, fetch_limit(range, order, target));
-        kvs.retain(|kv| keeps(range, kv));
-        sort(&mut kvs, order, target);
-        if range.limit > 0 && kvs.len() as u64 > range.limit.cast_unsigned() {
-            kvs.truncate(range.limit as usize);
+        let limit = fetch_limit(range, order, target);
+        let mut kvs = self.fetch(range, span, revision, limit, pace);
+        kvs.retain(|kv| {
+            pace.step();
+            keeps(range, kv)
+        });
+        sort(&mut kvs, order, target, pace);
+        while range.limit > 0 && kvs.len() as u64 > range.limit.cast_unsigned() {
+            // One by one: to let go of many keys takes as long as to read them.
+            kvs.pop();
+            pace.step();
             response.more = true;
         }
         if range.keys_only {
@@ -68,12 +76,13 @@ impl State {
         span: Span<'_>,
         revision: Revision,
         limit: usize,
+        pace: &Pace<'_>,
     ) -> Vec<KeyValue> {
         let mut kvs = Vec::new();
         if range.limit > 0 && limit < 1024 {
             kvs.reserve(limit);
         }
-        self.visit(span, revision, &mut |record| {
+        self.visit_paced(span, revision, pace, &mut |record| {
             kvs.push(record.to_kv());
             if kvs.len() >= limit {
                 ControlFlow::Break(())
@@ -134,8 +143,9 @@ fn keeps(range: &Range, kv: &KeyValue) -> bool {
 }
 
 /// Sorts keys that are in key order. Equal ones stay in key order.
-fn sort(kvs: &mut [KeyValue], order: SortOrder, target: SortTarget) {
+fn sort(kvs: &mut [KeyValue], order: SortOrder, target: SortTarget, pace: &Pace<'_>) {
     let by = |a: &KeyValue, b: &KeyValue| -> Ordering {
+        pace.step();
         match target {
             SortTarget::Key => a.key.cmp(&b.key),
             SortTarget::Version => a.version.cmp(&b.version),

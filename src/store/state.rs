@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::alarm::Alarms;
 use super::lease::Leases;
 use super::log::{LogEntry, RevisionLog};
+use super::pace::Pace;
 use super::record::{KeyEntry, Record};
 use super::span::{End, Span};
 use super::tree::{Reader, Tree};
@@ -103,10 +104,16 @@ impl State {
 
     /// Number of keys of a span at a readable revision.
     pub(super) fn count(&self, span: Span<'_>, revision: Revision) -> u64 {
+        self.count_paced(span, revision, &Pace::default())
+    }
+
+    /// The same at a pace.
+    pub(super) fn count_paced(&self, span: Span<'_>, revision: Revision, pace: &Pace<'_>) -> u64 {
         if span.end == End::Single {
             return u64::from(self.at(span.from, revision).is_some());
         }
         self.keys.count(span, revision, &|entry, revision| {
+            pace.step();
             entry.live_at(revision).is_some()
         })
     }
@@ -125,17 +132,30 @@ impl State {
         revision: Revision,
         visit: &mut impl FnMut(&Arc<Record>) -> ControlFlow<()>,
     ) {
+        self.visit_paced(span, revision, &Pace::default(), visit);
+    }
+
+    /// The same at a pace.
+    pub(super) fn visit_paced(
+        &self,
+        span: Span<'_>,
+        revision: Revision,
+        pace: &Pace<'_>,
+        visit: &mut impl FnMut(&Arc<Record>) -> ControlFlow<()>,
+    ) {
         if span.end == End::Single {
             if let Some(record) = self.at(span.from, revision) {
                 let _ = visit(record);
             }
             return;
         }
-        self.keys
-            .visit(span, &mut |entry| match entry.live_at(revision) {
+        self.keys.visit(span, &mut |entry| {
+            pace.step();
+            match entry.live_at(revision) {
                 Some(record) => visit(record),
                 None => ControlFlow::Continue(()),
-            });
+            }
+        });
     }
 
     /// Writes a key at a place above all others. `value` must be of exact size; `last` is the

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
 
+use super::pace::Pace;
 use super::record::Record;
 use super::span::Span;
 use super::state::State;
 use super::{
-    Compare, CompareResult, CompareTarget, DeleteRange, DeleteRangeResponse, Error, Op, Put,
-    PutResponse, RequestOp, ResponseOp, Revision, Txn, TxnResponse,
+    Compare, CompareResult, CompareTarget, Counted, DeleteRange, DeleteRangeResponse, Error, Op,
+    Put, PutResponse, RequestOp, ResponseOp, Revision, Txn, TxnResponse,
 };
 
 /// A change under way: all its writes share one main revision.
@@ -205,20 +206,20 @@ impl State {
     ///
     /// # Errors
     /// [`Error::NotReadOnly`], and what a range refuses.
-    pub(super) fn read_txn(&self, txn: &Txn) -> Result<TxnResponse, Error> {
+    pub(super) fn read_txn(&self, txn: &Txn, pace: &Pace<'_>) -> Result<TxnResponse, Error> {
         if !txn.is_read_only() {
             return Err(Error::NotReadOnly);
         }
         let mut path = Path::choose(self, txn);
         self.check_txn(txn, &mut path)?;
-        let response = self.read_path(txn, path.again())?;
+        let response = self.read_path(txn, path.again(), pace)?;
         Ok(TxnResponse {
             revision: self.revision,
             ..response
         })
     }
 
-    fn read_path(&self, txn: &Txn, path: &mut Path) -> Result<TxnResponse, Error> {
+    fn read_path(&self, txn: &Txn, path: &mut Path, pace: &Pace<'_>) -> Result<TxnResponse, Error> {
         let succeeded = path.next();
         let mut response = TxnResponse {
             succeeded,
@@ -226,8 +227,11 @@ impl State {
         };
         for op in operations(txn, succeeded) {
             response.responses.push(match &op.op {
-                Some(Op::Range(range)) => ResponseOp::Range(self.range(range, self.revision)?),
-                Some(Op::Txn(nested)) => ResponseOp::Txn(self.read_path(nested, path)?),
+                Some(Op::Range(range)) => {
+                    let (current, counted) = (self.revision, Counted::Yes);
+                    ResponseOp::Range(self.range_with(range, current, counted, pace)?)
+                }
+                Some(Op::Txn(nested)) => ResponseOp::Txn(self.read_path(nested, path, pace)?),
                 _ => return Err(Error::NotReadOnly),
             });
         }

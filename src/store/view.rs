@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use super::lease::LeaseInfo;
+use super::pace::Pace;
 use super::range::shown;
 use super::span::{End, Span};
 use super::state::State;
@@ -53,13 +54,27 @@ impl View {
         self.state.range(range, self.state.revision)
     }
 
+    /// The same, of a range that may be long, counted or not: not for a runtime's thread.
+    ///
+    /// # Errors
+    /// As [`View::range`].
+    pub fn range_paced(
+        &self,
+        range: &Range,
+        counted: Counted,
+        pace: &Pace<'_>,
+    ) -> Result<RangeResponse, Error> {
+        let current = self.state.revision;
+        self.state.range_with(range, current, counted, pace)
+    }
+
     /// The same without the count of the range, which is 0: for pieces of a range behind the first.
     ///
     /// # Errors
     /// As [`View::range`].
     pub fn range_uncounted(&self, range: &Range) -> Result<RangeResponse, Error> {
         self.state
-            .range_with(range, self.state.revision, Counted::No)
+            .range_with(range, self.state.revision, Counted::No, &Pace::default())
     }
 
     /// How many keys a range may have to look at beside those of its answer: deleted ones, as far as
@@ -103,7 +118,15 @@ impl View {
     /// # Errors
     /// [`Error::NotReadOnly`], and what a range refuses.
     pub fn txn(&self, txn: &Txn) -> Result<TxnResponse, Error> {
-        self.state.read_txn(txn)
+        self.state.read_txn(txn, &Pace::default())
+    }
+
+    /// The same, of a transaction that reads much: not for a runtime's thread.
+    ///
+    /// # Errors
+    /// As [`View::txn`].
+    pub fn txn_paced(&self, txn: &Txn, pace: &Pace<'_>) -> Result<TxnResponse, Error> {
+        self.state.read_txn(txn, pace)
     }
 
     /// The hash that etcd's `HashKV` gives for the same history, at a revision (0: the current
@@ -112,15 +135,23 @@ impl View {
     /// # Errors
     /// [`Error::Compacted`], [`Error::FutureRevision`].
     pub fn hash_kv(&self, revision: Revision) -> Result<KeyHash, Error> {
-        hash::hash_kv(&self.state, revision)
+        self.hash_kv_paced(revision, &Pace::default())
+    }
+
+    /// The same, giving way to others.
+    ///
+    /// # Errors
+    /// As [`View::hash_kv`].
+    pub fn hash_kv_paced(&self, revision: Revision, pace: &Pace<'_>) -> Result<KeyHash, Error> {
+        hash::hash_kv(&self.state, revision, pace)
     }
 
     /// The hash at the revision of a compaction as it was before that, which took the store from
     /// being compacted at `from` (-1: never) to `at`. The view must be one taken after it and
     /// before anything of it was reclaimed. Takes time as [`View::hash_kv`] does.
     #[must_use]
-    pub fn hash_before_compaction(&self, from: Revision, at: Revision) -> KeyHash {
-        hash::hash_between(&self.state, from, at)
+    pub fn hash_before_compaction(&self, from: Revision, at: Revision, pace: &Pace<'_>) -> KeyHash {
+        hash::hash_between(&self.state, from, at, pace)
     }
 
     /// The events of `from..=to` that touch a span (`range_end` as in a range request), oldest

@@ -16,6 +16,7 @@ use crate::server::aside::Place;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
 use crate::server::hosts::Host;
+use crate::server::machine;
 use crate::server::turns;
 use crate::store::{self, Counted, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
@@ -233,7 +234,12 @@ impl Services {
         let short = is_short(&range);
         let natural = is_natural(&range);
         if is_far(&state, &range, Counted::Yes) {
-            let whole = self.aside(move || state.view.range(&range)).await?;
+            let read = move || {
+                state
+                    .view
+                    .range_paced(&range, Counted::Yes, &machine::pace())
+            };
+            let whole = self.aside(read).await?;
             return whole.map_err(|error| refused(&error));
         }
         if (natural && short) || (!natural && keys_of(&state, &range)? <= PAGE) {
@@ -242,7 +248,11 @@ impl Services {
         if natural {
             return pages(state, range).await;
         }
-        let sort = move || state.view.range(&range);
+        let sort = move || {
+            state
+                .view
+                .range_paced(&range, Counted::Yes, &machine::pace())
+        };
         let sorted = self.aside(sort).await?;
         sorted.map_err(|error| refused(&error))
     }
@@ -256,7 +266,8 @@ impl Services {
         if keys_of_txn(&state, &txn) <= PAGE {
             return state.view.txn(&txn).map_err(|error| refused(&error));
         }
-        let read = self.aside(move || state.view.txn(&txn)).await?;
+        let read = move || state.view.txn_paced(&txn, &machine::pace());
+        let read = self.aside(read).await?;
         read.map_err(|error| refused(&error))
     }
 
@@ -521,13 +532,13 @@ impl Pieces {
             Some(_) => Counted::No,
         };
         let far = is_far(&state, &range, counted);
-        let read = move || match counted {
-            Counted::Yes => state.view.range(&range),
-            Counted::No => state.view.range_uncounted(&range),
-        };
         let response = match far {
-            false => read(),
-            true => self.services.shared.scans.run(self.host, read).await?,
+            true => {
+                let read = move || state.view.range_paced(&range, counted, &machine::pace());
+                self.services.shared.scans.run(self.host, read).await?
+            }
+            false if counted == Counted::Yes => state.view.range(&range),
+            false => state.view.range_uncounted(&range),
         };
         let response = response.map_err(|error| refused(&error))?;
         let count = *self.count.get_or_insert(response.count);

@@ -11,6 +11,7 @@ use super::caller::Caller;
 use super::snapshot;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Role;
+use crate::server::machine;
 use crate::server::quiet::{self, Quiet};
 use crate::store::{Alarm, AlarmKind, SetAlarm, View};
 use crate::wire::error::EtcdError;
@@ -309,7 +310,8 @@ impl Services {
             return Ok(crate::store::KeyHash { revision, ..hash });
         }
         let state = self.shared.member.published();
-        let hashed = self.aside(move || state.view.hash_kv(revision)).await?;
+        let hash = move || state.view.hash_kv_paced(revision, &machine::pace());
+        let hashed = self.aside(hash).await?;
         hashed.map_err(|error| refused(&error))
     }
 }

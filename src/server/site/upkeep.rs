@@ -15,6 +15,7 @@ use crate::server::config::AutoCompaction;
 use crate::server::exit::{self, Stop};
 use crate::server::handle::{QUOTA_IS_USED_UP, RequestError, Role};
 use crate::server::link::hello::{Answer, Ask, HashAt, HashOf};
+use crate::server::machine;
 use crate::server::shared::VolumeSpace;
 use crate::server::upkeep::compactor::Compactor;
 use crate::server::upkeep::verdict::{self, Hashed, Verdict};
@@ -437,7 +438,8 @@ async fn ask(site: &Site, id: u64, own: Hashed, patience: Duration) -> Option<Ha
 /// Hashes aside: it takes time in proportion to the number of keys.
 async fn hash(view: &Arc<View>, revision: i64) -> Option<Hashed> {
     let view = Arc::clone(view);
-    let hashed = tokio::task::spawn_blocking(move || view.hash_kv(revision)).await;
+    let hash = move || view.hash_kv_paced(revision, &machine::pace());
+    let hashed = tokio::task::spawn_blocking(hash).await;
     hashed.ok()?.ok().map(Hashed::from)
 }
 

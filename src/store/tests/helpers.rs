@@ -77,7 +77,7 @@ pub(super) fn keys(response: &RangeResponse) -> Vec<&str> {
         .collect()
 }
 
-pub(super) fn filled(keys: &[&str]) -> Store {
+pub(in crate::store) fn filled(keys: &[&str]) -> Store {
     let mut store = Store::new();
     keys.iter().for_each(|key| _ = do_put(&mut store, key, "v"));
     store

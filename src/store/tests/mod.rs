@@ -5,7 +5,7 @@ mod alarms;
 mod auth;
 mod dice;
 mod forms;
-mod helpers;
+pub(super) mod helpers;
 mod model;
 mod random;
 mod rows;
