@@ -2,6 +2,7 @@
 //!
 //! Never decides what anyone may do: that is the store's, where it is replicated.
 
+mod bcrypt_paced;
 pub(crate) mod certificate;
 pub(crate) mod jwt;
 pub(crate) mod password;
