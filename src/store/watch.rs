@@ -321,6 +321,12 @@ impl Watchers {
         self.behind.iter().copied()
     }
 
+    /// Whether none is in step: what is published next has nothing for any of them yet.
+    #[must_use]
+    pub fn all_behind(&self) -> bool {
+        self.behind.len() == self.watchers.len()
+    }
+
     /// Whether a watcher is in step and has reached its start revision, so that a progress
     /// reply with the set's [`revision`](Self::revision) is true for it.
     #[must_use]

@@ -209,10 +209,14 @@ impl Conversation {
                     }
                     self.catch_up();
                 }
-                changed = self.published.changed() => if changed.is_err() {
+                // A thousand streams that only catch up need not look each time that something is put.
+                changed = self.published.changed(), if !self.watchers.all_behind() => if changed.is_err() {
                     return Some(Err(EtcdError::Stopped.into()));
                 },
-                _ = self.progress.tick() => self.signs_of_life(),
+                _ = self.progress.tick() => {
+                    self.advance();
+                    self.signs_of_life();
+                }
                 () = Leaderless::over(self.leaderless.as_mut(), &self.services.shared.member) => {
                     return Some(Err(EtcdError::NoLeader.into()));
                 }
