@@ -246,6 +246,11 @@ impl Watchers {
         if view.revision() < next {
             return;
         }
+        if self.all_behind() {
+            // Nobody is to be shown what came, however much of it there is.
+            self.revision = view.revision();
+            return;
+        }
         if !view.state.history_from(next) {
             // This reader slept through a compaction and its reclaim.
             let synced: Vec<WatcherId> = self

@@ -207,16 +207,15 @@ impl Conversation {
                     if let Some(request) = self.waits.take() {
                         self.asked(request).await;
                     }
+                    // What was published while it waited is to be caught up with as well.
+                    self.advance();
                     self.catch_up();
                 }
                 // A thousand streams that only catch up need not look each time that something is put.
                 changed = self.published.changed(), if !self.watchers.all_behind() => if changed.is_err() {
                     return Some(Err(EtcdError::Stopped.into()));
                 },
-                _ = self.progress.tick() => {
-                    self.advance();
-                    self.signs_of_life();
-                }
+                _ = self.progress.tick() => self.signs_of_life(),
                 () = Leaderless::over(self.leaderless.as_mut(), &self.services.shared.member) => {
                     return Some(Err(EtcdError::NoLeader.into()));
                 }
