@@ -119,6 +119,11 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     };
     // 9 and 10: the sick.
     sick::rule(s, draft);
+    // 8 again, NOSPACE: an alarm that goes on and off holds up nobody who heals, and a later step that fails each
+    // time keeps it from being switched off no more. A pause after a disarm is told after all others' waits.
+    let earlier = draft.waits.len();
+    alarms::space(s, draft);
+    let pauses = draft.waits.split_off(earlier);
     // 11: learners.
     learner::rule(s, draft);
     // 12: standbys that answer or do not.
@@ -148,8 +153,8 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if !planted(Mutant::VolumesForgotten) {
         objects::volumes(s, draft);
     }
-    alarms::space(s, draft);
     // 8, what it waits for: after what the others do.
+    draft.waits.extend(pauses);
     if let Some(held) = alarm {
         held.tell(draft);
     }

@@ -350,7 +350,7 @@ fn no_more_than_a_minority_is_replaced_under_one_alarm() {
 }
 
 /// One large transaction that finds no room raised the alarm after each disarm, for ever, and each disarm
-/// came before healing. Now it is the last step, and the pauses double, as the status remembers.
+/// came before healing. Now it comes after, and the pauses double, as the status remembers.
 #[test]
 fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
     let mut world = rested(3);
@@ -386,6 +386,49 @@ fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
             .is_none_or(|step| step.action.word() != "Disarm")
     );
     assert!(switches_off(&plan), "{plan}");
+}
+
+/// For a time the disarm was the last step of all, and one that failed for good kept writes refused for good: here a
+/// quota refuses the claim of the member to come. Who is dead goes before it all the same, and the pause
+/// after a disarm is no step in hand while something else is waited for.
+#[test]
+fn a_step_that_fails_each_time_keeps_no_alarm_on() {
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 5;
+    world.alarm("NOSPACE", "demo-2");
+    let refused = |world: &World| {
+        let plan = plan(&world.observe());
+        plan.first()
+            .is_some_and(|step| step.action.word() == "CreateClaim")
+    };
+    for _ in 0..10 {
+        match refused(&world) {
+            true => world.tick(),
+            false => drop(world.pass()),
+        }
+    }
+    assert!(refused(&world), "the control");
+    assert_eq!(world.alarms, [""; 0]);
+    world.catch_up = 1;
+    while !world.members.iter().any(|view| view.learner) {
+        world.pass();
+    }
+    world.alarm("NOSPACE", "demo-2");
+    for _ in 0..3 {
+        world.pass();
+    }
+    assert!(!world.alarms.is_empty() && world.status.disarms.is_some());
+    let step = world.status.step.clone().expect("a step in hand");
+    assert_eq!(step.action, "Promote", "{step:?}");
+
+    let mut world = rested(3);
+    world.lose_disk(&follower(&world));
+    world.tick();
+    world.tick();
+    world.alarm("NOSPACE", "demo-1");
+    let plan = plan(&world.observe());
+    let words: Vec<&str> = plan.steps.iter().map(|step| step.action.word()).collect();
+    assert_eq!(words[..2], ["Remove", "Disarm"], "{plan}");
 }
 
 /// Who gives no hash is named, and after some minutes what somebody can do without it.
