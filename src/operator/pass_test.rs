@@ -252,6 +252,99 @@ fn holds_nothing_up(failure: &Failure) {
     assert_eq!(end(&pass.answer(Answer::Reported(Ok(())))), Ended::Failed);
 }
 
+fn disarm() -> Action {
+    let fence = crate::plan::Fence {
+        configuration_index: 1,
+        epoch: 1,
+    };
+    Action::Disarm {
+        kind: crate::plan::AlarmKind::NoSpace,
+        member: "demo-2".into(),
+        id: 2,
+        fence,
+    }
+}
+
+/// Wants NOSPACE off, as its first step on this entropy only, and has the status of a plan whose first step is done.
+fn disarm_on(observed: &Observed, entropy: &str, first: &Plan) -> Plan {
+    let mut plan = first.clone();
+    if observed.entropy == entropy {
+        plan.steps.clear();
+        plan.status.disarms = Some(crate::crd::Disarms {
+            count: 8,
+            last_time: "1970-01-01T00:00:00Z".into(),
+            member_id: "2".into(),
+        });
+    }
+    plan.steps.push(Step {
+        rule: 8,
+        action: disarm(),
+        reason: "every member has space again".into(),
+    });
+    plan
+}
+
+/// A disarm that failed counted as done, as did one that only a live look wanted: the pauses grew to half an
+/// hour, and the status said that an alarm came on again which had never been off. One that was done after
+/// another step had failed did not count, and was followed by no pause.
+#[test]
+fn only_a_disarm_that_was_done_counts() {
+    fn disarm_or_latch(observed: &Observed) -> Plan {
+        disarm_on(observed, "disarm", &latch_first(observed))
+    }
+    fn disarm_or_service(observed: &Observed) -> Plan {
+        disarm_on(observed, "disarm", &service_first(observed))
+    }
+    let known = crate::plan::Disarms {
+        count: 3,
+        last_ms: 0,
+        member: 2,
+    };
+    let look = |entropy: &str| {
+        let mut seen = seen_at(600_000);
+        seen.observed.entropy = entropy.into();
+        seen.observed.hints.disarms = Some(known);
+        Answer::Seen(Ok(Some(Box::new(seen))))
+    };
+    let begin = |plan| Pass::begin(Rules { plan, lint: clean }).0;
+    let counted = |need: Need| {
+        let said = report(need);
+        let status = said.status.expect("the first status is news");
+        (said.acted, status.disarms.map(|disarms| disarms.count))
+    };
+    let acts = |need: Need| matches!(need, Need::Act(act) if act.action == disarm());
+
+    let mut pass = begin(disarm_or_latch);
+    pass.answer(look("disarm"));
+    assert!(acts(pass.answer(look("disarm"))));
+    let done = pass.answer(Answer::Acted(Ok(())));
+    assert_eq!(counted(done), (Some(disarm()), Some(4)), "the control");
+
+    for failure in [
+        Failure::Changed("not leader".into()),
+        Failure::Retry("500".into()),
+    ] {
+        let mut pass = begin(disarm_or_latch);
+        pass.answer(look("disarm"));
+        assert!(acts(pass.answer(look("disarm"))));
+        let failed = pass.answer(Answer::Acted(Err(failure)));
+        assert_eq!(counted(failed), (None, Some(3)));
+    }
+
+    let mut pass = begin(disarm_or_latch);
+    pass.answer(look("latch"));
+    let overtaken = pass.answer(look("disarm"));
+    assert_eq!(counted(overtaken), (None, Some(3)));
+
+    let mut pass = begin(disarm_or_service);
+    pass.answer(look("service"));
+    let refused = Answer::Acted(Err(Failure::Refused("no label".into())));
+    assert!(matches!(pass.answer(refused), Need::Observe(Look::Live)));
+    assert!(acts(pass.answer(look("service"))));
+    let done = pass.answer(Answer::Acted(Ok(())));
+    assert_eq!(counted(done), (Some(disarm()), Some(4)));
+}
+
 #[test]
 fn a_plan_that_breaks_a_rule_is_not_executed() {
     let (mut pass, _) = Pass::begin(Rules {

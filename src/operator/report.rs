@@ -62,6 +62,8 @@ fn status(
     let failure = failed.map(|(_, failure)| failure);
     status.observed_generation = Some(seen.generation);
     status.failing = failing(seen, plan, acted, failed);
+    // The plan's own is that of a first step that is done: it may have failed, or another one was.
+    status.disarms = crate::plan::disarms(&seen.observed, acted);
     let mut inputs = plan.conditions.clone();
     if let Some((reason, text)) = failure.and_then(stalls) {
         overlay(&mut inputs, reason, &text);

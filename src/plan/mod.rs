@@ -29,6 +29,7 @@ pub use certificates::{
 };
 pub use lint::lint;
 pub use observed::*;
+pub use report::disarms;
 pub use situation::{CONTACT_MS, FRESH_MS};
 pub use step::*;
 

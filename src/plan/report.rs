@@ -289,7 +289,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         leftovers,
         leftovers_omitted,
         join_failures: join_failures(s, draft),
-        disarms: disarms(s, draft),
+        disarms: disarms(s.o, draft.steps.first().map(|step| &step.action)),
         failing: None,
         notes: notes(draft),
         conditions: Vec::new(),
@@ -370,16 +370,16 @@ fn notes(draft: &Draft) -> Vec<NoteStatus> {
     notes
 }
 
-/// One more where the alarm is switched off now.
-fn disarms(s: &Situation<'_>, draft: &Draft) -> Option<Disarms> {
-    let first = draft.steps.first().map(|step| &step.action);
-    let known = match first {
+/// How often NOSPACE was switched off in a row, once this act is done. A plan tells it as if its first step
+/// were: a shell asks again with what was.
+pub fn disarms(o: &Observed, done: Option<&Action>) -> Option<Disarms> {
+    let known = match done {
         Some(Action::Disarm {
             kind: AlarmKind::NoSpace,
             id,
             ..
-        }) => Some(space::after(s, *id)),
-        _ => space::in_a_row(s),
+        }) => Some(space::after(o, *id)),
+        _ => space::in_a_row(o),
     }?;
     Some(Disarms {
         count: i32::try_from(known.count).unwrap_or(i32::MAX),

@@ -4,7 +4,7 @@
 use crate::mutants::{Mutant, planted};
 
 use super::alarms::is_known;
-use super::observed::{Disarms, Space};
+use super::observed::{Disarms, Observed, Space};
 use super::report::timestamp;
 use super::situation::Situation;
 
@@ -86,30 +86,30 @@ fn bytes(bytes: u64) -> String {
 }
 
 /// The disarms that the next one follows.
-pub(super) fn in_a_row(s: &Situation<'_>) -> Option<Disarms> {
-    let known = s.o.hints.disarms;
-    known.filter(|known| s.o.now_ms < known.last_ms + ROW_MS)
+pub(super) fn in_a_row(o: &Observed) -> Option<Disarms> {
+    let known = o.hints.disarms;
+    known.filter(|known| o.now_ms < known.last_ms + ROW_MS)
 }
 
 /// The same once that of this member is switched off. An alarm of several members is one.
-pub(super) fn after(s: &Situation<'_>, id: u64) -> Disarms {
-    let before = in_a_row(s);
-    let more = before.is_none_or(|before| !is_of(s, before, id));
+pub(super) fn after(o: &Observed, id: u64) -> Disarms {
+    let before = in_a_row(o);
+    let more = before.is_none_or(|before| !is_of(o, before, id));
     Disarms {
         count: before.map_or(0, |before| before.count) + u32::from(more),
-        last_ms: s.o.now_ms,
+        last_ms: o.now_ms,
         member: id,
     }
 }
 
 /// Whether this alarm goes off together with the last one: they do so in the order of their IDs.
-fn is_of(s: &Situation<'_>, last: Disarms, id: u64) -> bool {
-    id > last.member && s.o.now_ms < last.last_ms + FIRST_PAUSE_MS
+fn is_of(o: &Observed, last: Disarms, id: u64) -> bool {
+    id > last.member && o.now_ms < last.last_ms + FIRST_PAUSE_MS
 }
 
 /// Until when it stays on for having come on again, and in words.
 pub(super) fn rests(s: &Situation<'_>, id: u64) -> Option<(String, u64)> {
-    let last = in_a_row(s).filter(|last| !is_of(s, *last, id))?;
+    let last = in_a_row(s.o).filter(|last| !is_of(s.o, *last, id))?;
     let doubled = FIRST_PAUSE_MS.saturating_mul(1 << last.count.saturating_sub(1).min(16));
     let until = last.last_ms + doubled.min(LONGEST_PAUSE_MS);
     (until > s.o.now_ms).then(|| {
