@@ -1,93 +1,11 @@
-//! The alarms, and what is done about them.
+//! The alarm CORRUPT, and what is done about it. NOSPACE is in `space`.
 
 use crate::plan::tests::script::{Script, rested, wait};
-use crate::plan::tests::world::{World, roomy};
-use crate::plan::{Action, ClaimState, Comparison, Plan, Space, plan};
+use crate::plan::tests::world::World;
+use crate::plan::{Action, ClaimState, Comparison, Plan, plan};
 
-fn does_nothing(plan: &Plan) {
+pub(super) fn does_nothing(plan: &Plan) {
     assert!(plan.steps.is_empty(), "{plan}");
-}
-
-fn switches_off(plan: &Plan) -> bool {
-    let mut steps = plan.steps.iter();
-    steps.any(|step| matches!(step.action, Action::Disarm { .. }))
-}
-
-/// An alarm stayed on for good once its reason was gone: writes were refused until somebody looked.
-#[test]
-fn no_space() {
-    let mut script = Script::new(
-        "nospace",
-        "A quota is used up. The status says what helps; the quota is raised and reaches the members one by one, and once every member has space the alarm goes off by itself.",
-    );
-    let mut world = rested(3);
-    let full = Space {
-        used: 127 << 20,
-        ..roomy()
-    };
-    for member in ["demo-1", "demo-2", "demo-3"] {
-        world.spaces.insert(member.into(), Some(full));
-    }
-    world.alarm("NOSPACE", "demo-2");
-    does_nothing(&script.look("The alarm is on", &world));
-    for member in ["demo-1", "demo-2"] {
-        let quota = 256 << 20;
-        world
-            .spaces
-            .insert(member.into(), Some(Space { quota, ..full }));
-    }
-    does_nothing(&script.look("Two members know of the larger quota", &world));
-    let volume = Space {
-        free: 45 << 20,
-        ..roomy()
-    };
-    world.spaces.insert("demo-3".into(), Some(volume));
-    does_nothing(&script.look("The third has a nearly full volume besides", &world));
-    world.spaces.clear();
-    script.settle("All have space", &mut world);
-    assert!(world.alarms.is_empty());
-    script.compare();
-}
-
-/// Nothing is switched off where a member does not say how full it is, where nobody has signed what it
-/// says, or where the alarm names nobody that was ever a member: somebody raised it by hand.
-#[test]
-fn an_alarm_stays_where_its_reason_is_not_known_to_be_gone() {
-    let alarmed = |change: &dyn Fn(&mut World)| {
-        let mut world = rested(3);
-        world.alarm("NOSPACE", "demo-2");
-        change(&mut world);
-        plan(&world.observe())
-    };
-    assert!(switches_off(&alarmed(&|_| {})), "the control");
-    let old = alarmed(&|world| {
-        world.spaces.insert("demo-3".into(), None);
-    });
-    assert!(!switches_off(&old), "{old}");
-    assert!(
-        old.to_string()
-            .contains("demo-3 (version 0.1.0) does not say how full it is"),
-        "{old}"
-    );
-    let unsigned = alarmed(&|world| {
-        world.unsigned.insert("demo-3".into());
-    });
-    assert!(!switches_off(&unsigned), "{unsigned}");
-    let unseen = alarmed(&|world| {
-        world.unseen.insert("demo-3".into());
-    });
-    assert!(!switches_off(&unseen), "{unseen}");
-    let foreign = alarmed(&|world| world.alarms = vec!["NOSPACE fff".into()]);
-    assert!(!switches_off(&foreign), "{foreign}");
-    // A tenth of the quota is left free, or the next writes would raise it again.
-    let tight = alarmed(&|world| {
-        let used = (128 << 20) / 10 * 9 + 10;
-        let space = Space { used, ..roomy() };
-        world.spaces.insert("demo-1".into(), Some(space));
-    });
-    assert!(!switches_off(&tight), "{tight}");
-    let paused = alarmed(&|world| world.cluster.spec.paused = true);
-    assert!(!switches_off(&paused), "{paused}");
 }
 
 #[test]
@@ -349,88 +267,6 @@ fn no_more_than_a_minority_is_replaced_under_one_alarm() {
     assert!(plan.to_string().contains("more than a minority"), "{plan}");
 }
 
-/// One large transaction that finds no room raised the alarm after each disarm, for ever, and each disarm
-/// came before healing. Now it comes after, and the pauses double, as the status remembers.
-#[test]
-fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
-    let mut world = rested(3);
-    let mut off = Vec::new();
-    for _ in 0..4000 {
-        if world.alarms.is_empty() {
-            world.alarm("NOSPACE", "demo-1");
-            world.alarm("NOSPACE", "demo-2");
-        }
-        let plan = world.pass();
-        if switches_off(&plan) && world.alarms.is_empty() {
-            off.push(world.now / 1000);
-        }
-    }
-    let pauses: Vec<u64> = off.windows(2).map(|two| two[1] - two[0]).collect();
-    assert_eq!(pauses.len(), 6, "{pauses:?}");
-    let longer = pauses.iter().zip([60, 120, 240, 480, 960, 1800]);
-    for (pause, least) in longer {
-        assert!((least..least + 5).contains(pause), "{pauses:?}");
-    }
-    world.alarms.clear();
-    let text = plan(&world.observe()).to_string();
-    assert!(world.status.disarms.is_some(), "{text}");
-    wait(&mut world, 3600);
-    world.pass();
-    assert_eq!(world.status.disarms, None);
-    // Healing comes first.
-    world.alarm("NOSPACE", "demo-1");
-    world.sets.remove(&follower(&world));
-    let plan = plan(&world.observe());
-    assert!(
-        plan.first()
-            .is_none_or(|step| step.action.word() != "Disarm")
-    );
-    assert!(switches_off(&plan), "{plan}");
-}
-
-/// For a time the disarm was the last step of all, and one that failed for good kept writes refused for good: here a
-/// quota refuses the claim of the member to come. Who is dead goes before it all the same, and the pause
-/// after a disarm is no step in hand while something else is waited for.
-#[test]
-fn a_step_that_fails_each_time_keeps_no_alarm_on() {
-    let mut world = rested(3);
-    world.cluster.spec.replicas = 5;
-    world.alarm("NOSPACE", "demo-2");
-    let refused = |world: &World| {
-        let plan = plan(&world.observe());
-        plan.first()
-            .is_some_and(|step| step.action.word() == "CreateClaim")
-    };
-    for _ in 0..10 {
-        match refused(&world) {
-            true => world.tick(),
-            false => drop(world.pass()),
-        }
-    }
-    assert!(refused(&world), "the control");
-    assert_eq!(world.alarms, [""; 0]);
-    world.catch_up = 1;
-    while !world.members.iter().any(|view| view.learner) {
-        world.pass();
-    }
-    world.alarm("NOSPACE", "demo-2");
-    for _ in 0..3 {
-        world.pass();
-    }
-    assert!(!world.alarms.is_empty() && world.status.disarms.is_some());
-    let step = world.status.step.clone().expect("a step in hand");
-    assert_eq!(step.action, "Promote", "{step:?}");
-
-    let mut world = rested(3);
-    world.lose_disk(&follower(&world));
-    world.tick();
-    world.tick();
-    world.alarm("NOSPACE", "demo-1");
-    let plan = plan(&world.observe());
-    let words: Vec<&str> = plan.steps.iter().map(|step| step.action.word()).collect();
-    assert_eq!(words[..2], ["Remove", "Disarm"], "{plan}");
-}
-
 /// Who gives no hash is named, and after some minutes what somebody can do without it.
 #[test]
 fn who_keeps_silent_in_comparisons_is_named() {
@@ -499,7 +335,7 @@ fn nobody_is_taken_away_beside_a_sick_member() {
     assert!(!removes(&world));
 }
 
-fn follower(world: &World) -> String {
+pub(super) fn follower(world: &World) -> String {
     let all = world.members.iter().map(|view| view.name.clone());
     let mut others = all.filter(|name| Some(name) != world.leader.as_ref());
     others.next().expect("a follower")

@@ -9,6 +9,7 @@ mod nodes;
 mod objects;
 mod server;
 mod slots;
+mod space;
 mod spread;
 mod tls;
 mod tls_given;
