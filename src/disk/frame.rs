@@ -90,6 +90,16 @@ pub(crate) fn load_small(
     Ok(Some(body.to_vec()))
 }
 
+/// The error of a small file whose checksum matches, and whose body says nothing that makes sense.
+pub(crate) fn corrupt_small(disk: &dyn Disk, name: &str, what: String) -> Error {
+    Error::Corrupt {
+        file: disk.describe(name),
+        offset: SMALL_HEADER as u64,
+        what,
+        remedy: REPLACE_MEMBER,
+    }
+}
+
 /// Replaces a small checked file atomically and durably.
 pub(crate) fn store_small(
     disk: &dyn Disk,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::device::Disk;
-use super::error::{Error, REPLACE_MEMBER, Result};
+use super::error::{Error, Result};
 use super::frame;
 
 /// Newest format of the identity file that this release reads and writes.
@@ -88,12 +88,7 @@ impl Identity {
         let Some(body) = frame::load_small(disk, NAME, MAGIC, FORMAT)? else {
             return Ok(None);
         };
-        let corrupt = |what: String| Error::Corrupt {
-            file: disk.describe(NAME),
-            offset: frame::SMALL_HEADER as u64,
-            what,
-            remedy: REPLACE_MEMBER,
-        };
+        let corrupt = |what: String| frame::corrupt_small(disk, NAME, what);
         let identity = Self::decode(body.as_slice())
             .map_err(|error| corrupt(format!("unreadable: {error}")))?;
         if identity.disk_uuid.len() != 16 {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::device::Disk;
-use super::error::{Error, REPLACE_MEMBER, Result};
+use super::error::{Error, Result};
 use super::frame;
 use super::reserve::or_without_reserve;
 use crate::mutants::{Mutant, planted};
@@ -197,12 +197,7 @@ impl Starts {
                 ..Self::default()
             });
         };
-        let corrupt = |what: String| Error::Corrupt {
-            file: disk.describe(NAME),
-            offset: frame::SMALL_HEADER as u64,
-            what,
-            remedy: REPLACE_MEMBER,
-        };
+        let corrupt = |what: String| frame::corrupt_small(disk, NAME, what);
         let starts = Self::decode(body.as_slice())
             .map_err(|error| corrupt(format!("unreadable: {error}")))?;
         if starts.own.newest().is_none() {

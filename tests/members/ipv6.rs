@@ -7,8 +7,8 @@ use std::net::TcpListener;
 
 use quorate::wire::member::Phase;
 
-use super::fixture::{Server, until};
-use super::operated::{add, awaiting, call, fence};
+use super::fixture::Server;
+use super::operated::{awaiting, call, joins};
 
 /// Two ports of `::1` for each: loopback has one address of IPv6, unlike its network of IPv4. All are held
 /// until the last is found. `None` on a machine without IPv6.
@@ -49,19 +49,7 @@ async fn standbys_with_ipv6_alone_become_a_cluster() {
     for server in &servers[1..] {
         let standby = server.describes("a standby", |said| said.phase() == Phase::Standby);
         let standby = standby.await;
-        let added = until("it is added", seed, async || {
-            let leader = seed.operator().describe(true).await.ok()?;
-            let request = add(server, &standby, &leader);
-            seed.operator().add_learner(request).await.ok()
-        })
-        .await;
-        server.holds("key", "1").await;
-        until("it is promoted", seed, async || {
-            let leader = seed.operator().describe(true).await.ok()?;
-            seed.operator().promote(fence(&leader), added.id).await.ok()
-        })
-        .await;
-        server.serves(&format!("through-{}", server.name)).await;
+        joins(seed, server, &standby).await;
     }
     let said = seed.describes("all are in sync", |said| {
         said.members.len() == 3 && said.members.iter().all(|member| member.in_sync)

@@ -68,6 +68,26 @@ pub(super) fn add(
     }
 }
 
+/// This standby becomes a learner, gets what is stored, votes and serves.
+pub(super) async fn joins(seed: &Server, server: &Server, standby: &DescribeResponse) {
+    let added = until("it is added", seed, async || {
+        let leader = seed.operator().describe(true).await.ok()?;
+        let request = add(server, standby, &leader);
+        seed.operator().add_learner(request).await.ok()
+    })
+    .await;
+    server
+        .describes("a member", |said| said.phase() == Phase::Member)
+        .await;
+    server.holds("key", "1").await;
+    until("it is promoted", seed, async || {
+        let leader = seed.operator().describe(true).await.ok()?;
+        seed.operator().promote(fence(&leader), added.id).await.ok()
+    })
+    .await;
+    server.serves(&format!("through-{}", server.name)).await;
+}
+
 #[tokio::test]
 async fn standbys_are_bootstrapped_added_promoted_and_removed() {
     let home = tempfile::tempdir().unwrap();
@@ -112,22 +132,7 @@ async fn standbys_are_bootstrapped_added_promoted_and_removed() {
         });
         let refused = seed.operator().add_learner(stale).await.unwrap_err();
         assert_eq!(refused.code(), Code::Aborted, "{refused}");
-        let added = until("it is added", seed, async || {
-            let leader = seed.operator().describe(true).await.ok()?;
-            let request = add(server, &standby, &leader);
-            seed.operator().add_learner(request).await.ok()
-        })
-        .await;
-        server
-            .describes("a member", |said| said.phase() == Phase::Member)
-            .await;
-        server.holds("key", "1").await;
-        until("it is promoted", seed, async || {
-            let leader = seed.operator().describe(true).await.ok()?;
-            seed.operator().promote(fence(&leader), added.id).await.ok()
-        })
-        .await;
-        server.serves(&format!("through-{}", server.name)).await;
+        joins(seed, server, &standby).await;
     }
     let said = seed.describes("all are in sync", |said| {
         said.members.len() == 3 && said.members.iter().all(|member| member.in_sync)
