@@ -35,6 +35,16 @@ pub(super) fn step_back() {
     set_slice(SLICE);
 }
 
+/// Has the memory of this process come in small pages: a huge one is filled with zeros when it is first
+/// touched, 4 ms and more in some virtual machines, by whichever thread touches it, and whoever it
+/// serves waits. Of a kernel that refuses, nothing is worse than without it.
+#[expect(unsafe_code, reason = "prctl has no wrapper in the standard library")]
+pub(super) fn small_pages() {
+    let (on, unused): (libc::c_ulong, libc::c_ulong) = (1, 0);
+    // SAFETY: it takes numbers alone and touches no memory of ours.
+    let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, unused, unused, unused) };
+}
+
 /// Nanoseconds that such a thread goes on for while others want its core, the least that a kernel takes:
 /// about as long as it works before it gives the core up by itself. Kernels from 6.16 on take from whoever does
 /// that what is left of his turn, and a turn is some milliseconds where nobody asks for another one: a comparison

@@ -28,6 +28,7 @@ use crate::server::link::dial::{Dialler, Security};
 use crate::server::link::door::Door;
 use crate::server::link::frame::FRAME_LIMIT;
 use crate::server::log_pipe::hears_last_words;
+use crate::server::machine;
 use crate::server::operator_auth::{Key, Recipient, Verifier};
 use crate::server::ports::{Look, PortSecurity};
 use crate::server::shared::{Shared, Who};
@@ -72,6 +73,7 @@ pub(crate) fn start(
         Some(path) => Some(Key::read(path).map_err(Stop::usage)?),
         None => None,
     };
+    machine::small_pages();
     let directory = open_directory(config)?;
     let (shared, stopped) = Shared::new(config);
     let uuid = directory.identity().map(Identity::uuid).unwrap_or_default();
