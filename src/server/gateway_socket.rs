@@ -21,7 +21,8 @@ use tokio::sync::mpsc;
 
 use super::bodies::Metered;
 use super::heard::Count;
-use super::listen::GRACE;
+use super::in_turn::ByHost;
+use super::listen::{GRACE, gone};
 use super::seats::{Handle, Leave};
 use super::serving::From;
 
@@ -59,6 +60,7 @@ where
 {
     let (mut parts, _) = request.into_parts();
     let seat = parts.extensions.remove::<Handle>();
+    let by = parts.extensions.remove::<ByHost>();
     let heard = parts.extensions.remove::<Count>().unwrap_or_default();
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade,
@@ -87,8 +89,26 @@ where
                 whole: heard.bytes(),
                 heard,
             };
-            converse((sink, stream), call, seat, answer)
+            let conversation = converse((sink, stream), call, seat.clone(), answer);
+            in_turn(conversation, by, seat)
         })
+}
+
+/// Carries on the conversation as its host may; it goes without waiting for that where it has to.
+async fn in_turn(conversation: impl Future<Output = ()>, by: Option<ByHost>, seat: Option<Handle>) {
+    let Some(by) = by else {
+        return conversation.await;
+    };
+    let gone = async {
+        match &seat {
+            Some(seat) => gone(seat).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = by.task(conversation) => {}
+        () = gone => {}
+    }
 }
 
 /// What the client says, message by message.

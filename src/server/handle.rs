@@ -12,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 use super::auth::simple::SimpleTokens;
 use super::metrics::CoreMetrics;
 use super::ports::Ports;
+use super::queue::Oldest;
 use super::shared::{Carried, Done, Event, Forget, Shared};
 use crate::node::{
     Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
@@ -476,6 +477,11 @@ impl MemberHandle {
     /// for lease IDs that the server chooses.
     pub fn unique(&self) -> u64 {
         self.shared.unique()
+    }
+
+    /// Since when Raft's thread has left alone what was asked of it.
+    pub(crate) fn inbox(&self) -> Oldest {
+        self.shared.inbox.oldest()
     }
 
     /// The simple tokens that this member knows.

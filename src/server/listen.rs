@@ -22,8 +22,12 @@ use super::auth::certificate::common_name;
 use super::bodies::Bodies;
 use super::client_metrics::ClientMetrics;
 use super::config::{ClientPort, Config};
+use super::hosts::Host;
+use super::in_turn::ByHost;
 use super::machine;
 use super::prefixed::{Prefixed, TLS_HANDSHAKE};
+use super::queue::Oldest;
+use super::rounds::Line;
 use super::seats::{Handle as Seat, Leave, Occupied, Seats};
 use super::serving::{Connection, converse};
 use super::socket::{self, Accepted, Listener, Socket};
@@ -230,6 +234,10 @@ impl ClientRuntimes {
         for number in 0..count.max(1) {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
+                // Tasks that another thread has woken, and sockets, are looked for this often, in
+                // steps of tasks: answers of the core wait for nobody's thousand connections.
+                .global_queue_interval(2)
+                .event_interval(8)
                 // Threads beside it: for passwords, hashes, sorting. Who waits for them has
                 // asked for something dear, and everybody else comes first.
                 .max_blocking_threads(BESIDE)
@@ -297,6 +305,23 @@ pub struct Serve {
     pub hang_ups: watch::Receiver<u64>,
     /// Open connections.
     pub open: Arc<AtomicU64>,
+    /// Probes and metrics have a line of their own.
+    pub(super) probes: bool,
+    /// Since when Raft's thread has left its inbox alone.
+    pub(super) inbox: Oldest,
+}
+
+impl Serve {
+    /// Who the tasks of a connection from there are.
+    pub(super) fn by(&self, from: Option<IpAddr>) -> ByHost {
+        ByHost {
+            line: Line {
+                probes: self.probes,
+                host: from.map(Host::of),
+            },
+            inbox: self.inbox.clone(),
+        }
+    }
 }
 
 /// Accepts on one socket for ever, dealing connections to the runtimes.
@@ -378,8 +403,10 @@ async fn connection(
     let open = serve.open.clone();
     open.fetch_add(1, Relaxed);
     let handle = seat.handle();
+    let by = serve.by(from);
+    // Whoever has to go goes without waiting for his host's turn.
     let talked = tokio::select! {
-        talked = talk(stream, from, seat, tls, serve) => talked,
+        talked = by.task(talk(stream, from, seat, tls, serve)) => talked,
         () = gone(&handle) => Err("its seat was needed".into()),
     };
     if let Err(error) = talked {
@@ -392,7 +419,7 @@ async fn connection(
 /// Waits until the connection has to be gone. It was told so at the same time, and is asked to begin
 /// nothing new: what is under way is answered, unless that takes long, or so many are on their way out
 /// that newcomers would have to wait for this one.
-async fn gone(seat: &Seat) {
+pub(super) async fn gone(seat: &Seat) {
     if seat.told().await == Leave::AtOnce {
         return;
     }
@@ -421,6 +448,7 @@ async fn talk(
         bodies: serve.bodies.clone(),
         from,
         name: None,
+        by: serve.by(from),
     };
     let mut stream = Counted {
         stream,

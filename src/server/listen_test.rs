@@ -54,6 +54,8 @@ fn serve(metrics: &Arc<ClientMetrics>) -> (Serve, watch::Sender<bool>) {
             draining,
             hang_ups: watch::channel(0).1,
             open,
+            probes: false,
+            inbox: Default::default(),
         },
         drain,
     )

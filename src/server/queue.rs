@@ -4,8 +4,9 @@
 //! batch. Never blocks a sender: what does not fit is refused.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Why an item was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,38 @@ struct Inner<T> {
     state: Mutex<State<T>>,
     arrived: Condvar,
     limit: usize,
+    oldest: Oldest,
+}
+
+/// How long what came first has waited, for others to look at without a lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Oldest(Arc<AtomicU64>);
+
+/// What moments are counted from.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Oldest {
+    /// Zero where nothing waits. To the microsecond.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        match self.0.load(Relaxed) {
+            0 => Duration::ZERO,
+            came => Duration::from_micros(micros(now).saturating_sub(came)),
+        }
+    }
+
+    fn came(&self) {
+        self.0.store(micros(Instant::now()), Relaxed);
+    }
+
+    fn taken(&self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+/// Never 0, which says that there is none.
+fn micros(at: Instant) -> u64 {
+    let since = at.saturating_duration_since(*START).as_micros();
+    u64::try_from(since).unwrap_or(u64::MAX).max(1)
 }
 
 impl<T> Inner<T> {
@@ -59,6 +92,7 @@ impl<T> Queue<T> {
             }),
             arrived: Condvar::new(),
             limit,
+            oldest: Oldest::default(),
         }))
     }
 
@@ -85,6 +119,7 @@ impl<T> Queue<T> {
         state.bytes += bytes;
         state.items.push_back((bytes, item));
         if state.items.len() == 1 {
+            self.0.oldest.came();
             self.0.arrived.notify_one();
         }
         Ok(())
@@ -102,7 +137,13 @@ impl<T> Queue<T> {
             return None;
         }
         state.bytes = 0;
+        self.0.oldest.taken();
         Some(state.items.drain(..).map(|(_, item)| item).collect())
+    }
+
+    /// Since when something waits that nobody has taken.
+    pub(crate) fn oldest(&self) -> Oldest {
+        self.0.oldest.clone()
     }
 
     /// Refuses further items; what waits is still taken.
@@ -130,6 +171,25 @@ mod tests {
         assert_eq!(queue.push(9, 'd'), Ok(()));
         assert_eq!(queue.push(1, 'e'), Ok(()));
         assert_eq!(queue.push(1, 'f'), Err(Refused::Full));
+    }
+
+    #[test]
+    fn it_shows_how_long_the_first_item_has_waited() {
+        let queue = Queue::new(10);
+        let oldest = queue.oldest();
+        let later = Instant::now() + Duration::from_secs(9);
+        assert_eq!(oldest.age(later), Duration::ZERO, "nothing waits");
+        queue.push(1, 'a').expect("room");
+        let age = oldest.age(later);
+        assert!(age > Duration::from_secs(8), "{age:?}");
+        let first = Instant::now();
+        while first.elapsed() < Duration::from_micros(50) {
+            std::hint::spin_loop();
+        }
+        queue.push(1, 'b').expect("room");
+        assert_eq!(oldest.age(later), age, "the first counts");
+        queue.take(Duration::ZERO);
+        assert_eq!(oldest.age(later), Duration::ZERO, "taken");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::{Frame, Incoming, SizeHint};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,6 +24,7 @@ use super::auth::certificate::CommonName;
 use super::bodies::Bodies;
 use super::heard::{Count, Heard};
 use super::hosts::Host;
+use super::in_turn::ByHost;
 use super::listen::{ConnectionError, HANDSHAKE, Serve, raised, until};
 use super::seats::{Call, Handle};
 use crate::wire::error::EtcdError;
@@ -55,6 +56,8 @@ pub(crate) struct Connection {
     pub(crate) from: Option<IpAddr>,
     /// The name in its certificate.
     pub(crate) name: Option<CommonName>,
+    /// Who its tasks are.
+    pub(crate) by: ByHost,
 }
 
 /// Serves a connection until it ends, or has to.
@@ -66,7 +69,7 @@ pub(super) async fn converse<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(known.by.clone());
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -146,6 +149,7 @@ pub(crate) fn service(
             bodies,
             from,
             name,
+            by,
         } = &connection;
         let call = match is_probe(request.uri().path()) {
             true => seat.begin_probe(),
@@ -160,6 +164,7 @@ pub(crate) fn service(
         }
         if request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(seat.clone());
+            request.extensions_mut().insert(by.clone());
             request.extensions_mut().insert(heard.clone());
         }
         let (parts, body) = request.into_parts();

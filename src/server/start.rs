@@ -223,6 +223,7 @@ impl Doors {
         let hang_ups = member.hang_ups();
         let memory = machine::look().memory_limit;
         let bodies = Bodies::new(Bodies::share(memory), bodies::WHOLE_WITHIN);
+        let inbox = member.inbox();
         let services = Services::new(
             member,
             config,
@@ -257,6 +258,8 @@ impl Doors {
             draining: draining.clone(),
             hang_ups: hang_ups.clone(),
             open: open.clone(),
+            probes: !counted,
+            inbox: inbox.clone(),
         };
         let guarded = |router, tls| access::guarded(router, &config.client.access, tls);
         for bound in bound.clients {

@@ -19,41 +19,48 @@ thread_local! {
 
 /// Turns that others may have had before a turn that was not used is lost: whoever cannot work when
 /// it is his turn must not save turns up.
-const KEPT: u64 = 8;
+const KEPT: u64 = 4096;
 
 /// Returns when it is the caller's turn to work a slice on this thread.
 pub(crate) async fn pass() {
+    // However late: it works at once, and its host's part bounds what many do that had their turn.
+    Place::default().stood().await;
+}
+
+/// Waits for a turn, which is over when the thread has gone round: the next one is woken after that.
+async fn stand() -> u64 {
     let turn = TURN.with(Arc::clone);
-    // It is never closed. Held until the thread has gone round: the next one is woken after that.
+    // It is never closed.
     let _held = turn.acquire().await;
     tokio::task::yield_now().await;
     HAD.set(HAD.get() + 1);
+    HAD.get()
 }
 
 /// A place in the line for turns that is kept while its holder does something else.
 ///
 /// Somebody stands there in the holder's stead, so that a holder who is not asked to go on, since its
-/// client does not read, holds up nobody.
+/// client does not read or since it is not its host's turn, holds up nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Place(Option<JoinHandle<u64>>);
 
 impl Place {
     /// Returns when it is the holder's turn. May be dropped and called again: the place is the same.
     pub(crate) async fn pass(&mut self) {
-        loop {
-            let stands = self.0.get_or_insert_with(|| {
-                tokio::spawn(async {
-                    pass().await;
-                    HAD.get()
-                })
-            });
-            let turn = stands.await;
-            self.0 = None;
-            // An error is the runtime's end.
-            if turn.is_ok_and(|turn| HAD.get() - turn <= KEPT) {
-                return;
-            }
-        }
+        // Nothing is the runtime's end.
+        while self
+            .stood()
+            .await
+            .is_none_or(|turn| HAD.get() - turn > KEPT)
+        {}
+    }
+
+    /// Which turn it was.
+    async fn stood(&mut self) -> Option<u64> {
+        let stands = self.0.get_or_insert_with(|| tokio::spawn(stand()));
+        let turn = stands.await;
+        self.0 = None;
+        turn.ok()
     }
 }
 
