@@ -119,6 +119,16 @@ pub(super) fn corruption(s: &Situation<'_>) -> Option<Corruption> {
 
 fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corruption {
     let person = |text: &str| Corruption::Person(text.to_owned());
+    if let Some(whom) = decided(s) {
+        if s.view.is_some_and(|(leads, _)| s.to_replace(leads))
+            && let Some((to, id)) = heir(s, &named)
+        {
+            return Corruption::Led(to.to_owned(), id);
+        }
+        return Corruption::Person(format!(
+            "spec.replaceMembers decides, whatever was compared: {whom} is replaced; then run `etcdctl alarm disarm`"
+        ));
+    }
     if named.contains(&0) {
         let nobody = "it names nobody, because no majority of the members agrees";
         return Corruption::Person(format!("{nobody}: {BY_HAND}"));
@@ -131,7 +141,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
     let all: BTreeSet<u64> = leader.members.iter().map(|member| member.id).collect();
     let sick: BTreeSet<u64> = named.intersection(&all).copied().collect();
-    if let Some(member) = gone(s, &named).find(|member| is_to_be_kept(s, member)) {
+    if let Some(member) = s.leaving.iter().find(|member| is_to_be_kept(s, member)) {
         return Corruption::Wait(format!("the volume of {member} to be marked as kept"));
     }
     if (voters.len() - sick.intersection(&voters).count()) < quorum(voters.len()) {
@@ -206,21 +216,105 @@ fn gone<'s>(s: &'s Situation<'_>, named: &'s BTreeSet<u64>) -> impl Iterator<Ite
     gone.map(|(_, name)| name.as_str())
 }
 
-/// Whether the volume of this member, which is on its way out, has to be marked as one that is kept: the alarm
-/// CORRUPT names it. That a majority agrees is no proof that it is right, and this may be the
-/// only right copy.
+/// Whether the volume of this member, which leaves or has left, has to be marked as one that is kept: it votes
+/// or voted, and the alarm CORRUPT is on. That a majority agrees is no proof that it is right, nor is
+/// being lost that somebody's data was wrong: this may be the only right copy.
 pub(super) fn is_to_be_kept(s: &Situation<'_>, member: &str) -> bool {
-    let named = raised(s, AlarmKind::Corrupt);
     let claim = s.claim(member).filter(|claim| !claim.terminating);
     claim.is_some_and(|claim| claim.state != ClaimState::Retired)
-        && gone(s, &named).any(|name| name == member)
+        && is_on(s)
+        && (s.voters.contains_key(member) || has_voted(s, member))
         && !planted(Mutant::NamedVolumeDeleted)
+}
+
+/// Whether one of this name was removed that had voted.
+fn has_voted(s: &Situation<'_>, member: &str) -> bool {
+    s.view.is_some_and(|(_, d)| {
+        let mut gone = d.tombstones.iter().filter(|(_, name)| name == member);
+        gone.any(|(id, _)| !d.never_voted.contains(id))
+    })
 }
 
 /// The voter that takes over from a leader that is named: healthy, and not named itself.
 fn heir<'s>(s: &'s Situation<'_>, named: &BTreeSet<u64>) -> Option<(&'s str, u64)> {
     let (leader, _) = s.view?;
-    victims::successor(s, leader).filter(|(_, id)| !named.contains(id))
+    let heir = victims::successor(s, leader);
+    heir.filter(|(name, id)| !s.to_replace(name) && (decided(s).is_some() || !named.contains(id)))
+}
+
+/// Whether CORRUPT is on, whomever it names.
+pub(super) fn is_on(s: &Situation<'_>) -> bool {
+    !raised(s, AlarmKind::Corrupt).is_empty()
+}
+
+/// Whom somebody wants replaced while CORRUPT is on: he has looked whose data is right, and where he says so
+/// neither the alarm nor what was compared says otherwise.
+pub(super) fn decided<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
+    let mut voters = s.voters.keys().map(String::as_str);
+    let whom = voters.find(|name| s.to_replace(name))?;
+    is_on(s).then_some(whom)
+}
+
+/// Whose data is right while CORRUPT is on, as far as the newest comparison of the members as they are now
+/// tells: those that agree, where they are a quorum of the voters. Learners count for nothing: they have
+/// what some leader gave them. Where voters are lost, those do that agree with the leader, if the alarm named
+/// each voter that does not: a quorum of the voters agreed against those when it was raised.
+///
+/// # Errors
+/// Why nobody knows, and what helps.
+fn right(s: &Situation<'_>) -> Result<BTreeSet<u64>, String> {
+    let on = "the alarm CORRUPT is on, and";
+    let leader = s.view.map(|(_, leader)| leader);
+    let Some(leader) = leader.filter(|leader| !leader.unsigned) else {
+        return Err(format!(
+            "{on} the leader's version does not say what it compared: {BY_HAND}"
+        ));
+    };
+    let Some(newest) = covering(leader).next() else {
+        return Err(format!("{on} the members' data was not compared yet"));
+    };
+    let agrees = |seat: &&Seat<'_>| newest.agree.contains(&seat.view.id);
+    if s.voters.values().filter(agrees).count() >= quorum(s.voters.len()) {
+        return Ok(newest.agree.clone());
+    }
+    if vouches(s, leader, newest) {
+        let with_it = newest.agree.iter().copied();
+        let with_it = with_it.filter(|_| newest.agree.contains(&leader.member_id));
+        return Ok(with_it.chain([leader.member_id]).collect());
+    }
+    Err(format!(
+        "{on} no majority of the voters is known to have the same data: {BY_HAND}"
+    ))
+}
+
+/// Whether the alarm itself tells that the leader's data is right: it names a minority, and every voter that
+/// it does not name and that gave a hash is on the leader's side.
+fn vouches(s: &Situation<'_>, leader: &Description, newest: &Comparison) -> bool {
+    let named = raised(s, AlarmKind::Corrupt);
+    let most = s.voters.len().max(s.cluster.target());
+    let sick = s
+        .voters
+        .values()
+        .filter(|seat| named.contains(&seat.view.id));
+    let minority = sick.count() <= most.saturating_sub(quorum(most));
+    let mut others = s.voters.values().map(|seat| seat.view.id);
+    let same = |id: u64| {
+        let with_it = newest.agree.contains(&id) && newest.agree.contains(&leader.member_id);
+        id == leader.member_id || with_it || named.contains(&id) || newest.silent.contains(&id)
+    };
+    minority && !named.contains(&0) && !named.contains(&leader.member_id) && others.all(same)
+}
+
+/// Whether a voter may leave for good while CORRUPT is on. Where nobody knows whose data is right, it may be
+/// the one that tells: of three of which two differ and the third is lost, the third.
+///
+/// # Errors
+/// Why not.
+pub(super) fn may_leave(s: &Situation<'_>) -> Result<(), String> {
+    match is_on(s) && decided(s).is_none() && !planted(Mutant::GivenByTheNamed) {
+        true => right(s).map(drop),
+        false => Ok(()),
+    }
 }
 
 /// Whether a learner may be added while CORRUPT is on: who joins gets the leader's data.
@@ -228,60 +322,89 @@ fn heir<'s>(s: &'s Situation<'_>, named: &BTreeSet<u64>) -> Option<(&'s str, u64
 /// # Errors
 /// Who leads, and what helps.
 pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
-    let named = raised(s, AlarmKind::Corrupt);
-    match s
-        .view
-        .filter(|(_, leader)| named.contains(&leader.member_id))
-    {
-        Some((leader, _)) if !planted(Mutant::GivenByTheNamed) => Err(format!(
-            "{leader} leads and the alarm CORRUPT names it, so who joined would have its data: let another voter lead (`etcdctl move-leader`)"
+    let Some((name, leader)) = s.view.filter(|_| is_on(s)) else {
+        return Ok(());
+    };
+    if planted(Mutant::GivenByTheNamed) {
+        return Ok(());
+    }
+    let others =
+        "so who joined would have its data: let another voter lead (`etcdctl move-leader`)";
+    if decided(s).is_some() {
+        return match s.to_replace(name) {
+            true => Err(format!("{name} leads and is to be replaced, {others}")),
+            false => Ok(()),
+        };
+    }
+    if raised(s, AlarmKind::Corrupt).contains(&leader.member_id) {
+        return Err(format!(
+            "{name} leads and the alarm CORRUPT names it, {others}"
+        ));
+    }
+    match right(s)?.contains(&leader.member_id) {
+        true => Ok(()),
+        false => Err(format!(
+            "{name} leads and its data is not the majority's, {others}"
         )),
-        _ => Ok(()),
     }
 }
 
 /// Whether a learner may become a voter while CORRUPT is on: it may have its data of a leader that was
-/// wrong, and is wanted among those that agree with one that leads unnamed. This waits as long as it takes.
+/// wrong, and is wanted among those that agree with the one that leads. This waits as long as it takes.
 /// Writes are refused under the alarm in any case, so what a missing voter costs is the next failure;
 /// what a wrong one costs is the majority, and with it whose data counts as right.
 ///
 /// # Errors
 /// What is waited for.
 pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
-    let on = !raised(s, AlarmKind::Corrupt).is_empty();
-    let Some((_, leader)) = s.view.filter(|_| on) else {
+    let Some((_, leader)) = s.view.filter(|_| is_on(s)) else {
         return Ok(());
     };
     may_add(s)?;
-    // An older one compares nothing, and never will.
-    if leader.unsigned || planted(Mutant::GivenByTheNamed) {
+    if planted(Mutant::GivenByTheNamed) {
         return Ok(());
     }
-    let newest = covering(leader).next();
-    // No majority agrees: whoever named a member to be replaced knows whose data is right.
-    let asked = s.voters.keys().any(|name| s.to_replace(name));
-    let agrees = |c: &Comparison| c.agree.contains(&id) && c.agree.contains(&leader.member_id);
-    match newest {
-        Some(c) if agrees(c) || c.agree.is_empty() && asked => Ok(()),
-        Some(c) if c.differ.contains(&id) => {
-            Err("the alarm CORRUPT is on, and its data is not a majority's".to_owned())
-        }
-        _ => Err("the alarm CORRUPT is on, and its data was not compared yet".to_owned()),
+    if decided(s).is_some() {
+        let same = |c: &Comparison| sides(c, leader.member_id, id) == Some(true);
+        return match covering(leader).next() {
+            // An older one compares nothing, and never will: who decided knows that.
+            _ if leader.unsigned => Ok(()),
+            Some(c) if same(c) => Ok(()),
+            Some(_) => Err("the alarm CORRUPT is on, and its data is not the leader's".to_owned()),
+            None => Err("the alarm CORRUPT is on, and its data was not compared yet".to_owned()),
+        };
+    }
+    match right(s)?.contains(&id) {
+        true => Ok(()),
+        false => Err(
+            "the alarm CORRUPT is on, and its data is not known to be the majority's".to_owned(),
+        ),
     }
 }
 
-/// Whether a learner has no right data: two comparisons of a leader that agrees with a quorum of the voters
-/// say so. It was made from one that was wrong, and never will be a voter.
+/// Whether two members are on the same side; nothing where one of them gave no hash.
+fn sides(c: &Comparison, one: u64, other: u64) -> Option<bool> {
+    let told = |id: &u64| !c.silent.contains(id);
+    let both = told(&one) && told(&other);
+    both.then(|| c.agree.contains(&one) == c.agree.contains(&other))
+}
+
+/// Whether a learner has no right data, as two comparisons say: it differs from a quorum of the voters and
+/// from the leader that is one of them or, where somebody has decided, from the leader. It was made
+/// from one that was wrong, and never will be a voter.
 pub(super) fn is_spoiled(s: &Situation<'_>, id: u64) -> bool {
-    let on = !raised(s, AlarmKind::Corrupt).is_empty();
-    let Some((_, leader)) = s.view.filter(|(_, leader)| on && !leader.unsigned) else {
+    let signed = s.view.filter(|(_, leader)| !leader.unsigned);
+    let Some((name, leader)) = signed.filter(|_| is_on(s)) else {
         return false;
     };
     let agrees = |c: &Comparison, seat: &Seat<'_>| c.agree.contains(&seat.view.id);
+    let is_decided = decided(s).is_some() && !s.to_replace(name);
     let shows = |c: &Comparison| {
         let right = s.voters.values().filter(|seat| agrees(c, seat)).count();
         let leads = c.agree.contains(&leader.member_id);
-        c.differ.contains(&id) && leads && right >= quorum(s.voters.len())
+        let known = leads && right >= quorum(s.voters.len());
+        (known && c.differ.contains(&id))
+            || (is_decided && sides(c, leader.member_id, id) == Some(false))
     };
     compared(leader).is_some_and(|both| both.into_iter().all(shows))
 }

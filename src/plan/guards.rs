@@ -60,6 +60,7 @@ pub(super) fn remove_voter(s: &Situation<'_>, member: &str) -> Result<(), String
     if voters <= 1 {
         return Err("the last voter is never removed".to_owned());
     }
+    alarms::may_leave(s)?;
     let rest = others_healthy(s, member);
     let needed = quorum(voters - 1);
     if rest >= needed {

@@ -267,8 +267,8 @@ impl Facts<'_> {
             of_it.map(|(id, _)| d.never_voted.contains(id))
         });
         refuse(
-            member.is_some_and(|member| self.was_named(member)),
-            "I14: the alarm CORRUPT names its member",
+            member.is_some_and(|member| self.left_corrupt(member)),
+            "I14: its member left under the alarm CORRUPT",
         )?;
         let voted = removed.next().map_or(joined, |never| !never);
         let voters = self.members().filter(|m| !m.learner).count();
@@ -387,6 +387,8 @@ impl Facts<'_> {
             return Ok(());
         }
         refuse(voters < 2, "I3: it is the last voter")?;
+        self.data_is_known()?;
+        self.keeps_volume(id)?;
         let is_healthy = self.healthy(member);
         let rest = healthy - usize::from(is_healthy);
         refuse(

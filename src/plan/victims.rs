@@ -1,7 +1,7 @@
 //! Who goes first when there are too many voters.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::alarms;
 use super::situation::Situation;
@@ -16,7 +16,11 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
             *crowd.entry(node).or_default() += 1;
         }
     }
-    let corrupt = alarms::raised(s, AlarmKind::Corrupt);
+    // Somebody who has decided whose data is wrong is not overruled.
+    let corrupt = match alarms::decided(s) {
+        Some(_) => BTreeSet::new(),
+        None => alarms::raised(s, AlarmKind::Corrupt),
+    };
     let mut names: Vec<&str> = s
         .voters
         .iter()

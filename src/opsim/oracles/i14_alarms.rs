@@ -1,7 +1,7 @@
 //! I14: an alarm is switched off only where its reason is gone: NOSPACE where every voter has space,
 //! CORRUPT where whom it names is a member no more and the data of all members is equal. While CORRUPT
 //! is on nobody joins a leader that it names, no learner with other data than most voters' becomes a voter,
-//! and the volume of a member that it named when it left is never deleted.
+//! and the volume of a voter that left under it is never deleted.
 
 use super::{History, Step};
 
@@ -39,7 +39,7 @@ fn deleted(step: &Step<'_>, history: &History) -> Option<String> {
     let mut gone = before.volumes.difference(&after.volumes);
     let member = gone.find(|member| before.exists && after.exists && named.contains(*member))?;
     Some(format!(
-        "the volume of {member} was deleted, which CORRUPT named when it left"
+        "the volume of {member} was deleted, which left while CORRUPT was on"
     ))
 }
 
@@ -143,6 +143,10 @@ mod tests {
             deed(&step(&before, &after, 60_000), &past)
         };
         assert!(without("demo-2").is_some());
-        assert_eq!(without("demo-1"), None);
+        before.alarms.clear();
+        let past = history(&before);
+        let mut after = before.clone();
+        after.volumes.remove("demo-1");
+        assert_eq!(deed(&step(&before, &after, 60_000), &past), None);
     }
 }

@@ -75,7 +75,8 @@ pub(crate) struct History {
     named_leads_ms: BTreeMap<String, u64>,
     /// Since when CORRUPT is on.
     corrupt_ms: BTreeMap<String, u64>,
-    /// Names of members that CORRUPT named when they were last seen, by UID of the resource.
+    /// Names of those that CORRUPT named, and of all voters under it, when they were last seen, by UID of the
+    /// resource.
     named: BTreeMap<String, BTreeSet<String>>,
     /// Status as last judged.
     judged: BTreeMap<String, std::sync::Arc<serde_json::Value>>,
@@ -141,7 +142,7 @@ impl History {
         keep(|history| &mut history.corrupt_ms, on);
         let named = self.named.entry(uid.to_owned()).or_default();
         for (id, member) in cluster.voters.iter().chain(&cluster.learners) {
-            if names(*id) {
+            if names(*id) || on && cluster.voters.contains_key(id) {
                 named.insert(member.name.clone());
             } else {
                 named.remove(&member.name);

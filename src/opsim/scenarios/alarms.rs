@@ -10,7 +10,7 @@ use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
 
-pub(super) const SCENARIOS: [Scenario; 8] = [
+pub(super) const SCENARIOS: [Scenario; 9] = [
     Scenario {
         name: "nospace-freed",
         story: "every member is full; the alarm stays on while one still is, and goes off once all have space",
@@ -45,6 +45,11 @@ pub(super) const SCENARIOS: [Scenario; 8] = [
         name: "corrupt-majority",
         story: "the alarm names two of three: nothing is done, and the status says what somebody has to do",
         script: |world| Box::pin(majority(world)),
+    },
+    Scenario {
+        name: "corrupt-unclear",
+        story: "the leader differs from two, one of which is lost: nobody leaves or joins before somebody decides",
+        script: |world| Box::pin(unclear(world)),
     },
     Scenario {
         name: "corrupt-for-a-moment",
@@ -88,6 +93,29 @@ async fn freed(world: &mut World) -> Result<(), Failure> {
     lock(&world.servers).full.clear();
     switched_off(world).await?;
     user::unchanged(world, before)
+}
+
+/// The lost one tells whose data is right: a copy of the leader's in its place would outvote the other.
+async fn unclear(world: &mut World) -> Result<(), Failure> {
+    let before = made(world, 3).await?;
+    world.ground.kube.add_node("node-d", "zone-1");
+    world.ground.kube.add_node("node-e", "zone-1");
+    let wrong = user::leader(world).unwrap_or_default();
+    let lost = user::follower(world);
+    let node = user::node_of(world, &lost);
+    faults::data_differs(world, &wrong, 7);
+    world.ground.kube.node_down(&node);
+    lock(&world.servers).alarms = vec!["CORRUPT 0".to_owned()];
+    told(world).await?;
+    world.pass_ms(900_000).await?;
+    user::unchanged(world, before)?;
+    user::edit(world, "demo", &json!({"replaceMembers": [wrong.clone()]}));
+    user::replaced(world, &wrong).await?;
+    world.ground.kube.node_delete(&node);
+    user::replaced(world, &lost).await?;
+    lock(&world.servers).alarms.clear();
+    user::edit(world, "demo", &json!({"replaceMembers": null}));
+    world.settle(SOON_MS).await
 }
 
 async fn minority(world: &mut World, leads: bool) -> Result<(), Failure> {

@@ -301,7 +301,10 @@ impl Servers {
         let recent = process
             .ready_ms
             .is_some_and(|at| at + READY_MS >= self.now_ms);
+        // As in etcd, nobody is under this alarm.
+        let corrupt = self.alarms.iter().any(|alarm| alarm.starts_with("CORRUPT"));
         recent
+            && !corrupt
             && process.retired_ms.is_none()
             && !process.container.stopping
             && self.answers(process)

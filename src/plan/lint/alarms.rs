@@ -31,14 +31,42 @@ impl Facts<'_> {
         named && whole && twice(leader).is_some_and(|both| both.into_iter().all(shows))
     }
 
+    /// Where CORRUPT names nobody, nobody's data is known to be right but that of a quorum of the voters that
+    /// agrees, or that which a person has chosen by naming a voter in `replaceMembers`.
+    pub(super) fn data_is_known(&self) -> Result<(), String> {
+        let Some((_, leader)) = self.leader else {
+            return Ok(());
+        };
+        let mut alarms = leader.alarms.iter();
+        let unclear = alarms.any(|words| words == "CORRUPT" || words == "CORRUPT 0");
+        let agree = |c: &Comparison| {
+            let voters = || self.members().filter(|m| !m.learner);
+            let same = voters().filter(|m| c.agree.contains(&m.id)).count();
+            same > voters().count() / 2
+        };
+        let known = covering(leader).next().is_some_and(agree);
+        refuse(
+            unclear && !self.asked() && !known && !planted(Mutant::GivenByTheNamed),
+            "I14: the alarm CORRUPT names nobody, and nobody's data is known to be right",
+        )
+    }
+
+    /// Whether somebody wants a voter replaced.
+    fn asked(&self) -> bool {
+        let mut voters = self.members().filter(|m| !m.learner);
+        voters.any(|m| self.cluster.spec.replace_members.contains(&m.name))
+    }
+
     /// Who leads gives its data to whoever joins.
     pub(super) fn leads_unnamed(&self) -> Result<(), String> {
+        self.data_is_known()?;
         let named = |leader: &Description| {
             let words = format!("CORRUPT {:x}", leader.member_id);
             leader.alarms.contains(&words)
         };
         refuse(
             self.leader.is_some_and(|(_, leader)| named(leader))
+                && !self.asked()
                 && !planted(Mutant::GivenByTheNamed),
             "I14: the alarm CORRUPT names the leader",
         )
@@ -48,36 +76,47 @@ impl Facts<'_> {
     pub(super) fn may_vote(&self, id: u64) -> Result<(), String> {
         self.leads_unnamed()?;
         let newest = self.leader.and_then(|(_, leader)| covering(leader).next());
-        let differs = |c: &Comparison| c.differ.contains(&id) && !c.agree.is_empty();
+        let asked = self.asked();
+        let differs = |c: &Comparison| c.differ.contains(&id) && !c.agree.is_empty() && !asked;
         refuse(
             newest.is_some_and(differs) && !planted(Mutant::GivenByTheNamed),
             "I14: its data is not the majority's",
         )
     }
 
-    /// Whether CORRUPT names one of this name that was removed.
-    pub(super) fn was_named(&self, member: &str) -> bool {
-        let named = |leader: &Description| {
-            let mut gone = leader.tombstones.iter();
-            gone.any(|(id, name)| {
-                name == member && leader.alarms.contains(&format!("CORRUPT {id:x}"))
-            })
+    /// Whether CORRUPT is on and one of this name was removed that had voted.
+    pub(super) fn left_corrupt(&self, member: &str) -> bool {
+        let left = |leader: &Description| {
+            let mut gone = leader.tombstones.iter().filter(|(_, name)| name == member);
+            gone.any(|(id, _)| !leader.never_voted.contains(id)) && is_corrupt(leader)
         };
-        self.leader.is_some_and(|(_, leader)| named(leader)) && !planted(Mutant::NamedVolumeDeleted)
+        self.leader.is_some_and(|(_, leader)| left(leader)) && !planted(Mutant::NamedVolumeDeleted)
     }
 
-    /// Whether somebody whom CORRUPT names has left a volume that could be deleted once it is off.
-    fn leaves_volume(&self) -> bool {
+    /// No voter leaves under CORRUPT before its volume is marked as one that is kept.
+    pub(super) fn keeps_volume(&self, id: u64) -> Result<(), String> {
+        let on = self.leader.is_some_and(|(_, leader)| is_corrupt(leader));
+        let mut voters = self.members().filter(|m| !m.learner && on);
+        let unkept = voters.any(|m| m.id == id && self.has_unmarked(&m.name));
+        refuse(
+            unkept && !planted(Mutant::NamedVolumeDeleted),
+            "I14: its volume is not marked as kept",
+        )
+    }
+
+    fn has_unmarked(&self, member: &str) -> bool {
         let uid = Some(self.cluster.uid.clone());
         let mut claims = self.o.claims.values().filter(|claim| {
             claim.cluster_uid == uid && !claim.terminating && claim.state != ClaimState::Retired
         });
-        claims.any(|claim| {
-            claim
-                .member
-                .as_ref()
-                .is_some_and(|name| self.was_named(name))
-        })
+        claims.any(|claim| claim.member.as_deref() == Some(member))
+    }
+
+    /// Whether somebody who left under CORRUPT has a volume that could be deleted once it is off.
+    fn leaves_volume(&self) -> bool {
+        let gone = self.leader.into_iter().flat_map(|(_, d)| &d.tombstones);
+        let mut gone = gone.map(|(_, name)| name);
+        gone.any(|name| self.left_corrupt(name) && self.has_unmarked(name))
     }
 
     pub(super) fn disarm(&self, kind: AlarmKind, id: u64) -> Result<(), String> {
@@ -104,7 +143,7 @@ impl Facts<'_> {
                 )?;
                 refuse(
                     self.leaves_volume(),
-                    "I14: the volume of one that it names is not marked as kept",
+                    "I14: the volume of one that left under it is not marked as kept",
                 )?;
                 let equal = |c: &Comparison| {
                     c.differ.is_empty() && self.members().all(|m| c.agree.contains(&m.id))
@@ -117,6 +156,11 @@ impl Facts<'_> {
             }
         }
     }
+}
+
+fn is_corrupt(leader: &Description) -> bool {
+    let corrupt = AlarmKind::Corrupt.as_str();
+    leader.alarms.iter().any(|words| words.starts_with(corrupt))
 }
 
 /// The last two comparisons of the members as they are now, some seconds apart and not too old.

@@ -4,6 +4,7 @@
 
 use crate::crd::RetentionPolicy;
 use crate::mutants::{Mutant, planted};
+use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::evidence::pod_in_words;
 use crate::plan::observed::{ClaimState, Latch, Phase};
@@ -141,13 +142,19 @@ fn harmless(s: &Situation<'_>, seed: &str) -> bool {
 
 /// Records on their claims which members live. Returns false: the plan goes on.
 fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    // Retired: it was to leave under an alarm that somebody has switched off since.
+    let is_other = |state| match state {
+        ClaimState::New => true,
+        ClaimState::Joined => false,
+        ClaimState::Retired => s.view.is_some() && !alarms::is_on(s),
+    };
     for (name, seat) in s.voters.iter().chain(&s.learners) {
         let lives = s.description(name).is_some_and(|d| {
             matches!(d.phase, Phase::Member | Phase::Joining) && d.member_id == seat.view.id
         });
         if let Some(claim) = s.claim(name)
             && lives
-            && claim.state == ClaimState::New
+            && is_other(claim.state)
             && !claim.terminating
         {
             let action = Action::MarkClaim {

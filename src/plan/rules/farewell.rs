@@ -3,13 +3,14 @@
 //! nothing about who goes.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::alarms;
 use crate::plan::draft::{Draft, fence};
 use crate::plan::guards;
 use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::{Action, Class};
 use crate::plan::victims;
 
-use super::slots;
+use super::{leftovers, slots};
 
 /// A hand-over that takes longer than this is not waited for: the removal elects anew.
 const HAND_OVER_MS: u64 = 30_000;
@@ -143,7 +144,7 @@ pub(super) fn removed(
         reason: &reason,
         for_good: true,
     };
-    if !said(s, draft, &leaver) {
+    if !said(s, draft, &leaver) || leftovers::kept(s, draft, member, rule) {
         return;
     }
     let action = Action::Remove {
@@ -183,7 +184,13 @@ pub(super) fn settled(
         let ready = s.description(name).is_some_and(|d| d.ready);
         let since = s.o.pods.get(name).and_then(|pod| pod.ready_since_ms);
         let Some(since) = since.filter(|_| ready) else {
-            let what = format!("{name} to be ready before {member} {does}");
+            // As in etcd, nobody is ready under it, however well he is.
+            let what = match alarms::is_on(s) {
+                true => format!(
+                    "the alarm CORRUPT to be off: while it is on no member is ready, and only then {member} {does}"
+                ),
+                false => format!("{name} to be ready before {member} {does}"),
+            };
             draft.wait(word, member, "Settling", what);
             return false;
         };

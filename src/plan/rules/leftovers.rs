@@ -1,7 +1,7 @@
 //! Rule 17: objects of members that are out of the cluster, and claims of another life. Idempotent
 //! deletes that hold nothing; what is kept is reported, never adopted. The volume of one that voted
 //! is deleted when its successor votes, and not before: whatever the evidence against it was, until
-//! then it may be the copy that somebody needs. That of one that the alarm CORRUPT names is kept for good.
+//! then it may be the copy that somebody needs. That of one that voted and left under the alarm CORRUPT is kept for good.
 
 use crate::crd::RetentionPolicy;
 use crate::plan::alarms;
@@ -12,21 +12,8 @@ use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for name in &s.leaving {
-        // Before anything else of it goes: the alarm may be off before its pod is gone.
-        if alarms::is_to_be_kept(s, name)
-            && let Some(claim) = s.claim(name)
-        {
-            let action = Action::MarkClaim {
-                claim: s.claim_name(name),
-                uid: claim.uid.clone(),
-                state: ClaimState::Retired,
-            };
-            draft.step(
-                17,
-                action,
-                "the alarm CORRUPT names it: its data may be the right ones",
-            );
-        }
+        // It left before the alarm was on.
+        kept(s, draft, name, 17);
         if let Some(set) = s.o.sets.get(name) {
             delete_set(s, draft, name, set.terminating, &set.uid);
         } else if !s.o.pods.contains_key(name) {
@@ -35,6 +22,26 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             draft.note("Leaving", format!("the pod of {name} is still going"));
         }
     }
+}
+
+/// Marks the volume of one that leaves, or has left, under the alarm CORRUPT as one that is kept. Before
+/// anything else of it goes, its vote as well: the alarm may be off, by hand, before the next step.
+/// Returns whether it had to be marked.
+pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: u8) -> bool {
+    if !alarms::is_to_be_kept(s, member) {
+        return false;
+    }
+    let Some(claim) = s.claim(member) else {
+        return false;
+    };
+    let action = Action::MarkClaim {
+        claim: s.claim_name(member),
+        uid: claim.uid.clone(),
+        state: ClaimState::Retired,
+    };
+    let why = "it leaves under the alarm CORRUPT, and its data may be the right ones";
+    draft.step(rule, action, why);
+    true
 }
 
 fn delete_set(s: &Situation<'_>, draft: &mut Draft, name: &str, terminating: bool, uid: &str) {

@@ -10,7 +10,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let Some(member) = claim.member.as_deref() else {
             continue;
         };
-        if claim.state == ClaimState::Retired || claim.terminating {
+        if claim.terminating {
             continue;
         }
         // Without a leader's word, a claim that a member lived on is a member.

@@ -86,6 +86,7 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
             }
         }
         Verdict::Dead(why) => match guards::remove_voter(s, name) {
+            Ok(()) if super::leftovers::kept(s, draft, name, 10) => {}
             Ok(()) => {
                 let action = Action::Remove {
                     member: name.to_owned(),

@@ -2,7 +2,7 @@
 
 use super::world::{CLUSTER_UID, World};
 use crate::crd::{DisruptionPolicy, TlsPort, claim_name};
-use crate::plan::{Action, AlarmKind, Fence, MemberView, Step, Unfit, lint, plan};
+use crate::plan::{Action, AlarmKind, ClaimState, Fence, MemberView, Step, Unfit, lint, plan};
 
 fn rested(replicas: i32) -> World {
     let mut world = World::new(replicas);
@@ -254,6 +254,7 @@ fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
         world.alarm("CORRUPT", sick);
         world.differing.insert(sick.into());
         (0..12).for_each(|_| world.tick());
+        retire(&mut world, sick);
         change(&mut world);
         refused(&world, &[remove(&world, sick)])
     };
@@ -286,6 +287,49 @@ fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
             .unsigned
             .insert(world.leader.clone().expect("a leader"));
     });
+    let unmarked = proven(&|world| {
+        let mut claims = world.claims.values_mut();
+        claims.for_each(|claim| claim.state = ClaimState::Joined);
+    });
+    assert!(
+        unmarked.contains("I14: its volume is not marked"),
+        "{unmarked}"
+    );
+}
+
+/// Where the alarm names nobody, a quorum of the voters has to agree, or somebody has to decide.
+#[test]
+fn nobody_leaves_or_votes_where_nobody_knows_whose_data_is_right() {
+    let unclear = |change: &dyn Fn(&mut World)| {
+        let mut world = rested(3);
+        let leader = world.leader.clone().expect("a leader");
+        world.differing.insert(leader.clone());
+        world.alarms = vec!["CORRUPT 0".into()];
+        let names = ["demo-1", "demo-2", "demo-3"];
+        let lost = names.into_iter().find(|name| **name != leader);
+        let lost = lost.expect("a follower");
+        world.lose_disk(lost);
+        retire(&mut world, lost);
+        change(&mut world);
+        (0..60).for_each(|_| world.tick());
+        refused(&world, &[remove(&world, lost)])
+    };
+    let held = unclear(&|_| {});
+    assert!(
+        held.contains("I14: the alarm CORRUPT names nobody"),
+        "{held}"
+    );
+    assert_eq!(unclear(&|world| world.differing.clear()), "", "two agree");
+    let decided = |world: &mut World| {
+        world.cluster.spec.replace_members = world.leader.iter().cloned().collect();
+    };
+    assert_eq!(unclear(&decided), "");
+}
+
+fn retire(world: &mut World, member: &str) {
+    let mut claims = world.claims.values_mut();
+    let claim = claims.find(|claim| claim.member.as_deref() == Some(member));
+    claim.expect("a claim").state = ClaimState::Retired;
 }
 
 #[test]

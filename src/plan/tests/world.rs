@@ -387,11 +387,13 @@ impl World {
     /// The kubelets ask each server whether it is ready.
     fn probe(&mut self) {
         let names: Vec<String> = self.pods.keys().cloned().collect();
+        // As in etcd, under CORRUPT nobody is.
+        let corrupt = self.alarms.iter().any(|alarm| alarm.starts_with("CORRUPT"));
         for name in names {
             if self.unprobed.contains(&name) {
                 continue;
             }
-            let ready = self.describe(&name).is_some_and(|d| d.ready);
+            let ready = self.describe(&name).is_some_and(|d| d.ready) && !corrupt;
             let now = self.now;
             if let Some(pod) = self.pods.get_mut(&name) {
                 pod.ready_since_ms = ready.then(|| pod.ready_since_ms.unwrap_or(now));

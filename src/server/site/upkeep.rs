@@ -356,7 +356,10 @@ async fn compare(site: &Site, what: What) -> Result<Verdict, RequestError> {
     let Some((own, answers)) = gather(site, what, ROUND).await? else {
         return Ok(Verdict::Unclear);
     };
-    Ok(verdict::judge(site.who().member_id, own, &answers))
+    let published = site.handle.published();
+    let voters = published.membership.voters().map(|voter| voter.id);
+    let me = site.who().member_id;
+    Ok(verdict::judge(me, own, &answers, &voters.collect()))
 }
 
 /// This member's hash and the others' at one revision; `None`: compactions came in between again and

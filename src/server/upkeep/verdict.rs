@@ -45,14 +45,15 @@ pub(crate) enum Verdict {
         /// Who could not be compared: no answer, or its history begins elsewhere.
         passed_over: Vec<u64>,
     },
-    /// These differ from the majority of all members.
+    /// These differ from a majority of all members that is one of the voters as well.
     Wrong(Vec<u64>),
     /// They differ, and no majority agrees.
     Unclear,
 }
 
-/// Compares what the others answered with one's own.
-pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer]) -> Verdict {
+/// Compares what the others answered with one's own. Learners are asked as in etcd, and make no majority: they
+/// have what some leader gave them, and with one of a wrong leader a right voter would be named.
+pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer], voters: &BTreeSet<u64>) -> Verdict {
     let mut groups: BTreeMap<u32, Vec<u64>> = BTreeMap::from([(hash.hash, vec![own])]);
     let mut passed_over = Vec::new();
     for answer in answers {
@@ -70,7 +71,9 @@ pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer]) -> Verdict {
         };
     }
     let quorum = answers.len().div_ceil(2) + 1;
-    let right = groups.iter().find(|(_, group)| group.len() >= quorum);
+    let votes = |group: &[u64]| group.iter().filter(|id| voters.contains(id)).count();
+    let most = |group: &[u64]| group.len() >= quorum && votes(group) > voters.len() / 2;
+    let right = groups.iter().find(|(_, group)| most(group));
     match right.map(|(right, _)| *right) {
         Some(right) => {
             groups.remove(&right);
@@ -149,23 +152,49 @@ mod tests {
 
     #[test]
     fn the_one_that_differs_from_the_majority_is_named() {
-        let judged = judge(1, hashed(7), &[answer(2, 7), answer(3, 8)]);
+        let judged = judge(
+            1,
+            hashed(7),
+            &[answer(2, 7), answer(3, 8)],
+            &(1..=3).collect(),
+        );
         assert_eq!(judged, Verdict::Wrong(vec![3]));
-        let judged = judge(1, hashed(8), &[answer(2, 7), answer(3, 7)]);
+        let judged = judge(
+            1,
+            hashed(8),
+            &[answer(2, 7), answer(3, 7)],
+            &(1..=3).collect(),
+        );
         assert_eq!(judged, Verdict::Wrong(vec![1]), "also the one that asks");
         let five = [answer(2, 7), answer(3, 8), answer(4, 7), answer(5, 9)];
-        assert_eq!(judge(1, hashed(7), &five), Verdict::Wrong(vec![3, 5]));
+        assert_eq!(
+            judge(1, hashed(7), &five, &(1..=5).collect()),
+            Verdict::Wrong(vec![3, 5])
+        );
     }
 
     #[test]
     fn without_a_majority_nobody_is_named() {
-        assert_eq!(judge(1, hashed(7), &[answer(2, 8)]), Verdict::Unclear);
+        let judged = judge(1, hashed(7), &[answer(2, 8)], &(1..=2).collect());
+        assert_eq!(judged, Verdict::Unclear);
         let silent = Answer {
             member: 3,
             hash: None,
         };
-        let judged = judge(1, hashed(7), &[answer(2, 8), silent]);
+        let judged = judge(1, hashed(7), &[answer(2, 8), silent], &(1..=3).collect());
         assert_eq!(judged, Verdict::Unclear, "one of three is no majority");
+    }
+
+    /// Of two voters one was named by the other and by the learner that had its data from it.
+    #[test]
+    fn a_learner_makes_no_majority() {
+        let judged = judge(
+            1,
+            hashed(7),
+            &[answer(2, 8), answer(3, 7)],
+            &(1..=2).collect(),
+        );
+        assert_eq!(judged, Verdict::Unclear);
     }
 
     #[test]
@@ -179,7 +208,12 @@ mod tests {
             member: 3,
             hash: None,
         };
-        let judged = judge(1, hashed(7), &[compacted, silent, answer(4, 7)]);
+        let judged = judge(
+            1,
+            hashed(7),
+            &[compacted, silent, answer(4, 7)],
+            &(1..=4).collect(),
+        );
         let equal = Verdict::Equal {
             compared: 1,
             passed_over: vec![2, 3],

@@ -293,6 +293,135 @@ fn who_keeps_silent_in_comparisons_is_named() {
     assert!(late.contains("`etcdctl move-leader`"), "{late}");
 }
 
+/// Of three the leader's data differed from the other two's, one of which was lost. Nobody is named then, the
+/// lost one was replaced by a copy of the leader's data, and the two looked like the majority; the volume
+/// of the lost one was deleted. Now nothing of it is done before somebody decides, and what he
+/// decides is done with the data of whom he keeps.
+#[test]
+fn the_one_that_tells_whose_data_is_right_is_not_given_up() {
+    let mut world = rested(3);
+    let wrong = world.leader.clone().expect("a leader");
+    let others = world.members.iter().map(|view| view.name.clone());
+    let others: Vec<String> = others.filter(|name| *name != wrong).collect();
+    world.differing.insert(wrong.clone());
+    world.cluster.spec.healing.unhealthy_seconds = 60;
+    world.lose_disk(&others[0]);
+    world.alarms = vec!["CORRUPT 0".into()];
+    for _ in 0..600 {
+        let plan = world.pass();
+        let words = plan.steps.iter().map(|step| step.action.word());
+        let harm = ["AddLearner", "Promote", "Remove", "DeleteClaim"];
+        assert!(
+            words.into_iter().all(|word| !harm.contains(&word)),
+            "{plan}"
+        );
+    }
+    let said = plan(&world.observe()).to_string();
+    assert!(
+        said.contains("no majority of the voters is known"),
+        "{said}"
+    );
+    world.cluster.spec.replace_members = vec![wrong.clone()];
+    let mut passes = 0;
+    while world.members.iter().any(|view| view.name == wrong) || world.voters() < 3 {
+        world.pass();
+        passes += 1;
+        assert!(passes < 600, "{}", plan(&world.observe()));
+    }
+    let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
+    assert_eq!(world.members.iter().find(spoiled), None);
+    for name in [&wrong, &others[0]] {
+        let mut claims = world.claims.values();
+        let claim = claims.find(|claim| claim.member.as_ref() == Some(name));
+        assert!(
+            claim.is_some_and(|claim| claim.state == ClaimState::Retired),
+            "{name}"
+        );
+    }
+}
+
+/// With two members a new image alone made it so: with replacement as the way of updates, the follower went.
+#[test]
+fn of_two_that_differ_neither_is_replaced() {
+    let mut world = rested(2);
+    let wrong = world.leader.clone().expect("a leader");
+    world.differing.insert(wrong.clone());
+    world.alarms = vec!["CORRUPT 0".into()];
+    world.cluster.spec.replicas = 3;
+    for _ in 0..200 {
+        let plan = world.pass();
+        let words = plan.steps.iter().map(|step| step.action.word());
+        let harm = [
+            "AddLearner",
+            "Promote",
+            "Remove",
+            "DeleteClaim",
+            "DeletePod",
+        ];
+        assert!(
+            words.into_iter().all(|word| !harm.contains(&word)),
+            "{plan}"
+        );
+    }
+}
+
+/// Two of three had wrong data, and the alarm named the right one. Somebody knew, and named the others; the next
+/// comparison proved the right one "wrong", and it was replaced.
+#[test]
+fn who_decides_is_not_overruled_by_a_comparison() {
+    let mut world = rested(3);
+    let right = follower(&world);
+    let wrong = world.members.iter().map(|view| view.name.clone());
+    let wrong: Vec<String> = wrong.filter(|name| *name != right).collect();
+    world.differing = wrong.iter().cloned().collect();
+    world.alarm("CORRUPT", &right);
+    world.cluster.spec.replace_members = wrong.clone();
+    let mut passes = 0;
+    while world.members.iter().any(|view| wrong.contains(&view.name)) {
+        world.pass();
+        passes += 1;
+        assert!(passes < 600, "{}", plan(&world.observe()));
+        assert!(world.members.iter().any(|view| view.name == right));
+    }
+    let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
+    assert_eq!(world.members.iter().find(spoiled), None);
+}
+
+/// The volume was marked one step after the removal: where somebody switched the alarm off in between, it
+/// was deleted.
+#[test]
+fn a_volume_is_marked_before_its_member_leaves() {
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    let mut passes = 0;
+    while world.members.iter().any(|view| view.name == sick) {
+        world.pass();
+        passes += 1;
+        assert!(passes < 200, "not replaced");
+    }
+    world.alarms.clear();
+    world.settle(200);
+    replaced(&world, &sick);
+    // Before the removal: the member stays, and its volume is one like any other again.
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    let retired = |world: &World| {
+        let mut claims = world.claims.values();
+        claims.any(|claim| claim.state == ClaimState::Retired)
+    };
+    while !retired(&world) {
+        world.pass();
+    }
+    assert!(world.members.iter().any(|view| view.name == sick));
+    world.alarms.clear();
+    world.settle(200);
+    assert!(!retired(&world) && world.members.len() == 3);
+}
+
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
 fn an_older_leader_is_told_of_in_words() {
