@@ -339,7 +339,7 @@ fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
         let reason = if !ours {
             "it belongs to another life of this name and is never adopted; only you know whether its data are needed"
         } else if claim.state == ClaimState::Retired && !keeps {
-            "its member was removed, and the alarm CORRUPT named it (or storage.retention.whenRemoved kept it then): its data may be the right ones, and only you know whether they are needed"
+            "its member left while the alarm CORRUPT was on (or storage.retention.whenRemoved kept it then): its data may be the right ones, and only you know whether they are needed"
         } else if claim.state == ClaimState::Retired {
             "its member was removed and storage.retention.whenRemoved keeps it; only you know whether its data are needed"
         } else {

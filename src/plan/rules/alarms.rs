@@ -55,7 +55,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
     }
 }
 
-/// Last of all: an alarm that goes on and off holds up nobody who heals, and no volume that grows.
+/// After healing, which an alarm that goes on and off holds up no more than this holds up what comes later.
 pub(super) fn space(s: &Situation<'_>, draft: &mut Draft) {
     for id in alarms::raised(s, AlarmKind::NoSpace) {
         let Ok(why) = space::is_free(s, id) else {

@@ -288,7 +288,7 @@ fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
             .insert(world.leader.clone().expect("a leader"));
     });
     let unmarked = proven(&|world| {
-        let mut claims = world.claims.values_mut();
+        let claims = world.claims.values_mut();
         claims.for_each(|claim| claim.state = ClaimState::Joined);
     });
     assert!(

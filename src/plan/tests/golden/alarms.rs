@@ -238,7 +238,10 @@ fn the_volume_of_one_that_was_named_outlives_the_alarm() {
     replaced(&world, &right);
     let leftovers = &world.status.leftovers;
     assert!(
-        leftovers.len() == 1 && leftovers[0].reason.contains("the alarm CORRUPT named it"),
+        leftovers.len() == 1
+            && leftovers[0]
+                .reason
+                .contains("left while the alarm CORRUPT was on"),
         "{leftovers:?}"
     );
 }
