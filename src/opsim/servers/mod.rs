@@ -283,6 +283,8 @@ impl Servers {
     /// What the kubelet sees of each container: UID of its pod, how often it was started, and how
     /// it is.
     pub(crate) fn health(&self) -> Vec<(String, u32, Health)> {
+        // As in etcd, /readyz fails under this alarm; a description says whether the server serves.
+        let corrupt = self.alarms.iter().any(|alarm| alarm.starts_with("CORRUPT"));
         let all = self.processes.iter().map(|(uid, process)| {
             let health = match process.exit {
                 Some((code, class)) => {
@@ -290,7 +292,7 @@ impl Servers {
                         serde_json::json!({"class": class, "exitCode": code, "message": class});
                     Health::Ended(code, format!("{line}\n"))
                 }
-                None => Health::Runs(self.is_ready(process)),
+                None => Health::Runs(self.is_ready(process) && !corrupt),
             };
             (uid.clone(), process.container.starts, health)
         });
@@ -301,10 +303,7 @@ impl Servers {
         let recent = process
             .ready_ms
             .is_some_and(|at| at + READY_MS >= self.now_ms);
-        // As in etcd, nobody is under this alarm.
-        let corrupt = self.alarms.iter().any(|alarm| alarm.starts_with("CORRUPT"));
         recent
-            && !corrupt
             && process.retired_ms.is_none()
             && !process.container.stopping
             && self.answers(process)
