@@ -62,8 +62,7 @@ fn status(
     let failure = failed.map(|(_, failure)| failure);
     status.observed_generation = Some(seen.generation);
     status.failing = failing(seen, plan, acted, failed);
-    // The plan's own is that of a first step that is done: it may have failed, or another one was.
-    status.disarms = crate::plan::disarms(&seen.observed, acted);
+    counted(&mut status, crate::plan::plan_after(&seen.observed, acted));
     let mut inputs = plan.conditions.clone();
     if let Some((reason, text)) = failure.and_then(stalls) {
         overlay(&mut inputs, reason, &text);
@@ -84,6 +83,18 @@ fn status(
     let condition = |input: &ConditionInput| condition(input, &seen.status, seen.generation, &now);
     status.conditions = inputs.iter().map(condition).collect();
     status
+}
+
+/// Counts what was done. The plan's own status is that of a first step that is done: it may have failed, or
+/// another one was done.
+fn counted(status: &mut EtcdClusterStatus, after: Plan) {
+    status.disarms = after.status.disarms;
+    status.join_failures = after.status.join_failures;
+    for row in &mut status.members {
+        let mut rows = after.status.members.iter();
+        let same = rows.find(|same| same.name == row.name);
+        row.restarts = same.and_then(|same| same.restarts);
+    }
 }
 
 /// The write that fails: this one, or one that failed before and was not tried again, because

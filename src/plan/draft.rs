@@ -17,6 +17,8 @@ pub(super) struct Draft {
     pub(super) failed_joins: Vec<(Action, String)>,
     /// The join failures to remember, when no new one is added.
     pub(super) remembered: Option<JoinFailure>,
+    /// What the status counts as done.
+    pub(super) done: Option<Action>,
 }
 
 /// Something that has to happen before the operator can go on.

@@ -29,15 +29,27 @@ pub use certificates::{
 };
 pub use lint::lint;
 pub use observed::*;
-pub use report::disarms;
 pub use situation::{CONTACT_MS, FRESH_MS};
 pub use step::*;
 
 use draft::Draft;
 use situation::Situation;
 
-/// Decides what to do about these facts. The same facts give the same plan.
+/// Decides what to do about these facts. The same facts give the same plan. Its status is that of
+/// a plan whose first step is done.
 pub fn plan(o: &Observed) -> Plan {
+    decide(o, |draft| {
+        draft.steps.first().map(|step| step.action.clone())
+    })
+}
+
+/// The same plan with the status of one of which this was done, or nothing: a step may have failed, or
+/// something may have overtaken it.
+pub fn plan_after(o: &Observed, done: Option<&Action>) -> Plan {
+    decide(o, |_| done.cloned())
+}
+
+fn decide(o: &Observed, done: impl FnOnce(&Draft) -> Option<Action>) -> Plan {
     let cluster = match &o.cluster {
         Ok(cluster) => cluster,
         Err(invalid) => return report::invalid(o, invalid),
@@ -67,6 +79,7 @@ pub fn plan(o: &Observed) -> Plan {
             ),
         );
     }
+    draft.done = done(&draft);
     report::plan(&s, draft)
 }
 

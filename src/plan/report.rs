@@ -289,7 +289,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         leftovers,
         leftovers_omitted,
         join_failures: join_failures(s, draft),
-        disarms: disarms(s.o, draft.steps.first().map(|step| &step.action)),
+        disarms: disarms(s.o, draft.done.as_ref()),
         failing: None,
         notes: notes(draft),
         conditions: Vec::new(),
@@ -370,9 +370,8 @@ fn notes(draft: &Draft) -> Vec<NoteStatus> {
     notes
 }
 
-/// How often NOSPACE was switched off in a row, once this act is done. A plan tells it as if its first step
-/// were: a shell asks again with what was.
-pub fn disarms(o: &Observed, done: Option<&Action>) -> Option<Disarms> {
+/// How often NOSPACE was switched off in a row, once this act is done.
+fn disarms(o: &Observed, done: Option<&Action>) -> Option<Disarms> {
     let known = match done {
         Some(Action::Disarm {
             kind: AlarmKind::NoSpace,
@@ -390,11 +389,9 @@ pub fn disarms(o: &Observed, done: Option<&Action>) -> Option<Disarms> {
 
 fn join_failures(s: &Situation<'_>, draft: &Draft) -> Option<JoinFailures> {
     let before = draft.remembered.as_ref();
-    let first = draft.steps.first().map(|step| &step.action);
-    let failed = draft
-        .failed_joins
-        .iter()
-        .find(|(action, _)| Some(action) == first);
+    let done = draft.done.as_ref();
+    let mut given_up = draft.failed_joins.iter();
+    let failed = given_up.find(|(action, _)| Some(action) == done);
     let known = |failure: &JoinFailure| JoinFailures {
         count: i32::try_from(failure.count).unwrap_or(i32::MAX),
         last_time: timestamp(failure.last_ms),
@@ -420,10 +417,12 @@ pub(super) fn timestamp(ms: u64) -> String {
         .to_string()
 }
 
-/// Times that the operator replaced a member's pod, after this plan's first step.
+/// Times that the operator replaced a member's pod, after what was done.
 fn restarts(s: &Situation<'_>, draft: &Draft, name: &str, healthy: bool) -> Option<i32> {
     let before = s.o.hints.restarts.get(name).copied().unwrap_or(0);
-    let now = match draft.steps.first().map(|step| (&step.action, step.rule)) {
+    let done = |step: &&Step| Some(&step.action) == draft.done.as_ref();
+    let done = draft.steps.iter().find(done);
+    let now = match done.map(|step| (&step.action, step.rule)) {
         Some((Action::DeletePod { member, .. }, 10)) if member == name => before + 1,
         _ if healthy => 0,
         _ => before,

@@ -4,7 +4,7 @@ use crate::crd::{EtcdClusterStatus, claim_name};
 use crate::plan::observed::{Exit, Observed};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{CLUSTER_UID, World};
-use crate::plan::{Action, plan};
+use crate::plan::{Action, plan, plan_after};
 
 #[test]
 fn disk_lost() {
@@ -45,6 +45,53 @@ fn an_empty_disk_that_nobody_signs_for_is_no_evidence() {
         );
         assert_eq!(removed, !unsigned, "{:?}", plan.steps);
     }
+}
+
+/// A pod that could not be deleted counted as replaced each time: the member was given up, and its pod had
+/// never been replaced once. The same with a learner that could not be given up.
+#[test]
+fn only_what_was_done_counts() {
+    let mut world = rested(3);
+    world.side.insert("demo-3".into(), 1);
+    world.unseen.insert("demo-3".into());
+    wait(&mut world, 120);
+    let seen = world.observe();
+    let planned = plan(&seen);
+    let first = planned.first().expect("a step").action.clone();
+    assert!(matches!(first, Action::DeletePod { .. }), "{planned}");
+    let restarts = |done: Option<&Action>| {
+        let status = plan_after(&seen, done).status;
+        let mut rows = status.members.into_iter();
+        rows.find(|row| row.name == "demo-3")
+            .and_then(|row| row.restarts)
+    };
+    assert_eq!(restarts(Some(&first)), Some(1));
+    assert_eq!(restarts(None), None);
+    let mut world = rested(3);
+    world.cluster.spec.replicas = 4;
+    world.catch_up = 0;
+    let mut passes = 0;
+    let (seen, gives_up) = loop {
+        let seen = world.observe();
+        let given_up = plan(&seen).status.join_failures.is_some();
+        if given_up {
+            break (
+                seen.clone(),
+                plan(&seen).first().expect("a step").action.clone(),
+            );
+        }
+        world.pass();
+        passes += 1;
+        assert!(passes < 10_000, "it is never given up");
+    };
+    let failures = |done| {
+        plan_after(&seen, done)
+            .status
+            .join_failures
+            .map(|f| f.count)
+    };
+    assert_eq!(failures(Some(&gives_up)), Some(1));
+    assert_eq!(failures(None), None);
 }
 
 #[test]
