@@ -19,6 +19,9 @@ const APART_MS: u64 = 4_000;
 const OLD_MS: u64 = 600_000;
 /// The wait for comparisons, as a step in hand.
 pub(super) const COMPARE: &str = "Compare";
+/// Voters among whom a majority is known against one that differs. Where more are wanted there may be no
+/// node for them, and the alarm would stay on for as long.
+const ENOUGH: usize = 3;
 /// After so long somebody is told what he can do himself.
 const LONG_MS: u64 = 600_000;
 /// What somebody has to do where the operator cannot know whose data is right.
@@ -147,19 +150,19 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     if (voters.len() - sick.intersection(&voters).count()) < quorum(voters.len()) {
         return Corruption::Person(format!("it names no minority of the voters: {BY_HAND}"));
     }
-    // Whoever came in the place of one that was named is named: the next one would be as well, and the
-    // members that are there by then are no copies of what was there before.
-    let target = s.cluster.target();
-    let left = gone(s, &named).count();
-    if !sick.is_empty() && left + sick.len() > target.saturating_sub(quorum(target)) {
-        return Corruption::Person(format!(
-            "it named {left} that left already, and who is named now would make it more than a minority: {BY_HAND}"
-        ));
-    }
     if sick.contains(&leader.member_id)
         && let Some((to, id)) = heir(s, &named)
     {
         return Corruption::Led(to.to_owned(), id);
+    }
+    // Whoever came in the place of one that was named is named: the next one would be as well, and the
+    // members that are there by then are no copies of what was there before.
+    let left = gone(s, &named).count();
+    let were = s.cluster.target().min(voters.len() + left);
+    if !sick.is_empty() && left + sick.len() > were.saturating_sub(quorum(were)) {
+        return Corruption::Person(format!(
+            "it named {left} that left already, and who is named now would make it more than a minority: {BY_HAND}"
+        ));
     }
     if leader.unsigned {
         let old = "the leader's version does not say what it compared";
@@ -175,7 +178,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     if sick.is_empty() {
         return match twice {
             // A successor counts once it votes.
-            _ if voters.len() < s.cluster.target() => {
+            _ if voters.len() < s.cluster.target().min(ENOUGH) => {
                 Corruption::Wait("a successor of the member that was removed".to_owned())
             }
             twice if twice.iter().all(healed) => Corruption::Healed(named),
@@ -444,8 +447,8 @@ pub(super) fn in_words(s: &Situation<'_>, draft: &Draft, words: &str) -> String 
     let then = match alarm.kind {
         AlarmKind::NoSpace => match space::is_free(s, alarm.id) {
             Ok(why) => match space::rests(s, alarm.id) {
-                Some((again, _)) => format!("{why}; {again}"),
-                None => format!("{why}; {}", switches(s, draft)),
+                Some((again, _)) => format!("{why}; {again}{}", paused(s)),
+                None => format!("{why}; {}{}", switches(draft), paused(s)),
             },
             Err(held) => held,
         },
@@ -464,20 +467,25 @@ pub(super) fn in_words(s: &Situation<'_>, draft: &Draft, words: &str) -> String 
                     )
                 }
                 Some(Corruption::Healed(_)) => {
-                    format!("the members' data is equal; {}", switches(s, draft))
+                    format!("the members' data is equal; {}", switches(draft))
                 }
                 None => "no leader with a quorum was seen".to_owned(),
             };
-            format!("writes are refused; {what}")
+            format!("writes are refused; {what}{}", paused(s))
         }
     };
     format!("alarm {}{of}: {then}", alarm.kind.as_str())
 }
 
-fn switches(s: &Situation<'_>, draft: &Draft) -> &'static str {
-    if s.cluster.spec.paused {
-        return "the operator switches it off once spec.paused is";
+/// What is left undone for now.
+fn paused(s: &Situation<'_>) -> &'static str {
+    match s.cluster.spec.paused {
+        true => "; while spec.paused is set the operator does nothing of it",
+        false => "",
     }
+}
+
+fn switches(draft: &Draft) -> &'static str {
     let mut steps = draft.steps.iter();
     let acts = steps.any(|step| matches!(step.action, Action::Disarm { .. }));
     if draft.stalled.is_some() && !acts {
@@ -494,7 +502,7 @@ pub(super) fn is_whole(s: &Situation<'_>) -> bool {
         s.description(name)
             .is_some_and(|d| d.phase == Phase::Member)
     };
-    voters >= s.cluster.target()
+    voters >= s.cluster.target().min(ENOUGH)
         && s.healthy() == voters
         && s.learners.is_empty()
         && s.voters.keys().all(serves)

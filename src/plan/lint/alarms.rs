@@ -10,7 +10,7 @@ use super::{Facts, refuse};
 impl Facts<'_> {
     /// The one exception to "the leader reaches it": the alarm names this voter, the last two comparisons
     /// of a leader whose own data is right show that its data differs from what a quorum of the voters
-    /// agrees on, and every voter that is wanted is there and healthy.
+    /// agrees on, and the voters are all healthy, and three at least or as many as are wanted.
     pub(super) fn data_differs(&self, id: u64) -> bool {
         let Some((_, leader)) = self.leader.filter(|(_, leader)| !leader.unsigned) else {
             return false;
@@ -27,7 +27,7 @@ impl Facts<'_> {
                 .count();
             c.differ.contains(&id) && agrees(c, leader.member_id) && quorum > voters / 2
         };
-        let whole = healthy == voters && voters >= self.cluster.target();
+        let whole = healthy == voters && voters >= self.cluster.target().min(3);
         named && whole && twice(leader).is_some_and(|both| both.into_iter().all(shows))
     }
 

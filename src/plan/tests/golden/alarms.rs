@@ -270,6 +270,48 @@ fn no_more_than_a_minority_is_replaced_under_one_alarm() {
     assert!(plan.to_string().contains("more than a minority"), "{plan}");
 }
 
+/// A cluster of three that was to have five, with nodes for three or four, waited for a fifth voter before anybody
+/// left or the alarm went off.
+#[test]
+fn a_cluster_that_cannot_grow_is_healed_all_the_same() {
+    for spare in [0, 1] {
+        let mut world = World::new(3);
+        world.node_bound = true;
+        world.settle(1000);
+        let busy: Vec<String> = world.pods.values().filter_map(|p| p.node.clone()).collect();
+        let free = world.nodes.keys().filter(|node| !busy.contains(node));
+        let free: Vec<String> = free.skip(spare).cloned().collect();
+        for node in free {
+            world.cordon(&node, true);
+        }
+        let sick = follower(&world);
+        world.differing.insert(sick.clone());
+        world.alarm("CORRUPT", &sick);
+        world.cluster.spec.replicas = 5;
+        for _ in 0..600 {
+            world.pass();
+        }
+        assert_eq!(world.voters(), 3 + spare);
+        replaced(&world, &sick);
+    }
+}
+
+/// Under the pause the status said that a member was being replaced.
+#[test]
+fn the_status_says_that_nothing_is_done_under_the_pause() {
+    let mut world = rested(3);
+    let sick = follower(&world);
+    world.differing.insert(sick.clone());
+    world.alarm("CORRUPT", &sick);
+    wait(&mut world, 30);
+    let text = "while spec.paused is set the operator does nothing of it";
+    assert!(!plan(&world.observe()).to_string().contains(text));
+    world.cluster.spec.paused = true;
+    let paused = plan(&world.observe());
+    does_nothing(&paused);
+    assert!(paused.to_string().contains(text), "{paused}");
+}
+
 /// Who gives no hash is named, and after some minutes what somebody can do without it.
 #[test]
 fn who_keeps_silent_in_comparisons_is_named() {
