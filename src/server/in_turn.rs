@@ -18,6 +18,9 @@ use super::rounds::{Line, Next, Place, Rounds};
 /// on, and how often the core is given away for that at most. Shorter, and a member under full load has less in
 /// each batch of its log: at a tenth of it a thousand clients put a fifth less.
 const PATIENT: Duration = Duration::from_millis(1);
+/// The same while hosts share the thread: one of them may have all it can do, and each request of the others
+/// waits for Raft's thread once.
+const SHARED_PATIENT: Duration = Duration::from_micros(200);
 
 thread_local! {
     static ROUNDS: RefCell<Rounds> = RefCell::default();
@@ -75,9 +78,7 @@ impl<F: Future> Future for InTurn<F> {
         if with(|rounds| rounds.used(place, end - begin)) == Some(true) {
             tokio::spawn(go_round());
         }
-        if self.inbox.age(end) >= PATIENT {
-            give_way(end);
-        }
+        give_way(self.inbox.age(end), end);
         polled
     }
 }
@@ -123,10 +124,17 @@ impl Drop for Ends {
 /// somebody is woken, and then no more until the next tick, 4 ms later: a thread that had just run when
 /// it was woken waits for that. Seldom, since it costs a turn, and Raft's thread may as well be busy on
 /// another core.
-fn give_way(now: Instant) {
+fn give_way(waited: Duration, now: Instant) {
+    let patience = match with(|rounds| rounds.is_shared()) {
+        Some(true) => SHARED_PATIENT,
+        _ => PATIENT,
+    };
+    if waited < patience {
+        return;
+    }
     let due = GAVE.try_with(|gave| {
         let mut gave = gave.borrow_mut();
-        let due = gave.is_none_or(|at| now.saturating_duration_since(at) >= PATIENT);
+        let due = gave.is_none_or(|at| now.saturating_duration_since(at) >= patience);
         if due {
             *gave = Some(now);
         }

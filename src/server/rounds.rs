@@ -122,6 +122,11 @@ impl Rounds {
         !std::mem::replace(&mut self.going, true)
     }
 
+    /// Whether more than one host has had work lately.
+    pub(super) fn is_shared(&self) -> bool {
+        self.going
+    }
+
     /// Nobody goes round any more, whatever was to be done: the thread's runtime may be another one soon.
     pub(super) fn stopped(&mut self) {
         self.going = false;
@@ -304,12 +309,15 @@ mod tests {
         let (mut one, mut other) = (of(1), of(2));
         assert!(rounds.may(&mut one, Waker::noop(), now).is_ready());
         assert!(!rounds.used(&mut one, STEP), "it is alone");
+        assert!(!rounds.is_shared());
         assert!(rounds.may(&mut other, Waker::noop(), now).is_ready());
         assert!(rounds.used(&mut other, STEP), "somebody has to go round");
         assert!(rounds.may(&mut one, Waker::noop(), now).is_ready());
         assert!(!rounds.used(&mut one, STEP), "somebody does already");
+        assert!(rounds.is_shared());
         assert!(rounds.next(now).goes_on);
         assert!(!rounds.next(now).goes_on, "nobody did anything");
+        assert!(!rounds.is_shared());
         let later = now + THERE * 2;
         assert!(rounds.may(&mut one, Waker::noop(), later).is_ready());
         assert!(!rounds.used(&mut one, STEP), "it is alone again");
