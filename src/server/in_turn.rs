@@ -13,6 +13,7 @@ use hyper::rt::Executor;
 
 use super::queue::Oldest;
 use super::rounds::{Line, Next, Place, Rounds};
+use super::turns;
 
 /// How long Raft's thread may leave its inbox alone before its core may be the one that this thread is
 /// on, and how often the core is given away for that at most. Shorter, and a member under full load has less in
@@ -72,7 +73,8 @@ impl<F: Future> Future for InTurn<F> {
         let place = &mut self.place;
         let may = with(|rounds| rounds.may(place, context.waker(), begin));
         ready!(may.unwrap_or(Poll::Ready(())));
-        let polled = self.task.as_mut().poll(context);
+        let line = self.place.line();
+        let polled = turns::of(line, || self.task.as_mut().poll(context));
         let end = Instant::now();
         let place = &mut self.place;
         if with(|rounds| rounds.used(place, end - begin)) == Some(true) {

@@ -46,6 +46,10 @@ impl Place {
     pub(super) fn new(line: Line) -> Place {
         Place { line, number: None }
     }
+
+    pub(super) fn line(&self) -> Line {
+        self.line
+    }
 }
 
 /// What follows from a round's end.

@@ -2,24 +2,67 @@
 //!
 //! Each of these threads runs its tasks in the order in which they became ready. A thousand
 //! clients with a slice of a millisecond each would have everyone else wait for a second. So
-//! whoever does long work waits for its turn before each slice, and there is one turn each time
+//! whoever does long work waits for its turn before each slice, and each host has one turn each time
 //! that the thread has gone through all that was ready. Never used on threads that share tasks.
 
-use std::cell::Cell;
-use std::sync::Arc;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::rounds::Line;
+
 thread_local! {
-    static TURN: Arc<Semaphore> = Arc::new(Semaphore::new(1));
-    /// Turns that were had on this thread.
-    static HAD: Cell<u64> = const { Cell::new(0) };
+    /// Whose task goes on at the moment.
+    static WHOSE: Cell<Option<Line>> = const { Cell::new(None) };
+    /// Where somebody stands at all.
+    static TURNS: RefCell<BTreeMap<Option<Line>, Weak<Turns>>> = RefCell::default();
+}
+
+/// The turns of one host: a crowd of another one's is no reason to wait.
+#[derive(Debug)]
+struct Turns {
+    turn: Semaphore,
+    /// Turns that were had.
+    had: AtomicU64,
 }
 
 /// Turns that others may have had before a turn that was not used is lost: whoever cannot work when
 /// it is his turn must not save turns up.
 const KEPT: u64 = 4096;
+
+/// Polls a task of this line: who waits for turns in it waits in that line.
+pub(super) fn of<T>(line: Line, poll: impl FnOnce() -> T) -> T {
+    /// Also where the task panics.
+    struct Before(Option<Line>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            WHOSE.set(self.0);
+        }
+    }
+    let _before = Before(WHOSE.replace(Some(line)));
+    poll()
+}
+
+/// Those of whoever goes on at the moment.
+fn own() -> Arc<Turns> {
+    TURNS.with_borrow_mut(|all| {
+        let whose = WHOSE.get();
+        if let Some(turns) = all.get(&whose).and_then(Weak::upgrade) {
+            return turns;
+        }
+        all.retain(|_, turns| turns.strong_count() > 0);
+        let turns = Arc::new(Turns {
+            turn: Semaphore::new(1),
+            had: AtomicU64::new(0),
+        });
+        all.insert(whose, Arc::downgrade(&turns));
+        turns
+    })
+}
 
 /// Returns when it is the caller's turn to work a slice on this thread.
 pub(crate) async fn pass() {
@@ -28,13 +71,11 @@ pub(crate) async fn pass() {
 }
 
 /// Waits for a turn, which is over when the thread has gone round: the next one is woken after that.
-async fn stand() -> u64 {
-    let turn = TURN.with(Arc::clone);
+async fn stand(turns: Arc<Turns>) -> u64 {
     // It is never closed.
-    let _held = turn.acquire().await;
+    let _held = turns.turn.acquire().await;
     tokio::task::yield_now().await;
-    HAD.set(HAD.get() + 1);
-    HAD.get()
+    turns.had.fetch_add(1, Relaxed) + 1
 }
 
 /// A place in the line for turns that is kept while its holder does something else.
@@ -42,31 +83,31 @@ async fn stand() -> u64 {
 /// Somebody stands there in the holder's stead, so that a holder who is not asked to go on, since its
 /// client does not read or since it is not its host's turn, holds up nobody.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Option<JoinHandle<u64>>);
+pub(crate) struct Place(Option<(Arc<Turns>, JoinHandle<u64>)>);
 
 impl Place {
     /// Returns when it is the holder's turn. May be dropped and called again: the place is the same.
     pub(crate) async fn pass(&mut self) {
         // Nothing is the runtime's end.
-        while self
-            .stood()
-            .await
-            .is_none_or(|turn| HAD.get() - turn > KEPT)
-        {}
+        while self.stood().await.is_none_or(|others| others > KEPT) {}
     }
 
-    /// Which turn it was.
+    /// How many turns others have had since.
     async fn stood(&mut self) -> Option<u64> {
-        let stands = self.0.get_or_insert_with(|| tokio::spawn(stand()));
+        let (turns, stands) = self.0.get_or_insert_with(|| {
+            let turns = own();
+            (Arc::clone(&turns), tokio::spawn(stand(turns)))
+        });
         let turn = stands.await;
+        let had = turns.had.load(Relaxed);
         self.0 = None;
-        turn.ok()
+        Some(had - turn.ok()?)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(stands) = &self.0 {
+        if let Some((_, stands)) = &self.0 {
             stands.abort();
         }
     }
@@ -99,7 +140,8 @@ mod tests {
 
     use futures::FutureExt as _;
 
-    use super::{KEPT, Place, paced, pass};
+    use super::{KEPT, Line, Place, TURNS, of, paced, pass};
+    use crate::server::hosts::Host;
 
     /// A full range, a TLS handshake or a look into history gave its thread away after each slice,
     /// to the next of a thousand such: a put waited for all of them.
@@ -126,6 +168,37 @@ mod tests {
             .await;
         local.await;
         assert_eq!(slices.get(), 2000, "each has had all its turns");
+    }
+
+    /// A thousand TLS handshakes, or lists, of one host stood before the one of another one.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_crowd_of_one_host_is_before_nobody_of_another() {
+        let line = |last: u8| Line {
+            probes: false,
+            host: Some(Host::of([10, 0, 0, last].into())),
+        };
+        let passes = |last: u8, times: u32| {
+            let mut passes = Box::pin(async move {
+                for _ in 0..times {
+                    pass().await;
+                }
+            });
+            std::future::poll_fn(move |context| of(line(last), || passes.as_mut().poll(context)))
+        };
+        let crowd: Vec<_> = (0..1000).map(|_| tokio::spawn(passes(1, 10))).collect();
+        tokio::task::yield_now().await;
+        passes(2, 20).await;
+        let waits = crowd.iter().filter(|one| !one.is_finished()).count();
+        assert_eq!(
+            waits, 1000,
+            "he has had his turns, and none of them all of his"
+        );
+        for one in crowd {
+            one.await.expect("its turns");
+        }
+        passes(3, 1).await;
+        let lines = TURNS.with_borrow(std::collections::BTreeMap::len);
+        assert!(lines <= 2, "nobody stands in {lines} lines any more");
     }
 
     /// A watch stream gave its place up with each event that it sent, and began at the end again: where
