@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim sim-operator crowd raft mutants robustness differential fuzz soak attack topology e2e peers kubernetes image bench
+.PHONY: help demo test check fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,7 +24,7 @@ test: ## everything that needs only the Rust toolchain; says by name what it cou
 check: ## formatting, lints, layering, links, generated files, supply chain: writes nothing
 	@tests/needs.sh rust cc deny
 	cargo fmt --check
-	cargo fmt --check --manifest-path tests/peers/rust/Cargo.toml
+	cargo fmt --check --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo test --locked --test layering --test conformance --test links
@@ -33,7 +33,7 @@ check: ## formatting, lints, layering, links, generated files, supply chain: wri
 
 fix: ## formats and applies the lints' suggestions
 	cargo fmt
-	cargo fmt --manifest-path tests/peers/rust/Cargo.toml
+	cargo fmt --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
@@ -51,12 +51,12 @@ sim: ## seeded simulation: SEEDS=n runs n seeds from SEED_BASE, SEED=x replays o
 MINUTES ?= 5
 robustness: ## real servers under faults and load, their record checked twice: MINUTES=n, SEED=x, MEMBERS=3 to 5; needs cc, and Go for porcupine
 	@tests/needs.sh rust cc
-	@if command -v go >/dev/null; then tests/peers/porcupine/build.sh; fi
+	@if command -v go >/dev/null; then tests/interop/porcupine/build.sh; fi
 	MINUTES=$(MINUTES) $(if $(SEED),SEED=$(SEED)) $(if $(MEMBERS),MEMBERS=$(MEMBERS)) cargo test --locked --test robustness -- --nocapture
 
-raft: peers ## random schedules to the Raft core and to etcd's, equal state after each event; SEEDS=n, or SEED=x for one
+raft: interop ## random schedules to the Raft core and to etcd's, equal state after each event; SEEDS=n, or SEED=x for one
 	@tests/needs.sh rust cc go
-	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --lib -- --nocapture raft::tests::differential
+	SEEDS=$(SEEDS) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_INTEROP=1 $(if $(SEED),SEED=$(SEED)) cargo test --locked --profile $(SIM_PROFILE) --lib -- --nocapture raft::tests::differential
 
 # the profile of the build with planted faults: `dev` needs no build of what we depend on after `make test`
 MUTANTS_PROFILE ?= dev
@@ -66,11 +66,11 @@ mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=
 
 sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; every field edited; SEEDS=n, SCENARIO=name or EDITS=path; SEED=x CRASH=12:After replays
 	@tests/needs.sh rust cc
-	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) $(if $(LATE),LATE=$(LATE)) $(if $(RIVAL),RIVAL=$(RIVAL)) $(if $(EDITS),EDITS=$(EDITS)) cargo test --locked --profile $(SIM_PROFILE) $(if $(EDITS),,--test sim_operator) $(if $(SCENARIO),,--test sim_edits) -- --nocapture
+	$(if $(SEED),SEED=$(SEED),SEEDS=$(if $(filter file,$(origin SEEDS)),1,$(SEEDS))) SEED_BASE=$(SEED_BASE) $(if $(SCENARIO),SCENARIO=$(SCENARIO)) $(if $(CRASH),CRASH=$(CRASH)) $(if $(LAG),LAG=$(LAG)) $(if $(LATE),LATE=$(LATE)) $(if $(SECOND_LEADER),SECOND_LEADER=$(SECOND_LEADER)) $(if $(EDITS),EDITS=$(EDITS)) cargo test --locked --profile $(SIM_PROFILE) $(if $(EDITS),,--test sim_operator) $(if $(SCENARIO),,--test sim_edits) -- --nocapture
 
-crowd: ## one operator with many clusters at rest: its memory, its processor time, its requests; CLUSTERS=n
+scale: ## one operator with many clusters at rest: its memory, its processor time, its requests; CLUSTERS=n
 	@tests/needs.sh rust cc
-	CLUSTERS=$(or $(CLUSTERS),1000) cargo test --locked --profile sim --test sim_crowd -- --nocapture
+	CLUSTERS=$(or $(CLUSTERS),1000) cargo test --locked --profile sim --test sim_scale -- --nocapture
 
 fuzz: ## every decoder under libFuzzer, on the stable toolchain; SECONDS=n in all (600), TARGET=name one; needs a C++ compiler
 	@tests/needs.sh rust cc c++
@@ -85,14 +85,14 @@ soak: ## the seeded tests for an hour, what CI has no time for; SCALE=10 for a t
 	@tests/needs.sh rust cc c++ go
 	SCALE=$(SCALE) $(if $(ONLY),ONLY=$(ONLY)) tests/soak.sh
 
-differential: peers ## the same random requests to Quorate and to real etcd; SEEDS=n, or SEED=n REQUESTS=n for one
+differential: interop ## the same random requests to Quorate and to real etcd; SEEDS=n, or SEED=n REQUESTS=n for one
 	@tests/needs.sh rust cc go
-	SEEDS=$(if $(filter file,$(origin SEEDS)),20,$(SEEDS)) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_PEERS=1 $(if $(SEED),SEED=$(SEED)) $(if $(REQUESTS),REQUESTS=$(REQUESTS)) cargo test --locked --test differential
+	SEEDS=$(if $(filter file,$(origin SEEDS)),20,$(SEEDS)) SEED_BASE=$(SEED_BASE) QUORATE_REQUIRE_INTEROP=1 $(if $(SEED),SEED=$(SEED)) $(if $(REQUESTS),REQUESTS=$(REQUESTS)) cargo test --locked --test differential
 
-peers: ## real etcd, etcdctl and etcdutl, built from Go modules into target/peers/bin; the Rust client's story
+interop: ## real etcd, etcdctl and etcdutl, built from Go modules into target/interop/bin; the Rust client's story
 	@tests/needs.sh rust cc go
-	tests/peers/build.sh
-	tests/peers/rust/build.sh
+	tests/interop/build.sh
+	tests/interop/rust/build.sh
 
 kubernetes: ## Kubernetes, CoreDNS and helm, built from Go modules into target/kubernetes/bin
 	@tests/needs.sh go
@@ -104,7 +104,7 @@ image: ## the container image as target/image/quorate.tar (needs musl-gcc and bu
 
 topology: ## hosts in network namespaces by the systemd unit, 1 to 7, partitioned; needs root on Linux; SIZES=3 runs one
 	@tests/needs.sh root rust cc go
-	tests/peers/build.sh
+	tests/interop/build.sh
 	cargo build --locked --bin quorate
 	tests/topology/run.sh $(SIZES)
 
@@ -115,14 +115,14 @@ ROUNDS ?= 5
 KEYS ?= 1000000
 # of the second table, on a disk whose syncs take 2 ms
 SLOW_KEYS ?= 100000
-versus = target/release/quorate bench versus --etcd target/peers/bin/etcd --benchmark target/peers/bin/benchmark --rounds $(ROUNDS)
+versus = target/release/quorate bench versus --etcd target/interop/bin/etcd --benchmark target/interop/bin/benchmark --rounds $(ROUNDS)
 bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEYS; needs Go and a quiet machine
 	@tests/needs.sh rust cc go
-	tests/peers/build.sh
-	tests/peers/build-bench.sh
+	tests/interop/build.sh
+	tests/interop/build-bench.sh
 	cargo build --locked --release --bin quorate
 	$(versus) --keys $(KEYS) --dir target/bench/data --json target/bench/latest.json
 	@if [ ! -w /dev/fuse ]; then echo "no second table: a disk with slow syncs needs root and /dev/fuse"; \
 	else echo "the same, on a disk whose syncs take 2 ms"; mkdir -p target/bench/backing target/bench/slow && \
-	target/peers/bin/slowdisk -delay 2ms -backing target/bench/backing -mount target/bench/slow -- \
+	target/interop/bin/slowdisk -delay 2ms -backing target/bench/backing -mount target/bench/slow -- \
 	  $(versus) --keys $(SLOW_KEYS) --dir target/bench/slow/data --json target/bench/slow-disk.json; fi

@@ -27,7 +27,7 @@ const HEAD: &str = "\
 What of etcd's client API is shown by which test. Made from the tests by `make generate`; do not
 edit. Tests in `tests/etcdctl` tell real etcdctl's commands to Quorate and to real etcd and compare
 what it says; those in `tests/differential` send both the same random requests; the stories in
-`tests/peers` are told by client libraries that we did not write, to both. What is known to differ
+`tests/interop` are told by client libraries that we did not write, to both. What is known to differ
 is in [differences.md](differences.md).
 
 | call | behaviour | shown by |
@@ -193,7 +193,7 @@ fn exists(name: &str, sources: &str) -> bool {
 }
 
 #[test]
-fn every_test_and_text_that_the_pages_name_exists() {
+fn documented_tests_and_texts_exist() {
     let read = |page: &str| fs::read_to_string(root().join(page)).expect("the page");
     let failures = read("docs/failure-modes.md");
     let security = read("docs/security.md");

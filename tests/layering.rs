@@ -108,7 +108,7 @@ fn rooms_use_only_the_rooms_below_them() {
 
 /// The switch of the planted faults is the one exception to purity, and part of no shipped build.
 #[test]
-fn planted_faults_are_compiled_under_their_feature_alone() {
+fn mutants_need_their_feature() {
     for (place, line) in code_of(PLANTED) {
         assert!(rooms_named_in(&line).is_empty(), "{place} uses a room");
         let switch = place.contains("/switch.rs:");

@@ -152,17 +152,17 @@ fn links_between_pages_lead_somewhere() {
 #[test]
 fn what_leads_nowhere_is_told() {
     let page = "# The `one`, and [a link](README.md)!\n\n# Two\n## Two\n\n```sh\n# no heading\n[no](link)\n```\n\
-                See [this](README.md#use-it) and `[not](this)`, [that](#two-1 \"words\").\n[ref]: docs\n";
+                See [this](README.md#read-it) and `[not](this)`, [that](#two-1 \"words\").\n[ref]: docs\n";
     let names: Vec<String> = headings(page).into_iter().collect();
     assert_eq!(names, ["the-one-and-a-link", "two", "two-1"]);
     assert_eq!(
         links(page),
-        ["README.md", "README.md#use-it", "#two-1", "docs"]
+        ["README.md", "README.md#read-it", "#two-1", "docs"]
     );
     let readme = root().join("README.md");
     let why = |link: &str| broken(&readme, link).unwrap_or_default();
     assert_eq!(why("docs/security.md#actors"), "");
-    assert_eq!(why("docs/../README.md#use-it"), "");
+    assert_eq!(why("docs/../README.md#read-it"), "");
     assert_eq!(why("https://example.com/none"), "");
     assert_eq!(why("docs/none.md"), "there is no such file");
     assert_eq!(why("#none"), "there is no such heading");

@@ -209,11 +209,11 @@ fn a_cluster_lives_on_this_machine() {
     put(&local, "k/2", "after the kill");
 
     // A lost disk is a lost member: removed, and replaced under a new name.
-    let claim = state["sets"]["test-3"]["claim"]
+    let pvc = state["sets"]["test-3"]["claim"]
         .as_str()
-        .expect("a claim")
+        .expect("a PVC")
         .to_owned();
-    std::fs::remove_dir_all(local.directory.join("claims").join(claim)).expect("removed");
+    std::fs::remove_dir_all(local.directory.join("claims").join(pvc)).expect("removed");
     local.until("a replacement", |state| {
         names(state) == ["test-1", "test-2", "test-4"]
     });

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says by name what a command of the README lacks on this machine and how to get it, before the command
+# Says by name what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command
 # has worked for minutes. Installs nothing, but for the Rust target of the image where rustup is there.
 #
 #   tests/needs.sh NAME...    of: rust cc c++ go deny musl root

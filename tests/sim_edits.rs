@@ -73,7 +73,7 @@ fn every_way_to_a_specification_ends_alike() {
     let (counts, wrong) = found.into_inner().expect("no thread panics");
     let all = opsim::edited_fields().len();
     println!(
-        "edits: {} paths, {} edits ({} refused, {} bad, {} corrected, {} in flight, {} by scale), {} of {all} fields, {} ends compared; {} runs, {} passes, {} API requests, {} calls of members, {} writes, {} judgements, {} s of virtual time in {:?}",
+        "edits: {} paths, {} edits ({} refused, {} bad, {} corrected, {} in flight, {} by scale), {} of {all} fields, {} ends compared; {} runs, {} reconciles, {} API requests, {} calls of members, {} writes, {} judgements, {} s of virtual time in {:?}",
         counts.paths,
         counts.edits,
         counts.refused,
@@ -84,7 +84,7 @@ fn every_way_to_a_specification_ends_alike() {
         counts.fields.len(),
         counts.compared,
         counts.runs.runs,
-        counts.runs.passes,
+        counts.runs.reconciles,
         counts.runs.requests,
         counts.runs.calls,
         counts.runs.writes,

@@ -1,7 +1,7 @@
 //! The simulation of the operator: scenarios, undisturbed and disturbed. A few runs of each kind go
 //! with the other tests; `make sim-operator` runs all of it: `SEEDS` seeds from `SEED_BASE`,
 //! `SCENARIO` chooses one. `SEED`, with `CRASH` (such as `12:After`), `LAG` (milliseconds), `LATE`
-//! (a kind), `RIVAL` (a number of a write) or `INTRUDER`, replays one run and tells its writes.
+//! (a kind), `SECOND_LEADER` (a number of a write) or `INTRUDER`, replays one run and tells its writes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ const BOUNDED: [&str; 10] = [
     "edited-on-the-way",
     "deleted-with-volumes",
     "paused",
-    "budget-drain",
+    "pdb-drain",
     "volume-gone",
     "disk-empty",
     "tls-rotated",
@@ -38,7 +38,7 @@ fn given(name: &str) -> Option<String> {
 fn number(name: &str) -> Option<u64> {
     given(name).map(|value| {
         let number = value.parse();
-        number.expect("SEED, SEEDS, SEED_BASE, LAG and RIVAL are numbers")
+        number.expect("SEED, SEEDS, SEED_BASE, LAG and SECOND_LEADER are numbers")
     })
 }
 
@@ -121,10 +121,10 @@ fn judged(what: &str, begun: Instant, done: Vec<(Counts, Option<Wrong>)>) -> Cou
         counts.add(one);
     }
     println!(
-        "{what}: {} runs, {} crash points, {} passes ({} on stale caches), {} versions coalesced, {} API requests, {} calls of members, {} writes ({} while two operators acted, {} fenced off), {} spec edits, {} judgements, {} s of virtual time in {:?}",
+        "{what}: {} runs, {} crash points, {} reconciles ({} on stale caches), {} versions coalesced, {} API requests, {} calls of members, {} writes ({} while two operators acted, {} fenced off), {} spec edits, {} judgements, {} s of virtual time in {:?}",
         counts.runs,
         counts.crash_points,
-        counts.passes,
+        counts.reconciles,
         counts.stale,
         counts.coalesced,
         counts.requests,
@@ -139,7 +139,12 @@ fn judged(what: &str, begun: Instant, done: Vec<(Counts, Option<Wrong>)>) -> Cou
     );
     let wrong = done.iter().filter(|(_, wrong)| wrong.is_some()).count();
     assert!(wrong == 0, "{wrong} of {} runs failed", counts.runs);
-    let some = [counts.passes, counts.requests, counts.calls, counts.writes];
+    let some = [
+        counts.reconciles,
+        counts.requests,
+        counts.calls,
+        counts.writes,
+    ];
     assert!(some.iter().all(|count| *count > 0), "nothing was tested");
     counts
 }
@@ -171,7 +176,7 @@ fn replayed(seed: u64) {
     options.crash = given("CRASH").map(|text| crash(&text));
     options.lag_ms = number("LAG").unwrap_or(options.lag_ms);
     options.late = given("LATE").map(|name| kind(&name));
-    options.rival = number("RIVAL");
+    options.rival = number("SECOND_LEADER");
     options.intruder = given("INTRUDER").is_some();
     let done = all_of(&chosen(&BOUNDED), |scenario| {
         let calm = opsim::run(scenario, Options::calm(seed));
@@ -254,7 +259,7 @@ fn stale_caches_change_nothing_about_the_end() {
 
 /// Every write is disturbed in every way; of `create-3` some, where this runs with the other tests.
 #[test]
-fn a_crash_at_any_write_changes_nothing_about_the_end() {
+fn a_crash_at_any_write_converges() {
     if number("SEED").is_some() {
         return; // one run is replayed, by the first test
     }
@@ -272,7 +277,7 @@ fn a_crash_at_any_write_changes_nothing_about_the_end() {
 
 /// Somebody makes objects with each cluster's labels, and pods that answer as its members and lie.
 #[test]
-fn a_stranger_with_the_labels_changes_nothing_about_the_end() {
+fn foreign_objects_with_labels_change_nothing() {
     if number("SEED").is_some() {
         return; // one run is replayed, by the first test
     }
@@ -285,7 +290,7 @@ fn a_stranger_with_the_labels_changes_nothing_about_the_end() {
 
 /// Two operators act at once for a while, from every write on.
 #[test]
-fn a_second_operator_changes_nothing_about_the_end() {
+fn a_second_operator_converges() {
     if number("SEED").is_some() {
         return; // one run is replayed, by the first test
     }

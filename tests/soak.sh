@@ -43,7 +43,7 @@ part raft "$n random runs of the core" \
   env RAFT_SEEDS="$n" cargo test --locked --profile sim --lib -- raft::tests::random
 n=$(seeds 20000)
 part raft "$n schedules of the core beside etcd's, from seed $base" \
-  env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_PEERS=1 \
+  env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_INTEROP=1 \
   cargo test --locked --profile sim --lib -- raft::tests::differential
 n=$(seeds 1000)
 part node "$n random runs of whole members" \
@@ -64,16 +64,16 @@ part properties "$n cases a property" \
   env PROPTEST_CASES="$n" cargo test --locked --profile sim --lib -- raft::quorum raft::progress
 n=$(seeds 40)
 part differential "$n conversations of 5,200 random requests beside real etcd, from seed $base" \
-  env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_PEERS=1 \
+  env SEEDS="$n" SEED_BASE="$base" QUORATE_REQUIRE_INTEROP=1 \
   cargo test --locked --test differential
 part full "a volume of 300 MiB, filled to its last byte" \
-  env VOLUME_MIB=300 cargo test --locked --test members -- --nocapture full::
+  env VOLUME_MIB=300 cargo test --locked --test cluster -- --nocapture full::
 # The time over, each run takes as long as its last deck of faults does.
 n=$(((60 * scale + 99) / 100))
-if [ -z "$only" ] || [ "$only" = robustness ]; then tests/peers/porcupine/build.sh; fi
+if [ -z "$only" ] || [ "$only" = robustness ]; then tests/interop/porcupine/build.sh; fi
 for members in 3 5; do
   part robustness "$(((n + 1) / 2)) minutes of faults for $members real servers, from seed $base" \
-    env MINUTES=$(((n + 1) / 2)) MEMBERS=$members SEED="$base" QUORATE_REQUIRE_PEERS=1 \
+    env MINUTES=$(((n + 1) / 2)) MEMBERS=$members SEED="$base" QUORATE_REQUIRE_INTEROP=1 \
     cargo test --locked --test robustness -- --nocapture
 done
 if [ "$only" = e2e ] || { [ -z "$only" ] && [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ]; }; then

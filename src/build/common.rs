@@ -13,8 +13,8 @@ use crate::crd::{
 };
 use crate::plan::{ObjectKey, ObjectKind};
 
+use super::cert_manager;
 use super::certificates::pod_inputs;
-use super::issued;
 use super::server;
 
 /// Number of this builder, written on every object. Raised when the rendering changes.
@@ -111,7 +111,10 @@ pub fn resource_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, Strin
             }),
         ),
     ];
-    always.into_iter().chain(issued::wanted(cluster)).collect()
+    always
+        .into_iter()
+        .chain(cert_manager::wanted(cluster))
+        .collect()
 }
 
 /// The hash of the inputs of a slot's Service: what it is made from beside its number and member.

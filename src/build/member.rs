@@ -48,12 +48,16 @@ pub fn slot_endpoints(cluster: &ValidatedCluster) -> Vec<String> {
     (0..slots).map(url).collect()
 }
 
-/// Arguments of a member's server. `transition`: it takes connections without TLS on its peer port
+/// Arguments of a member's server. `plaintext_peers`: it takes connections without TLS on its peer port
 /// too, until all members are dialled with TLS. `$(POD_UID)` is filled in by the kubelet.
-pub fn server_arguments(cluster: &ValidatedCluster, member: &str, transition: bool) -> Vec<String> {
+pub fn server_arguments(
+    cluster: &ValidatedCluster,
+    member: &str,
+    plaintext_peers: bool,
+) -> Vec<String> {
     let peers = peers_service_name(&cluster.name);
     let scheme = scheme(cluster);
-    let secure = cluster.spec.tls.is_some() && !transition;
+    let secure = cluster.spec.tls.is_some() && !plaintext_peers;
     let mut arguments = vec![
         "server".to_owned(),
         format!("--name={member}"),
@@ -75,7 +79,7 @@ pub fn server_arguments(cluster: &ValidatedCluster, member: &str, transition: bo
         "--termination-message-file=/dev/termination-log".to_owned(),
     ];
     arguments.extend(certificates::arguments(cluster));
-    if transition {
+    if plaintext_peers {
         arguments.push(certificates::TRANSITION.to_owned());
     }
     arguments.extend(server::container_flags(&cluster.spec.server));

@@ -5,15 +5,15 @@
 //! hash on the object beside the builder's number. A newer builder that would render otherwise
 //! therefore changes nothing until the inputs change or the member is made anew.
 
-mod budget;
+mod cert_manager;
 mod certificates;
-mod claim;
 mod common;
 mod earlier;
-mod issued;
 mod member;
 mod network;
+mod pdb;
 mod pod;
+mod pvc;
 mod rbac;
 mod revision;
 mod secret;
@@ -27,28 +27,28 @@ mod server_test;
 #[cfg(test)]
 mod tests;
 
-pub use budget::{budget, gate};
+pub use cert_manager::{
+    Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue, issue_of,
+    issued_certificate, issued_names,
+};
 pub use certificates::{
     ANNOTATION_ROTATED, AuthorityContent, CA_CERTIFICATES, CA_KEY, CERTIFICATE,
     CERTIFICATE_COMPONENT, CERTIFICATE_KEY, NEXT_CERTIFICATE, NEXT_KEY, TRANSITION,
     authority_secret, certificate_names, certificate_secret, given_to, secret_text, speaks_tls,
     takes_plain_peers, wanted_certificates,
 };
-pub use claim::claim;
 pub use common::{
     BUILDER, CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, USER, owner, resource_objects,
     wanted_inputs, wanted_objects, wanted_slot_inputs,
 };
 pub use earlier::stateful_set_by;
-pub use issued::{
-    Certificate, CertificateCondition, CertificateSpec, CertificateStatus, Issue, issue_of,
-    issued_certificate, issued_names,
-};
 pub use member::{client_endpoint, client_url, host, peer_url, server_arguments, slot_endpoints};
 pub use network::network_policy;
+pub use pdb::{pdb_with_min_available, pdb_without_evictions};
 pub use pod::{CONTAINER, SetOptions, stateful_set};
+pub use pvc::pvc;
 pub use rbac::{cluster_role_yaml, every_rule, lease_rules, rules, rules_yaml};
 pub use revision::{revision, spec_hash, spec_of};
-pub use secret::{identity_secret, latch_of, operator_key, operator_secret};
+pub use secret::{identity_secret, operator_key, operator_secret, read_identity_secret};
 pub use server::{container_arguments, container_image, server_facts, server_flags};
 pub use service::{client_service, peers_service, service, slot_member, slot_service};

@@ -1,4 +1,4 @@
-//! A member's StatefulSet: one pod, restricted, on a claim that is referred to by name. The set
+//! A member's StatefulSet: one pod, restricted, on a PVC that is referred to by name. The set
 //! restarts nothing by itself (`OnDelete`): the operator alone lets a member's pod go.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::crd::{
     ANNOTATION_RENDERED, LABEL_CLUSTER_UID, LABEL_MEMBER, Spread, ValidatedCluster, bytes_of,
-    claim_name, operator_secret_name, peers_service_name,
+    operator_secret_name, peers_service_name, pvc_name,
 };
 
 use super::certificates;
@@ -49,12 +49,12 @@ const GRACE_SECONDS: i64 = 60;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetOptions {
     /// Its pod never begins on a node with another member of the cluster.
-    pub apart: bool,
+    pub one_per_node: bool,
     /// It has no pod.
-    pub asleep: bool,
+    pub hibernated: bool,
     /// Its server takes connections without TLS on its peer port too, until all members are dialled
     /// with TLS.
-    pub transition: bool,
+    pub plaintext_peers: bool,
 }
 
 /// The set of a member.
@@ -84,7 +84,7 @@ pub fn stateful_set(
     let mut set = StatefulSet {
         metadata,
         spec: Some(StatefulSetSpec {
-            replicas: Some(i32::from(!how.asleep)),
+            replicas: Some(i32::from(!how.hibernated)),
             service_name: Some(peers_service_name(&cluster.name)),
             pod_management_policy: Some("Parallel".to_owned()),
             update_strategy: Some(StatefulSetUpdateStrategy {
@@ -113,7 +113,7 @@ pub fn stateful_set(
 }
 
 fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOptions) -> PodSpec {
-    let apart = how.apart;
+    let one_per_node = how.one_per_node;
     let user = &cluster.spec.pod_template.spec;
     let some = |list: &Vec<_>| (!list.is_empty()).then(|| list.clone());
     PodSpec {
@@ -135,10 +135,10 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOp
             user.termination_grace_period_seconds
                 .unwrap_or(GRACE_SECONDS),
         ),
-        topology_spread_constraints: Some(spread(cluster, apart)),
+        topology_spread_constraints: Some(spread(cluster, one_per_node)),
         node_selector: (!user.node_selector.is_empty()).then(|| user.node_selector.clone()),
         tolerations: (!user.tolerations.is_empty()).then(|| user.tolerations.clone()),
-        affinity: affinity(cluster, apart),
+        affinity: affinity(cluster, one_per_node),
         priority_class_name: user.priority_class_name.clone(),
         image_pull_secrets: some(&user.image_pull_secrets),
         // Named even where the user names none: Kubernetes keeps the last name under the field's
@@ -148,7 +148,7 @@ fn pod(cluster: &ValidatedCluster, settings: &Settings, member: &str, how: SetOp
                 .clone()
                 .unwrap_or_else(|| "default".to_owned()),
         ),
-        containers: vec![container(cluster, settings, member, how.transition)],
+        containers: vec![container(cluster, settings, member, how.plaintext_peers)],
         volumes: Some(volumes(cluster, member)),
         ..PodSpec::default()
     }
@@ -158,7 +158,7 @@ fn container(
     cluster: &ValidatedCluster,
     settings: &Settings,
     member: &str,
-    transition: bool,
+    plaintext_peers: bool,
 ) -> Container {
     let image = cluster.spec.image.clone();
     let image =
@@ -183,7 +183,7 @@ fn container(
     Container {
         name: CONTAINER.to_owned(),
         image: Some(image),
-        args: Some(server_arguments(cluster, member, transition)),
+        args: Some(server_arguments(cluster, member, plaintext_peers)),
         env: Some(vec![EnvVar {
             name: "POD_UID".to_owned(),
             value: None,
@@ -239,7 +239,7 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
         Volume {
             name: "data".to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: claim_name(member, &cluster.uid),
+                claim_name: pvc_name(member, &cluster.uid),
                 read_only: None,
             }),
             ..Volume::default()
@@ -310,9 +310,9 @@ fn memory(cluster: &ValidatedCluster) -> String {
 
 /// The user's own, and where members are kept apart, a node of its own for each: also against
 /// members that were made before, because the scheduler looks at it from both sides.
-fn affinity(cluster: &ValidatedCluster, apart: bool) -> Option<Affinity> {
+fn affinity(cluster: &ValidatedCluster, one_per_node: bool) -> Option<Affinity> {
     let user = cluster.spec.pod_template.spec.affinity.clone();
-    if !apart {
+    if !one_per_node {
         return user;
     }
     let mut affinity = user.unwrap_or_default();
@@ -332,7 +332,7 @@ fn affinity(cluster: &ValidatedCluster, apart: bool) -> Option<Affinity> {
 
 /// Over nodes as the spec says unless members are kept apart anyway, over zones where that is possible, then the user's own, each with
 /// the selector of this cluster's member pods.
-fn spread(cluster: &ValidatedCluster, apart: bool) -> Vec<TopologySpreadConstraint> {
+fn spread(cluster: &ValidatedCluster, one_per_node: bool) -> Vec<TopologySpreadConstraint> {
     let own = LabelSelector {
         match_labels: Some(selector(cluster)),
         ..LabelSelector::default()
@@ -352,7 +352,7 @@ fn spread(cluster: &ValidatedCluster, apart: bool) -> Vec<TopologySpreadConstrai
     };
     let theirs = &cluster.spec.pod_template.spec.topology_spread_constraints;
     let mut all = Vec::new();
-    if !apart {
+    if !one_per_node {
         all.push(over(HOST, hosts));
     }
     all.push(over("topology.kubernetes.io/zone", "ScheduleAnyway"));

@@ -1,4 +1,4 @@
-//! The two Secrets of a cluster: the identity latch, immutable, and the key that authorises the
+//! The two Secrets of a cluster: the identity Secret, immutable, and the key that authorises the
 //! operator at the members.
 
 use std::collections::BTreeMap;
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use crate::crd::{ValidatedCluster, latch_name, operator_secret_name};
-use crate::plan::{Latch, ObjectKind, Owner};
+use crate::crd::{ValidatedCluster, identity_secret_name, operator_secret_name};
+use crate::plan::{IdentitySecret, ObjectKind, Owner};
 
 use super::common::{inputs_of, metadata};
 
@@ -18,7 +18,7 @@ const NONCE: &str = "nonce";
 /// Key of the operator Secret's data, and name of the file that members read.
 const KEY: &str = "key";
 
-/// The identity latch. Created once, live, and never changed.
+/// The identity Secret. Created once, live, and never changed.
 pub fn identity_secret(
     cluster: &ValidatedCluster,
     incarnation: u64,
@@ -32,7 +32,7 @@ pub fn identity_secret(
         (NONCE, nonce.to_owned()),
     ];
     Secret {
-        metadata: metadata(cluster, latch_name(&cluster.name), ""),
+        metadata: metadata(cluster, identity_secret_name(&cluster.name), ""),
         type_: Some("quorate.dev/identity".to_owned()),
         immutable: Some(true),
         data: Some(bytes(data.into_iter())),
@@ -40,11 +40,11 @@ pub fn identity_secret(
     }
 }
 
-/// Reads a latch back. `None` when a field is missing or no text.
-pub fn latch_of(secret: &Secret, owner: Owner) -> Option<Latch> {
+/// Reads an identity Secret back. `None` when a field is missing or no text.
+pub fn read_identity_secret(secret: &Secret, owner: Owner) -> Option<IdentitySecret> {
     let data = secret.data.as_ref()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
-    Some(Latch {
+    Some(IdentitySecret {
         owner,
         terminating: secret.metadata.deletion_timestamp.is_some(),
         cluster_uid: text(CLUSTER_UID)?,

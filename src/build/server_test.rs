@@ -56,7 +56,7 @@ fn a_value_means_what_it_says() {
 /// An operator that knows settings of the server restarts nobody; nor does a setting that is the
 /// server's own, or the same one written otherwise.
 #[test]
-fn only_what_a_server_does_differently_is_a_reason_to_roll() {
+fn only_effective_changes_roll() {
     let of = |server: &str| wanted_inputs(&cluster(&format!("{{server: {server}}}")));
     let plain = wanted_inputs(&cluster("{}"));
     assert_eq!(plain, "39a193e505a73bd789df2f497846ccb1");

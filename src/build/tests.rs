@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::*;
 use crate::crd::{EtcdCluster, TlsPort, ValidatedCluster, parse, validate};
-use crate::plan::{ClaimState, Owner};
+use crate::plan::{Owner, PvcState};
 
 fn cluster(yaml: &str) -> ValidatedCluster {
     let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod}\n";
@@ -26,9 +26,9 @@ fn settings() -> Settings {
     }
 }
 
-fn how(apart: bool) -> SetOptions {
+fn how(one_per_node: bool) -> SetOptions {
     SetOptions {
-        apart,
+        one_per_node,
         ..SetOptions::default()
     }
 }
@@ -103,9 +103,9 @@ fn objects_of_a_plain_cluster() {
         &peers_service(&cluster),
         &client_service(&cluster),
         &slot_service(&cluster, 0, "demo-1"),
-        &gate(&cluster),
+        &pdb_without_evictions(&cluster),
         &network_policy(&cluster, &settings()),
-        &claim(&cluster, "demo-1", ClaimState::New),
+        &pvc(&cluster, "demo-1", PvcState::New),
         &stateful_set(&cluster, &settings(), "demo-1", how(false)),
     ];
     golden("plain.yaml", &yaml(&objects));
@@ -194,8 +194,8 @@ fn objects_with_every_field() {
     let objects: [&dyn erased::Yaml; 5] = [
         &client_service(&cluster),
         &network_policy(&cluster, &settings()),
-        &claim(&cluster, "demo-4", ClaimState::Joined),
-        &claim(&cluster, "demo-2", ClaimState::Retired),
+        &pvc(&cluster, "demo-4", PvcState::Joined),
+        &pvc(&cluster, "demo-2", PvcState::Retired),
         &stateful_set(&cluster, &settings(), "demo-4", how(false)),
     ];
     golden("everything.yaml", &yaml(&objects));
@@ -233,7 +233,7 @@ fn pods_satisfy_the_restricted_standard() {
 }
 
 #[test]
-fn every_selector_names_this_life_of_the_cluster() {
+fn selectors_name_the_cluster_uid() {
     let cluster = cluster("spec: {}");
     let uid = Some(&cluster.uid);
     let key = crate::crd::LABEL_CLUSTER_UID;
@@ -245,14 +245,14 @@ fn every_selector_names_this_life_of_the_cluster() {
         let selector = service.spec.expect("a spec").selector.expect("a selector");
         assert_eq!(selector.get(key), uid);
     }
-    let spec = gate(&cluster).spec.expect("a spec");
+    let spec = pdb_without_evictions(&cluster).spec.expect("a spec");
     let selector = spec.selector.expect("a selector");
     // One object is over the same pods under either policy; it says one of two things about them.
-    let counted = budget(&cluster, 2).spec.expect("a spec");
+    let counted = pdb_with_min_available(&cluster, 2).spec.expect("a spec");
     assert_eq!(counted.selector.as_ref(), Some(&selector));
     assert_eq!(
-        budget(&cluster, 2).metadata.name,
-        gate(&cluster).metadata.name
+        pdb_with_min_available(&cluster, 2).metadata.name,
+        pdb_without_evictions(&cluster).metadata.name
     );
     assert_eq!(counted.min_available, Some(IntOrString::Int(2)));
     assert!(counted.max_unavailable.is_none() && spec.min_available.is_none());
@@ -287,7 +287,7 @@ fn every_selector_names_this_life_of_the_cluster() {
 }
 
 #[test]
-fn inputs_change_with_what_a_pod_is_made_from_and_with_nothing_else() {
+fn input_hash_follows_the_pod_template() {
     let plain = wanted_inputs(&cluster("spec: {}"));
     for same in [
         "spec: {replicas: 5}",
@@ -318,26 +318,29 @@ fn inputs_change_with_what_a_pod_is_made_from_and_with_nothing_else() {
 }
 
 #[test]
-fn a_latch_is_read_back_as_it_was_written() {
+fn identity_secret_round_trips() {
     let cluster = cluster("spec: {}");
     let mut secret = identity_secret(&cluster, 1, "demo-1", "n0nce");
-    let latch = latch_of(&secret, Owner::Ours).expect("a latch");
+    let identity_secret = read_identity_secret(&secret, Owner::Ours).expect("an identity Secret");
     assert_eq!(
-        (latch.cluster_uid, latch.incarnation),
+        (identity_secret.cluster_uid, identity_secret.incarnation),
         (cluster.uid.clone(), 1)
     );
     assert_eq!(
-        (latch.seed.as_str(), latch.nonce.as_str()),
+        (
+            identity_secret.seed.as_str(),
+            identity_secret.nonce.as_str()
+        ),
         ("demo-1", "n0nce")
     );
     secret.data.as_mut().expect("data").remove("nonce");
-    assert_eq!(latch_of(&secret, Owner::Ours), None);
+    assert_eq!(read_identity_secret(&secret, Owner::Ours), None);
     let key = operator_key(&operator_secret(&cluster, "k3y"));
     assert_eq!(key.as_deref(), Some(b"k3y".as_slice()));
 }
 
 #[test]
-fn the_command_line_is_one_that_the_server_takes() {
+fn rendered_command_line_is_valid() {
     let cluster = cluster("spec: {}");
     for argument in server_arguments(&cluster, "demo-1", false).iter().skip(1) {
         let name = argument
@@ -354,7 +357,7 @@ fn the_command_line_is_one_that_the_server_takes() {
 }
 
 #[test]
-fn a_slot_stands_in_front_of_one_member_and_says_which() {
+fn slot_service_names_its_member() {
     let cluster = cluster("spec: {service: {type: LoadBalancer}}");
     let service = slot_service(&cluster, 2, "demo-7");
     assert_eq!(service.metadata.name.as_deref(), Some("demo-client-2"));
@@ -376,8 +379,8 @@ fn a_slot_stands_in_front_of_one_member_and_says_which() {
 }
 
 /// Which hosts a set's pod keeps away from, and over what it is spread.
-fn placement(text: &str, apart: bool) -> (usize, Vec<(String, String)>) {
-    let set = stateful_set(&cluster(text), &settings(), "demo-4", how(apart));
+fn placement(text: &str, one_per_node: bool) -> (usize, Vec<(String, String)>) {
+    let set = stateful_set(&cluster(text), &settings(), "demo-4", how(one_per_node));
     let pod = set.spec.and_then(|spec| spec.template.spec);
     let pod = pod.expect("a pod");
     let terms = pod
@@ -401,7 +404,7 @@ fn placement(text: &str, apart: bool) -> (usize, Vec<(String, String)>) {
 }
 
 #[test]
-fn members_that_cannot_leave_their_nodes_are_kept_apart() {
+fn node_bound_members_get_their_own_nodes() {
     let pair = |key: &str, when: &str| (key.to_owned(), when.to_owned());
     let zone = pair("topology.kubernetes.io/zone", "ScheduleAnyway");
     let host = pair("kubernetes.io/hostname", "DoNotSchedule");
@@ -426,7 +429,7 @@ fn members_that_cannot_leave_their_nodes_are_kept_apart() {
 /// otherwise, or because its volume was bound meanwhile. The number is that of the operators
 /// before `scheduling.volumes` existed.
 #[test]
-fn where_a_member_may_run_is_no_reason_to_roll_it() {
+fn placement_changes_do_not_roll() {
     let of = |text| wanted_inputs(&cluster(text));
     assert_eq!(of("spec: {}"), "39a193e505a73bd789df2f497846ccb1");
     assert_eq!(of("spec: {}"), of("spec: {scheduling: {volumes: Auto}}"));
@@ -434,8 +437,13 @@ fn where_a_member_may_run_is_no_reason_to_roll_it() {
         of("spec: {}"),
         of("spec: {scheduling: {volumes: NodeBound}}")
     );
-    let inputs = |apart| {
-        let set = stateful_set(&cluster("spec: {}"), &settings(), "demo-1", how(apart));
+    let inputs = |one_per_node| {
+        let set = stateful_set(
+            &cluster("spec: {}"),
+            &settings(),
+            "demo-1",
+            how(one_per_node),
+        );
         let annotations = set.metadata.annotations.unwrap_or_default();
         annotations.get(crate::crd::ANNOTATION_INPUTS).cloned()
     };
@@ -446,7 +454,7 @@ fn where_a_member_may_run_is_no_reason_to_roll_it() {
 /// A spec with the commonest constraint of all, zones where that is possible, was accepted and
 /// then never became a set: Kubernetes refuses two constraints of the same key and mode.
 #[test]
-fn a_users_spread_stands_in_for_the_same_of_ours() {
+fn user_spread_constraint_replaces_ours() {
     let of = |text: &str| {
         let set = stateful_set(&cluster(text), &settings(), "demo-1", how(false));
         let pod = set.spec.and_then(|spec| spec.template.spec).expect("a pod");
@@ -472,7 +480,7 @@ fn a_users_spread_stands_in_for_the_same_of_ours() {
 }
 
 #[test]
-fn a_revision_holds_the_specification_and_is_named_by_it() {
+fn controller_revision_holds_the_spec() {
     let cluster = cluster("spec: {}");
     let kept = super::revision(&cluster);
     assert_eq!(super::spec_of(&kept).as_ref(), Some(&cluster.spec));
@@ -496,7 +504,7 @@ fn a_revision_holds_the_specification_and_is_named_by_it() {
 /// An operator that was moved to another namespace has to be let in at once: everything that it does
 /// goes through the port for peers. The members themselves are not made anew for it.
 #[test]
-fn the_policy_follows_the_operator_and_the_resource_and_nothing_else_follows_it() {
+fn network_policy_follows_operator_and_resource() {
     let plain = cluster("spec: {}");
     let named = cluster("spec: {networkPolicy: {clients: [{podSelector: {}}]}}");
     let moved = Settings {
@@ -537,7 +545,7 @@ fn ports_of(policy: &k8s_openapi::api::networking::v1::NetworkPolicy) -> Vec<(i3
 
 /// Port and how many peers may reach it; none named: everybody. A port without a rule is closed.
 #[test]
-fn a_policy_opens_the_client_port_alone_and_what_is_named() {
+fn network_policy_opens_only_named_ports() {
     let of = |yaml: &str, settings: &Settings| ports_of(&network_policy(&cluster(yaml), settings));
     assert_eq!(of("spec: {}", &settings()), [(2380, 2), (2379, 0)]);
     let named = "spec: {networkPolicy: {clients: [{podSelector: {}}],
@@ -552,7 +560,7 @@ fn a_policy_opens_the_client_port_alone_and_what_is_named() {
 }
 
 #[test]
-fn requests_are_what_is_given_and_what_the_quota_needs() {
+fn memory_request_follows_the_quota() {
     let of = |spec: &str| {
         let set = stateful_set(&cluster(spec), &settings(), "demo-1", how(false));
         let pod = set.spec.and_then(|spec| spec.template.spec).expect("a pod");
@@ -612,7 +620,7 @@ fn file(name: &str) -> String {
 /// The operator as it is installed: nobody is let in but its probes, and the members' policies name
 /// its pods by the labels and the namespace that they have.
 #[test]
-fn the_installed_operator_is_whom_members_let_in_and_lets_in_nobody() {
+fn install_policies_admit_the_operator() {
     use k8s_openapi::api::apps::v1::Deployment;
     use k8s_openapi::api::networking::v1::NetworkPolicy;
     let text = file("deploy/install.yaml");

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return super::refuse(&error),
     };
-    match carry_out(&arguments) {
+    match issue(&arguments) {
         Ok(written) => {
             for path in written {
                 println!("{}", path.display());
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn carry_out(arguments: &Arguments) -> Result<Vec<PathBuf>, String> {
+fn issue(arguments: &Arguments) -> Result<Vec<PathBuf>, String> {
     if arguments.members.is_empty() && arguments.clients.is_empty() {
         return Err("nothing to make: give --member NAME=HOST,... or --client NAME".to_owned());
     }

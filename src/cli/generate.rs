@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
+use crate::server::feature_gates::GATES;
 use crate::server::flag_table::{Class, FLAGS, Kind};
-use crate::server::gates::GATES;
 use crate::{build, crd};
 
 /// Prints or writes what is made from the code.
@@ -48,7 +48,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match carry_out(&arguments) {
+    match write_files(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("quorate generate: {error}");
@@ -57,7 +57,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn carry_out(arguments: &Arguments) -> Result<(), String> {
+fn write_files(arguments: &Arguments) -> Result<(), String> {
     match arguments.what {
         Some(What::Crds) => print!("{}", crds()?),
         Some(What::Rbac) => print!("{}", build::cluster_role_yaml()?),

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tag_of_the_image_gives_way_to_the_version() {
+    fn version_wins_over_the_image_tag() {
         assert_eq!(repository("quorate:0.1.0").as_deref(), Ok("quorate"));
         assert_eq!(
             repository("host:5000/a/quorate").as_deref(),

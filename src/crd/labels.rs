@@ -10,12 +10,12 @@ pub const APP: &str = "quorate";
 pub const LABEL_CLUSTER_UID: &str = "quorate.dev/cluster-uid";
 /// Name of the resource that an object belongs to.
 pub const LABEL_CLUSTER: &str = "quorate.dev/cluster";
-/// Name of the member that a set, pod or claim belongs to.
+/// Name of the member that a set, pod or PVC belongs to.
 pub const LABEL_MEMBER: &str = "quorate.dev/member";
-/// What a claim has been: absent while new, then `joined` or `retired`.
+/// What a PVC has been: absent while new, then `joined` or `retired`.
 pub const LABEL_CLAIM_STATE: &str = "quorate.dev/claim-state";
 /// On a pod: the operator has prepared its member's leave, and an eviction may take it. The value is
-/// the time of that, in Unix seconds. The disruption budget is not over pods with this label. Under
+/// the time of that, in Unix seconds. The PDB is not over pods with this label. Under
 /// `disruption.policy: Budget` nobody gets it.
 pub const LABEL_RELEASED: &str = "quorate.dev/released";
 /// On a Node: a cordon of it does not mean that it goes away. Any value but `false`.
@@ -34,8 +34,8 @@ pub const ANNOTATION_BUILDER: &str = "quorate.dev/builder";
 /// Hash of what a set was rendered as.
 pub const ANNOTATION_RENDERED: &str = "quorate.dev/rendered";
 
-/// Name of the identity latch of a cluster.
-pub fn latch_name(cluster: &str) -> String {
+/// Name of the identity Secret of a cluster.
+pub fn identity_secret_name(cluster: &str) -> String {
     format!("{cluster}-identity")
 }
 
@@ -92,8 +92,8 @@ pub fn member_number(cluster: &str, member: &str) -> Option<u64> {
     }
 }
 
-/// Name of the volume claim of a member: the cluster's UID keeps lives of one name apart.
-pub fn claim_name(member: &str, cluster_uid: &str) -> String {
+/// Name of the PVC of a member: the cluster's UID keeps lives of one name apart.
+pub fn pvc_name(member: &str, cluster_uid: &str) -> String {
     let uid: String = cluster_uid
         .chars()
         .filter(char::is_ascii_alphanumeric)

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_addresses_are_what_kubernetes_takes() {
+    fn cidr_blocks_as_kubernetes_takes_them() {
         for (cidr, except) in [
             ("10.0.0.0/8", &["10.1.0.0/16", "10.2.3.4/32"][..]),
             ("0.0.0.0/0", &["192.168.0.0/16"]),

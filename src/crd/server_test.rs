@@ -14,7 +14,7 @@ fn taken(server: &str) -> Server {
 }
 
 #[test]
-fn each_mistake_of_the_servers_settings_is_named_with_its_remedy() {
+fn server_setting_errors_name_the_remedy() {
     for (server, words) in [
         (
             "{quota: lots}",
@@ -91,7 +91,7 @@ fn both_timings_may_be_slow_and_fast() {
 
 /// Where nothing is asked for, nothing is stored: existing resources look as they did.
 #[test]
-fn settings_of_the_server_are_left_out_where_there_are_none() {
+fn default_server_settings_are_left_out() {
     let cluster = parse(&text("{server: {autoCompaction: {}}}")).expect("valid");
     assert!(cluster.spec.server.is_default());
     let json = serde_json::to_value(&cluster.spec).expect("JSON");
@@ -109,7 +109,7 @@ fn settings_of_the_server_are_left_out_where_there_are_none() {
 }
 
 #[test]
-fn timings_go_together_while_nobody_misses_two_heartbeats() {
+fn compatible_timings_change_together() {
     let of = |heartbeat_ms, election_ms| Timings {
         heartbeat_ms,
         election_ms,

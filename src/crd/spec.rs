@@ -71,7 +71,7 @@ pub struct EtcdClusterSpec {
     #[schemars(length(max = 512))]
     #[x_kube(validation = kube::core::Rule::new("self.matches('^[^ ]+$')").message("image must be a reference such as registry.example/quorate:0.1.0; leave the field out for the operator's own"))]
     pub image: Option<String>,
-    /// The operator only keeps the status and the disruption budget up to date while this is true.
+    /// The operator only keeps the status and the PDB up to date while this is true.
     #[serde(default)]
     pub paused: bool,
     /// The members' volumes.
@@ -185,7 +185,7 @@ impl Default for Storage {
 /// Kind of storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StorageType {
-    /// A persistent volume claim a member.
+    /// A PVC a member.
     #[default]
     PersistentVolume,
 }
@@ -212,9 +212,9 @@ impl Default for Retention {
 /// Keep or delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RetentionPolicy {
-    /// The claim stays, with its data.
+    /// The PVC stays, with its data.
     Retain,
-    /// The claim is deleted.
+    /// The PVC is deleted.
     Delete,
 }
 

@@ -232,7 +232,7 @@ pub struct MemberStatus {
     /// The node of its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// Its volume claim.
+    /// Its PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_claim_name: Option<String>,
     /// Whether its pod was made from the current spec.

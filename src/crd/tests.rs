@@ -32,7 +32,7 @@ fn an_empty_spec_gets_every_default() {
 }
 
 #[test]
-fn even_sizes_are_allowed_and_numbers_are_quantities() {
+fn even_replicas_are_allowed() {
     let spec = "{replicas: 4, resources: {requests: {cpu: 1, memory: 64Mi}, limits: {cpu: 1.5}}}";
     let cluster = parse(&text("demo", spec)).expect("valid");
     assert_eq!(cluster.spec.resources.requests["cpu"], Quantity("1".into()));
@@ -269,7 +269,7 @@ fn the_source_of_certificates_stays() {
 
 /// cert-manager writes a certificate and its `ca.crt` at once.
 #[test]
-fn another_issuer_of_peers_needs_trust_that_overlaps() {
+fn new_peer_issuer_needs_overlapping_trust() {
     let cluster = |client: &str, peer: &str| {
         let port = |of: &str| format!("{{source: CertManager, issuerRef: {{name: {of}}}");
         let tls = format!(
@@ -343,7 +343,7 @@ fn a_wildcard_is_for_the_first_label() {
 }
 
 #[test]
-fn what_the_api_server_would_not_check_is_checked_again() {
+fn spec_is_validated_without_cel() {
     let mut cluster = parse(&text("demo", "{}")).expect("valid");
     cluster.metadata.uid = Some("u".into());
     let valid = validate(&cluster).expect("valid");
@@ -384,8 +384,8 @@ fn names_of_members_are_told_from_others() {
     ] {
         assert_eq!(member_number("demo", other), None, "{other}");
     }
-    assert_eq!(claim_name("demo-1", "6f1c2d3e-aaaa"), "data-demo-1-6f1c2");
-    assert_eq!(claim_name("demo-1", "A-1b2c3"), "data-demo-1-a1b2c");
+    assert_eq!(pvc_name("demo-1", "6f1c2d3e-aaaa"), "data-demo-1-6f1c2");
+    assert_eq!(pvc_name("demo-1", "A-1b2c3"), "data-demo-1-a1b2c");
 }
 
 #[test]

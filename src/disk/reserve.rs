@@ -111,7 +111,7 @@ mod tests {
     use crate::disk::double::{Faults, MemoryDisk};
 
     #[test]
-    fn it_takes_what_is_spare_and_gives_all_of_it_back() {
+    fn spare_turns_are_taken_and_returned() {
         let disk = MemoryDisk::new();
         let capacity = |bytes| {
             disk.set_faults(Faults {

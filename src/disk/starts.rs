@@ -264,7 +264,7 @@ mod tests {
     /// A volume was set back to an older state, or copied: UUID, member and log were those of the
     /// member, and it was heard as the member, though another process had voted since.
     #[test]
-    fn a_disk_that_was_set_back_does_not_hold_the_start_that_was_seen() {
+    fn rolled_back_disk_lacks_the_seen_start() {
         let (mut peer, disk) = (Starts::default(), MemoryDisk::new());
         let all = |_| true;
         let first = after(&disk, 1..4);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn after_more_starts_than_are_kept_nothing_is_known() {
+    fn starts_are_known_up_to_a_bound() {
         let (mut peer, mut own) = (Starts::default(), Lineage::default());
         own.push(1);
         peer.note(2, "d", &own, |_| true);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_on_the_disk_before_anybody_hears_of_it() {
+    fn start_is_durable_before_it_is_sent() {
         let disk = MemoryDisk::new();
         starts(&disk, 1);
         let mut own = starts(&disk, 2);
@@ -339,7 +339,7 @@ mod tests {
     /// A server whose directory a second one had taken over wrote the file back as it knew it: the start
     /// that the others had seen was gone from the disk, and the disk was a copy to them.
     #[test]
-    fn who_lost_the_disk_to_another_server_does_not_write_over_its_start() {
+    fn loser_of_the_disk_writes_no_start() {
         let disk = MemoryDisk::new();
         let mut first = starts(&disk, 1);
         first.note(2, "d", &first.own.clone(), |_| true);

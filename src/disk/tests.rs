@@ -138,7 +138,7 @@ fn a_damaged_or_newer_identity_is_refused() {
 /// Stopped at any sync or write, a new member is made or may be made again; once the identity
 /// says so, it is there.
 #[test]
-fn a_crash_while_a_member_is_made_can_be_finished() {
+fn interrupted_creation_is_finished() {
     let mut finished = 0;
     for (stop, write) in (1..40).flat_map(|stop| [(stop, false), (stop, true)]) {
         let disk = MemoryDisk::new();
@@ -177,7 +177,7 @@ fn a_crash_while_a_member_is_made_can_be_finished() {
 /// The installation of a received snapshot, stopped anywhere: the member starts either from
 /// what it had or from the snapshot, never from a log with a hole.
 #[test]
-fn an_interrupted_snapshot_installation_is_finished_or_forgotten() {
+fn interrupted_install_is_finished_or_dropped() {
     let disk = MemoryDisk::new();
     let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
     let mut files = member(&mut directory, Some(at(1, 1)));
@@ -248,7 +248,7 @@ fn an_interrupted_snapshot_installation_is_finished_or_forgotten() {
 /// send to others, and kept it in the place of the whole one when the next was written. Found by
 /// the simulator's bit rot, whose own account of checkpoints had been another than the server's.
 #[test]
-fn a_damaged_checkpoint_that_a_start_passed_over_does_not_count_any_more() {
+fn skipped_damaged_checkpoint_does_not_count() {
     for offset in [20, 60] {
         let disk = MemoryDisk::new();
         let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
@@ -270,7 +270,7 @@ fn a_damaged_checkpoint_that_a_start_passed_over_does_not_count_any_more() {
 }
 
 #[test]
-fn a_log_that_ends_before_a_local_checkpoint_is_lost() {
+fn log_behind_its_checkpoint_is_lost() {
     let disk = MemoryDisk::new();
     let mut directory = DataDirectory::open(Arc::new(disk.clone())).unwrap();
     let mut files = member(&mut directory, Some(at(1, 1)));
@@ -306,7 +306,7 @@ fn exit_codes_and_names_are_fixed() {
 
 /// What members say of who can read their disks follows the formats: raise it with them.
 #[test]
-fn what_can_read_the_disk_is_said_for_these_formats() {
+fn disk_formats_are_documented() {
     let formats = [
         super::checkpoint::FORMAT,
         super::identity::FORMAT,

@@ -107,7 +107,7 @@ faults! {
         Sim(&[VOTES]);
     /// The vote is not in the hard state, so a restarted member votes a second time in a term.
     ForgetVote "vote-not-persisted" in "raft/output.rs",
-        Test("raft::tests::paper::section_5_2_one_vote_a_term_also_across_a_restart");
+        Test("raft::tests::paper::section_5_2_one_vote_a_term");
     /// A member votes for whoever asks, also twice in a term.
     VoteTwice "vote-twice" in "raft/election.rs",
         Sim(&[VOTES, ELECTION, BY_ITSELF]);
@@ -119,13 +119,13 @@ faults! {
         Sim(&[DURABLE]);
     /// A learner's vote counts in an election.
     CountLearnersVote "learner-votes" in "raft/quorum.rs",
-        Test("raft::quorum::tests::votes_are_decided_exactly_when_nothing_can_change_them");
+        Test("raft::quorum::tests::removal_votes_decide_when_final");
     /// A learner, or a member that was removed, campaigns.
     LearnerCampaigns "learner-campaigns" in "raft/election.rs",
         Sim(&[ROLES]);
     /// A leader commits entries of older terms by counting (figure 8 of the paper).
     CommitOlderTerm "commit-older-term" in "raft/replication.rs",
-        Test("raft::tests::paper::section_5_4_2_only_entries_of_the_own_term_are_committed_by_counting");
+        Test("raft::tests::paper::section_5_4_2_commits_only_its_own_term");
     /// A heartbeat names a commit index beyond what its receiver is known to hold.
     HeartbeatCommit "heartbeat-commit" in "raft/replication.rs",
         Sim(&[MACHINES, BY_ITSELF]);
@@ -136,16 +136,16 @@ faults! {
     TruncateCommitted "truncate-committed" in "raft/replication.rs",
         Sim(&[DURABLE, COMPLETE, BY_ITSELF]);
     /// A leader answers reads without asking whether it still leads.
-    SkipReadRound "skip-read-round" in "raft/reads.rs",
+    SkipReadRound "skip-read-round" in "raft/read_only.rs",
         Sim(&[LINEAR]), like "etcd #20418";
     /// Any answer of a quorum in this term confirms all later reads: a lease without a clock.
-    LeaseRead "lease-read" in "raft/reads.rs",
+    LeaseRead "lease-read" in "raft/read_only.rs",
         Sim(&[LINEAR]), like "etcd #20418";
     /// The identity of a read is used again, so a late answer confirms a later read.
-    ReuseReadId "reuse-read-id" in "raft/reads.rs",
+    ReuseReadId "reuse-read-id" in "raft/read_only.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces"), like "etcd #20418";
     /// A read is answered before the state has reached its index.
-    ReadBeforeApply "read-before-apply" in "node/member/reads.rs",
+    ReadBeforeApply "read-before-apply" in "node/member/read_rounds.rs",
         Sim(&[LINEAR]);
     /// A leader that hears no quorum goes on leading.
     NoCheckQuorum "no-check-quorum" in "raft/election.rs",
@@ -158,10 +158,10 @@ faults! {
         Sim(&[BY_ITSELF, DURABLE, COMPLETE, MACHINES, EQUAL]);
     /// A second snapshot is taken on while the first is being installed.
     TwoSnapshots "two-snapshots" in "raft/membership.rs",
-        Test("raft::tests::paper::section_7_one_snapshot_is_installed_at_a_time"), like "etcd #18055";
+        Test("raft::tests::paper::section_7_one_snapshot_at_a_time"), like "etcd #18055";
     /// Two changes of the configuration are under way at a time.
     TwoChanges "two-changes" in "raft/membership.rs",
-        Test("raft::tests::paper::thesis_4_1_one_change_at_a_time_and_none_before_the_own_term_has_committed");
+        Test("raft::tests::paper::thesis_4_1_one_change_at_a_time");
     /// A member that was removed still counts as a voter.
     RemovedCounts "removed-counts" in "raft/membership.rs",
         Sim(&[DURABLE, ROLES, LIVENESS]);
@@ -173,28 +173,28 @@ faults! {
         Sim(&[ROLES]), like "etcd #15096";
     /// A new address of a learner makes it a voter.
     UpdatePromotes "update-promotes" in "node/membership.rs",
-        Test("node::tests::rules::a_new_address_of_a_learner_leaves_it_a_learner"), like "etcd #21736";
+        Test("node::tests::rules::learner_stays_learner_at_a_new_address"), like "etcd #21736";
     /// A member is heard from another disk than the one that it is bound to.
     OtherDisk "other-disk-joins" in "node/membership.rs",
         Test("node::tests::rules::a_join_binds_the_disk_once_and_publishes");
     /// A change of the configuration does not wait until the one before it is settled.
     UnsettledChange "unsettled-change" in "node/member/proposing.rs",
-        Test("node::tests::rules::a_second_change_waits_until_the_first_is_settled");
+        Test("node::tests::rules::second_change_waits_for_the_first");
     /// An addition is answered only when the new member has made a quorum with the others.
-    AdditionWaits "addition-waits" in "node/machine.rs",
-        Test("node::tests::rules::a_voter_that_joins_one_other_is_answered_before_it_starts");
+    AdditionWaits "addition-waits" in "node/state_machine.rs",
+        Test("node::tests::rules::voter_added_to_one_answers_at_once");
     /// The first leader of a cluster counts on members that have just connected.
     SteadyAtOnce "steady-at-once" in "node/member/contact.rs",
-        Test("node::member::contact::tests::a_young_leader_counts_on_connections_that_are_older_than_it");
+        Test("node::member::contact::tests::new_leader_counts_on_older_links");
     /// A removed member lets its disk be deleted while the others may still need its vote.
     PartsAtOnce "parts-at-once" in "node/member/mod.rs",
-        Test("node::tests::rules::a_follower_that_removes_itself_helps_for_an_election_timeout");
+        Test("node::tests::rules::removed_follower_helps_for_a_timeout");
     /// A member believes the first one that says that it was removed.
-    OneEndsAMember "one-ends-a-member" in "node/farewell.rs",
+    OneEndsAMember "one-ends-a-member" in "node/removal.rs",
         Test("node::tests::strangers::one_voice_ends_nobody");
     /// A server that is no member has its proposals carried out.
     StrangersPropose "strangers-propose" in "node/member/messages.rs",
-        Test("node::tests::strangers::a_stranger_proposes_nothing_and_moves_no_leader");
+        Test("node::tests::strangers::strangers_cannot_propose_or_depose");
     /// The operator believes an answer that nobody has signed.
     UnsignedBelieved "unsigned-believed" in "server/operator_signed.rs",
         Test("server::operator_signed::tests::whoever_has_no_key_is_not_believed");
@@ -223,19 +223,19 @@ faults! {
     LeaseEarly "lease-early" in "node/lessor.rs",
         Sim(&[LEASES]);
     /// The end of a lease that a deposed leader proposed counts.
-    LeaseOldTerm "lease-end-of-old-term" in "store/machine.rs",
+    LeaseOldTerm "lease-end-of-old-term" in "store/state_machine.rs",
         Test("store::tests::rules::an_expiry_of_another_term_is_ignored");
     /// A leader that was deposed answers renewals of leases.
     KeepaliveDeposed "keepalive-by-deposed" in "node/member/reading.rs",
-        Test("node::tests::life::a_cut_off_leader_answers_neither_reads_nor_keepalives");
+        Test("node::tests::life::partitioned_leader_answers_no_reads");
     /// Who applies an entry decides what it does.
-    MemberLeaks "member-leaks-into-apply" in "node/machine.rs",
+    MemberLeaks "member-leaks-into-apply" in "node/state_machine.rs",
         Sim(&[EQUAL, LINEAR]), like "etcd #14571";
     /// A checkpoint names an index below its state, so entries are applied twice after a restart.
-    ApplyTwice "apply-twice" in "node/machine.rs",
+    ApplyTwice "apply-twice" in "node/state_machine.rs",
         Sim(&[EQUAL, BY_ITSELF]);
     /// A checkpoint names an index above its state, so entries are skipped after a restart.
-    IndexAhead "index-ahead-of-state" in "node/machine.rs",
+    IndexAhead "index-ahead-of-state" in "node/state_machine.rs",
         Sim(&[EQUAL, MACHINES, BY_ITSELF]), like "etcd #13766";
     /// A transaction with deletes alone leaves the revision where it is.
     DeleteKeepsRevision "delete-keeps-revision" in "store/txn.rs",
@@ -245,13 +245,13 @@ faults! {
         Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
     /// A transaction that reads a compacted revision fails in its middle, half done.
     TxnHalfDone "txn-half-done" in "store/txn.rs",
-        Test("store::tests::rules::a_refused_transaction_does_none_of_its_operations"), like "etcd #18667";
+        Test("store::tests::rules::refused_txn_changes_nothing"), like "etcd #18667";
     /// A compaction takes the version of a live key that readers above it still see.
     CompactionTakesLive "compaction-takes-live" in "store/state.rs",
         Test("store::tests::random::answers_and_refuses_as_a_naive_model_does");
     /// A restored state takes the revision of its newest row, not of its compaction.
     RevisionFromRows "revision-from-rows" in "store/rows.rs",
-        Test("store::tests::rows::a_compaction_of_deleted_keys_keeps_the_revision"), like "etcd #17780";
+        Test("store::tests::rows::compacting_deleted_keys_keeps_the_revision"), like "etcd #17780";
     /// A snapshot leaves out the leases.
     SnapshotNoLeases "snapshot-without-leases" in "store/checkpoint.rs",
         Sim(&[BY_ITSELF, EQUAL]);
@@ -272,13 +272,13 @@ faults! {
         Test("store::tests::auth::previous_values_need_the_right_to_read"), like "CVE-2026-44283";
     /// A span without an end is allowed by a permission that has one.
     OpenEndedSpan "open-ended-span" in "store/auth/ranges.rs",
-        Test("store::tests::auth::an_open_ended_span_needs_an_open_ended_permission"), like "GHSA-xg4h-6gfc-h4m8";
+        Test("store::tests::auth::open_range_needs_an_open_permission"), like "GHSA-xg4h-6gfc-h4m8";
     /// A watcher that needs what was compacted goes on as if it were there.
     WatchLostByCompaction "watch-lost-by-compaction" in "store/watch.rs",
-        Test("store::tests::watching::a_watcher_of_the_compacted_revision_sees_its_events");
+        Test("store::tests::watching::watcher_at_the_compacted_revision");
     /// A delete at the compacted revision itself is not shown to who starts there.
     DeleteAtCompaction "delete-lost-at-compaction" in "store/watch.rs",
-        Test("store::tests::watching::a_watcher_of_the_compacted_revision_sees_its_events"), like "etcd #18089, #19179";
+        Test("store::tests::watching::watcher_at_the_compacted_revision"), like "etcd #18089, #19179";
     /// A resumed watcher misses the first revision.
     WatchSkips "watch-skips-first" in "store/watch.rs",
         Sim(&[WATCHES]);
@@ -293,7 +293,7 @@ faults! {
         Sim(&[WATCHES]), like "etcd #17529";
     /// A watcher of the future is shown what comes before its start.
     FutureIgnored "future-start-ignored" in "store/watch.rs",
-        Test("store::tests::watching::watchers_of_an_empty_store_and_of_the_future_wait_in_step"), like "etcd #20221";
+        Test("store::tests::watching::future_watchers_wait_in_step"), like "etcd #20221";
     /// Progress is promised while events are still to come.
     ProgressAhead "progress-ahead" in "store/watch.rs",
         Test("store::tests::random::answers_and_refuses_as_a_naive_model_does"), like "etcd #15220";
@@ -305,7 +305,7 @@ faults! {
         Sim(&[WATCHES]);
     /// A failed sync of the log is passed over.
     FsyncIgnored "fsync-error-ignored" in "disk/log/mod.rs",
-        Test("disk::log::tests::a_failed_sync_is_final_and_its_batch_is_written_again_after_a_restart");
+        Test("disk::log::tests::failed_sync_is_final_until_a_restart");
     /// A record is taken whatever its checksum.
     BadChecksum "bad-checksum-accepted" in "disk/log/batch.rs",
         Test("disk::log::tests::flipped_bits_are_refused");
@@ -314,10 +314,10 @@ faults! {
         Sim(&[BY_ITSELF]);
     /// A segment is dropped whose last entry is still needed.
     DropTooMuch "drop-too-much" in "disk/log/mod.rs",
-        Test("disk::log::tests::dropped_segments_are_gone_and_the_rest_is_kept");
+        Test("disk::log::tests::dropped_segments_are_gone");
     /// The log is dropped up to the newest checkpoint, so that the older one is of no use.
     DropsOlderLog "drops-older-log" in "node/member/retention.rs",
-        Test("node::member::retention::tests::the_log_from_the_older_of_two_checkpoints_stays");
+        Test("node::member::retention::tests::log_since_the_older_checkpoint_stays");
     /// A segment gets its name before it is synced.
     SegmentUnsynced "segment-unsynced" in "disk/log/segment.rs",
         Sim(&["durability", BY_ITSELF]);
@@ -329,7 +329,7 @@ faults! {
         Test("disk::checkpoint::tests::every_flipped_bit_is_found");
     /// A damaged checkpoint is passed over where the log does not make up for it.
     DamagePassedOver "damage-passed-over" in "disk/checkpoint/mod.rs",
-        Test("disk::checkpoint::tests::a_damaged_newest_is_passed_over_only_where_the_log_covers_it");
+        Test("disk::checkpoint::tests::damaged_newest_checkpoint_needs_the_log");
     /// A checkpoint gets its name before it is synced.
     RenameBeforeSync "rename-before-sync" in "disk/checkpoint/writer.rs",
         Test("disk::checkpoint::tests::a_crash_leaves_a_whole_checkpoint_or_none");
@@ -350,7 +350,7 @@ faults! {
         Test("sim::oracles::votes::tests::a_leader_by_a_learners_vote_is_seen");
     /// The oracle of logs takes another entry for the same.
     BlindLogMatching "blind-log-matching" in "sim/oracles/log.rs",
-        Test("sim::oracles::log::tests::another_entry_of_the_same_index_and_term_is_seen");
+        Test("sim::oracles::log::tests::detects_two_entries_at_one_place");
     /// The oracle of logs does not look at what came before an entry.
     BlindPredecessor "blind-predecessor" in "sim/oracles/log.rs",
         Test("sim::oracles::log::tests::the_same_entry_after_another_one_is_seen");
@@ -359,16 +359,16 @@ faults! {
         Test("sim::oracles::log::tests::another_content_found_at_a_start_is_seen");
     /// The oracle of logs believes every acknowledgement.
     BlindAcknowledged "blind-acknowledged" in "sim/oracles/log.rs",
-        Test("sim::oracles::log::tests::an_acknowledgement_of_what_is_not_durable_is_seen");
+        Test("sim::oracles::log::tests::detects_acks_before_durability");
     /// The oracle of commits takes half of the voters for a quorum.
     BlindQuorum "blind-quorum" in "sim/oracles/commit.rs",
-        Test("sim::oracles::commit::tests::an_entry_that_half_of_the_voters_hold_is_not_committed");
+        Test("sim::oracles::commit::tests::half_of_the_voters_commit_nothing");
     /// The oracle of commits does not compare terms at an applied index.
     BlindApplied "blind-applied" in "sim/oracles/commit.rs",
-        Test("sim::oracles::commit::tests::another_term_at_an_applied_index_and_an_incomplete_leader_are_seen");
+        Test("sim::oracles::commit::tests::detects_term_conflict_and_incomplete_leader");
     /// The oracle of commits lets a leader lead without what is committed.
     BlindCompleteness "blind-completeness" in "sim/oracles/commit.rs",
-        Test("sim::oracles::commit::tests::another_term_at_an_applied_index_and_an_incomplete_leader_are_seen");
+        Test("sim::oracles::commit::tests::detects_term_conflict_and_incomplete_leader");
     /// The oracle of states takes all states for equal.
     BlindStates "blind-states" in "sim/oracles/state.rs",
         Test("sim::oracles::state::tests::states_that_differ_at_one_index_are_seen");
@@ -377,10 +377,10 @@ faults! {
         Test("sim::oracles::state::tests::hashes_that_differ_at_one_revision_are_seen");
     /// The oracle of revisions lets them jump and go back.
     BlindRevisions "blind-revisions" in "sim/oracles/history.rs",
-        Test("sim::oracles::history::tests::a_gap_a_step_back_and_a_wrong_version_are_seen");
+        Test("sim::oracles::history::tests::detects_gaps_and_wrong_versions");
     /// The oracle of revisions does not look at versions.
     BlindVersions "blind-versions" in "sim/oracles/history.rs",
-        Test("sim::oracles::history::tests::a_gap_a_step_back_and_a_wrong_version_are_seen");
+        Test("sim::oracles::history::tests::detects_gaps_and_wrong_versions");
     /// The oracle of reads lets a stale one pass.
     BlindStaleRead "blind-stale-read" in "sim/oracles/linear.rs",
         Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
@@ -389,67 +389,67 @@ faults! {
         Test("sim::oracles::linear::tests::a_stale_read_and_a_wrong_value_are_seen");
     /// The oracle of writes believes every answer.
     BlindLostWrite "blind-lost-write" in "sim/oracles/linear.rs",
-        Test("sim::oracles::linear::tests::a_lost_write_a_late_one_and_a_wrong_key_before_are_seen");
+        Test("sim::oracles::linear::tests::detects_lost_late_and_wrong_writes");
     /// The oracle of writes lets one stand before what it followed.
     BlindOrder "blind-order" in "sim/oracles/linear.rs",
-        Test("sim::oracles::linear::tests::a_delete_that_found_nothing_or_something_else_is_judged");
+        Test("sim::oracles::linear::tests::deletes_are_checked_by_the_model");
     /// The oracle of writes lets one be there twice.
     BlindTwice "blind-twice" in "sim/oracles/linear.rs",
-        Test("sim::oracles::linear::tests::a_write_that_is_there_twice_or_was_refused_is_seen");
+        Test("sim::oracles::linear::tests::detects_duplicate_and_refused_writes");
     /// The oracle of writes lets a refused one be there.
     BlindRefused "blind-refused" in "sim/oracles/linear.rs",
-        Test("sim::oracles::linear::tests::a_write_that_is_there_twice_or_was_refused_is_seen");
+        Test("sim::oracles::linear::tests::detects_duplicate_and_refused_writes");
     /// The oracle of refusals does not remember who was refused.
     BlindRefusals "blind-refusals" in "sim/oracles/refusals.rs",
-        Test("sim::oracles::refusals::tests::what_was_refused_and_is_applied_all_the_same_is_seen");
+        Test("sim::oracles::refusals::tests::detects_refused_but_applied_writes");
     /// The oracle of refusals does not remember what was applied.
     BlindLateRefusal "blind-late-refusal" in "sim/oracles/refusals.rs",
-        Test("sim::oracles::refusals::tests::what_was_applied_and_is_refused_later_is_seen");
+        Test("sim::oracles::refusals::tests::detects_applied_then_refused");
     /// The oracle of leases takes any end for due.
     BlindLeases "blind-leases" in "sim/oracles/leases.rs",
-        Test("sim::oracles::leases::tests::an_early_end_is_seen_also_when_the_renewal_is_answered_later");
+        Test("sim::oracles::leases::tests::detects_early_lease_end_with_late_answer");
     /// The oracle of leases forgets an end when a renewal is answered later.
     BlindLateRenewal "blind-late-renewal" in "sim/oracles/leases.rs",
-        Test("sim::oracles::leases::tests::an_early_end_is_seen_also_when_the_renewal_is_answered_later");
+        Test("sim::oracles::leases::tests::detects_early_lease_end_with_late_answer");
     /// The oracle of rights takes everything for right.
     BlindRights "blind-rights" in "sim/oracles/rights.rs",
-        Test("sim::oracles::rights::tests::what_was_done_without_the_right_and_refused_with_it_is_seen");
+        Test("sim::oracles::rights::tests::detects_wrong_permission_decisions");
     /// The oracle of rights does not look at the auth revision.
     BlindAuthRevision "blind-auth-revision" in "sim/oracles/rights.rs",
         Test("sim::oracles::rights::tests::an_auth_revision_that_did_not_move_is_seen");
     /// The oracle of watches does not compare what is shown with what came next.
     BlindWatchOrder "blind-watch-order" in "sim/oracles/watched.rs",
-        Test("sim::oracles::watched::tests::a_gap_a_repetition_and_another_order_are_seen");
+        Test("sim::oracles::watched::tests::detects_gaps_repeats_and_reordering");
     /// The oracle of watches lets a revision be split.
     BlindAtomic "blind-atomic" in "sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::a_revision_in_two_answers_is_seen");
     /// The oracle of watches does not remember progress answers.
     BlindBookmark "blind-bookmark" in "sim/oracles/watched.rs",
-        Test("sim::oracles::watched::tests::what_comes_after_a_progress_answer_that_covers_it_is_seen");
+        Test("sim::oracles::watched::tests::detects_events_behind_progress");
     /// The oracle of watches does not know of filters.
     BlindFilter "blind-filter" in "sim/oracles/watched.rs",
-        Test("sim::oracles::watched::tests::what_was_filtered_out_is_missed_and_what_was_not_is_not");
+        Test("sim::oracles::watched::tests::detects_filter_mistakes");
     /// The oracle of watches does not look at the key before.
     BlindPrevKv "blind-prev-kv" in "sim/oracles/watched.rs",
         Test("sim::oracles::watched::tests::a_missing_or_wrong_key_before_is_seen");
     /// The oracle of watches does not miss what was never shown.
     BlindMissing "blind-missing" in "sim/oracles/watched.rs",
-        Test("sim::oracles::watched::tests::what_was_never_shown_is_missed_and_what_was_compacted_is_not");
+        Test("sim::oracles::watched::tests::detects_missed_watch_events");
     /// The oracle of watches believes any cancellation by a compaction.
     BlindCompaction "blind-compaction" in "sim/oracles/watched.rs",
-        Test("sim::oracles::watched::tests::what_was_never_shown_is_missed_and_what_was_compacted_is_not");
+        Test("sim::oracles::watched::tests::detects_missed_watch_events");
     /// The oracle of roles lets learners lead.
     BlindLearnerLeads "blind-learner-leads" in "sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::a_leader_that_was_never_a_voter_is_seen");
     /// The oracle of roles lets removed leaders go on.
     BlindRemovedLeads "blind-removed-leads" in "sim/oracles/roles.rs",
-        Test("sim::oracles::roles::tests::a_leader_that_stays_after_its_removal_is_seen");
+        Test("sim::oracles::roles::tests::detects_a_removed_leader_that_stays");
     /// The oracle of roles lets learners be promoted with an empty log.
     BlindPromotion "blind-promotion" in "sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::a_promotion_of_a_learner_that_lags_is_seen");
     /// Nobody looks at a plan a second time.
     LintAsleep "lint-asleep" in "plan/lint.rs",
-        Test("plan::tests::lints::voters_are_removed_dead_or_surplus_and_never_below_a_quorum");
+        Test("plan::tests::lints::only_dead_or_surplus_voters_are_removed");
     /// A member is added while a voter is down.
     AddBesideDead "adds-beside-the-dead" in "plan/guards.rs",
         Operator("five-and-one-down", &["I5"]);
@@ -457,7 +457,7 @@ faults! {
     TwoLearners "adds-two-learners" in "plan/guards.rs",
         Operator("grow-and-shrink", &["I2"]);
     /// A member is removed although it leads and serves: no hand-over.
-    NoFarewell "no-farewell" in "plan/rules/farewell.rs",
+    NoFarewell "no-farewell" in "plan/rules/hand_over.rs",
         Operator("leader-replaced", &[STORY, "I13"]);
     /// A changed spec restarts members while one is down.
     RollBesideSick "rolls-beside-the-sick" in "plan/rules/roll.rs",
@@ -469,7 +469,7 @@ faults! {
     RollForgotten "roll-forgotten" in "plan/rules/mod.rs",
         Operator("template-rolled", &[STORY]);
     /// A pod that cannot start stays, however the spec is corrected.
-    StuckForGood "stuck-for-good" in "plan/rules/sick.rs",
+    StuckForGood "stuck-for-good" in "plan/rules/unhealthy.rs",
         Operator("bad-image", &["I10"]);
     /// A voter too many is removed.
     OneTooMany "removes-one-too-many" in "plan/rules/shrink.rs",
@@ -485,7 +485,7 @@ faults! {
         Test("plan::tests::golden::faults::a_pod_that_does_not_end");
     /// A voter whose pod was deleted a moment ago is dead, however new the next one will be.
     PodlessIsDeath "podless-is-death" in "plan/evidence.rs",
-        Test("plan::tests::golden::growth::a_corrected_spec_gives_its_set_time_to_make_a_pod");
+        Test("plan::tests::golden::growth::corrected_spec_gives_time_for_a_pod");
     /// A voter whose node goes away is removed before another one comes, whatever was asked for.
     RemoveFirstUnasked "removes-first-unasked" in "plan/nodes.rs",
         Operator("cordon-alone", &["I4"]);
@@ -496,7 +496,7 @@ faults! {
     IdentityForgotten "identity-forgotten" in "plan/rules/identity.rs",
         Operator("identity-deleted", &["I10"]);
     /// A retired voter goes before its pod was seen unready.
-    UnreadyUnseen "unready-unseen" in "plan/rules/farewell.rs",
+    UnreadyUnseen "unready-unseen" in "plan/rules/hand_over.rs",
         Test("plan::tests::golden::nodes::who_is_still_called_ready_is_waited_for");
     /// No specification is kept, so a refused one stops everything.
     AdmittedForgotten "admitted-forgotten" in "plan/rules/admitted.rs",
@@ -512,7 +512,7 @@ faults! {
         Test("plan::tests::golden::faults::a_disk_of_a_newer_version_is_kept");
     /// A disk is its member's whatever start of it was seen before.
     OlderStartAdmitted "older-start-admitted" in "disk/starts.rs",
-        Test("disk::starts::tests::a_disk_that_was_set_back_does_not_hold_the_start_that_was_seen");
+        Test("disk::starts::tests::rolled_back_disk_lacks_the_seen_start");
     /// NOSPACE is switched off although a member is still full.
     DisarmedWhileFull "disarmed-while-full" in "plan/space.rs",
         Operator("nospace-freed", &["I14"]);
@@ -553,13 +553,13 @@ faults! {
     SwitchUntrusted "switches-before-trust" in "plan/rules/rotate.rs",
         Operator("tls-rotated", &[STORY]);
     /// Members are dialled with TLS before they speak it.
-    PlainEndsEarly "plain-ends-early" in "plan/rules/encrypt.rs",
+    PlainEndsEarly "plain-ends-early" in "plan/rules/enable_tls.rs",
         Operator("tls-switched-on", &[STORY]);
     /// Every certificate of a port is exchanged at once.
     RenewedAtOnce "renewed-at-once" in "plan/rules/certificates.rs",
         Test("plan::tests::golden::tls::renewed_one_after_the_other");
     /// A certificate that does not fit is as good as one that does.
-    UnfitUsed "unfit-used" in "plan/rules/given.rs",
+    UnfitUsed "unfit-used" in "plan/rules/user_certificates.rs",
         Operator("tls-secret-bad-then-good", &[STORY]);
     /// cert-manager is not asked before the certificate is there.
     IssueForgotten "issue-forgotten" in "plan/rules/objects.rs",
@@ -574,10 +574,10 @@ faults! {
     VersionJump "version-jump" in "plan/rules/version.rs",
         Operator("version-refused", &[STORY]);
     /// A Service that Kubernetes refuses holds everything up.
-    RefusedHolds "refused-holds-all" in "operator/pass.rs",
+    RefusedHolds "refused-holds-all" in "operator/reconcile.rs",
         Operator("service-refused", &[STORY]);
     /// A write that fails holds everything up.
-    FailureHolds "failure-holds-all" in "operator/pass.rs",
+    FailureHolds "failure-holds-all" in "operator/reconcile.rs",
         Operator("webhook-dead", &[STORY]);
     /// The status tells of a quorum that nobody saw.
     StatusFromMemory "status-from-memory" in "plan/report/conditions.rs",
@@ -589,10 +589,10 @@ faults! {
     PromotedUnbudgeted "promoted-unbudgeted" in "plan/guards.rs",
         Operator("budget-grow-shrink", &["I11"]);
     /// The disruption budget is lowered while the pod of a removed member is still there.
-    LoweredEarly "budget-lowered-early" in "plan/rules/budget.rs",
+    LoweredEarly "budget-lowered-early" in "plan/rules/pod_disruption_budget.rs",
         Operator("budget-grow-shrink", &["I11"]);
     /// Under a disruption budget a pod that serves is deleted, and the budget is not asked.
-    DeletedUnasked "deleted-unasked" in "plan/rules/budget.rs",
+    DeletedUnasked "deleted-unasked" in "plan/rules/pod_disruption_budget.rs",
         Operator("budget-drain", &[STORY]);
     /// Members do what an operator asks that was overtaken by another.
     FenceIgnored "fence-ignored" in "node/membership.rs",
@@ -602,17 +602,17 @@ faults! {
         Test("operator::kubernetes::ours::tests::a_pod_counts_only_as_its_set_made_it");
     /// What a member's pod says decides whether it is dialled with TLS, whatever its set was made for.
     PodChoosesTls "pod-chooses-tls" in "operator/kubernetes/certificates.rs",
-        Test("operator::kubernetes::certificates::tests::once_its_set_is_made_for_tls_alone_nothing_leads_back");
+        Test("operator::kubernetes::certificates::tests::no_way_back_from_tls");
     /// An operator acts on although it could not renew its Lease.
     ActsWithoutLease "acts-without-lease" in "operator/kubernetes/lease.rs",
-        Test("operator::kubernetes::lease::tests::a_holder_has_ended_all_that_it_began_when_another_may_take_over");
+        Test("operator::kubernetes::lease::tests::lease_holder_ends_before_its_successor");
     /// A member goes while a Service still sends clients to it.
-    RoutesUnseen "routes-unseen" in "plan/rules/farewell.rs",
+    RoutesUnseen "routes-unseen" in "plan/rules/hand_over.rs",
         Operator("endpoints-late", &["I13"]);
     /// What an earlier release made is compared with nothing.
     EarlierUnseen "earlier-unseen" in "operator/kubernetes/drift.rs",
         Operator("upgraded-and-edited", &[STORY]);
     /// What somebody edits by hand stays as it is.
     EditsStay "edits-stay" in "operator/kubernetes/drift.rs",
-        Test("operator::kubernetes::drift::tests::what_the_api_server_keeps_otherwise_is_let_be_and_an_edit_is_not_fought_at_every_turn");
+        Test("operator::kubernetes::drift::tests::mutated_fields_are_kept_without_a_fight");
 }

@@ -38,7 +38,7 @@ struct Outcome {
 }
 
 #[test]
-fn every_planted_fault_is_noticed_by_what_must_notice_it() {
+fn every_mutant_is_noticed() {
     let only = std::env::var("MUTANT").ok();
     let named = |fault: &Fault, names: &str| names.split(',').any(|name| fault.name == name);
     let wanted = |fault: &&Fault| only.as_ref().is_none_or(|names| named(fault, names));
@@ -67,7 +67,7 @@ fn every_planted_fault_is_noticed_by_what_must_notice_it() {
 
 /// Without a fault, the tests that are named pass, and each name is that of one test.
 #[test]
-fn the_named_tests_exist_and_pass_without_a_fault() {
+fn named_tests_pass_without_a_mutant() {
     let named = ALL.iter().filter_map(|fault| match fault.killer {
         Killer::Test(name) => Some((name, ())),
         Killer::Sim(_) | Killer::Operator(..) => None,
@@ -83,7 +83,7 @@ fn the_named_tests_exist_and_pass_without_a_fault() {
 }
 
 #[test]
-fn each_fault_has_a_name_of_its_own_and_stands_where_the_table_says() {
+fn each_mutant_stands_where_the_table_says() {
     let mut names = BTreeMap::new();
     let page = std::fs::read_to_string(PAGE).expect("the page is there");
     for fault in ALL {

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn additions_need_contact_with_a_quorum_of_the_enlarged_voters() {
+    fn additions_need_the_enlarged_quorum() {
         let cases: [(usize, &[MemberId], bool); 6] = [
             (1, &[1], true),
             (2, &[1], false),

@@ -14,7 +14,7 @@ fn lessor(leases: &[(LeaseId, i64)]) -> Lessor {
 }
 
 #[test]
-fn a_new_leader_gives_the_whole_time_and_an_election_timeout() {
+fn new_leader_extends_leases() {
     let mut lessor = lessor(&[(1, 2)]);
     assert_eq!(lessor.times(0, 1), None, "a follower does not know");
     lessor.lead(10_000, 1000);
@@ -38,7 +38,7 @@ fn a_renewed_lease_lasts_again() {
 }
 
 #[test]
-fn an_end_that_does_not_come_about_is_proposed_again() {
+fn failed_lease_revoke_is_proposed_again() {
     let mut lessor = lessor(&[(1, 1)]);
     lessor.lead(0, 0);
     assert_eq!(lessor.expired(1000, 500), [1]);
@@ -70,7 +70,7 @@ fn no_more_than_a_thousand_end_in_a_second() {
 }
 
 #[test]
-fn a_lease_granted_under_a_leader_is_armed_at_once() {
+fn granted_lease_is_armed_at_once() {
     let mut lessor = lessor(&[]);
     lessor.lead(0, 1000);
     lessor.note(500, &LeaseEvent::Granted(7, 3));
@@ -94,7 +94,7 @@ fn remains(id: LeaseId, remaining: i64) -> LeaseRemains {
 }
 
 #[test]
-fn what_remains_of_long_leases_is_noted_again_and_again() {
+fn long_leases_are_checkpointed() {
     let mut lessor = noting(&[(1, 300), (2, 1000)]);
     assert!(lessor.notes(EVERY - 1).is_empty());
     assert_eq!(lessor.notes(EVERY), [remains(2, 700)], "300 s is not long");

@@ -1,6 +1,6 @@
 //! One member as a value: raft, store, leases and the order between them. Inputs in, effects out.
 //!
-//! [`Member`] is the consensus half and lives with whoever steps Raft; [`Machine`] is the state
+//! [`Member`] is the consensus half and lives with whoever steps Raft; [`StateMachine`] is the state
 //! half and lives with the applier. The simulator and the server's threads do nothing but carry
 //! out a member's effects, so the order between durability, sending and applying is simulated
 //! as shipped. Never touches a clock, a socket, a disk, a thread or a random number.
@@ -12,63 +12,63 @@
 //! 2. [`Effect::Write`]: entries, then hard state, durable together; then [`Input::Persisted`].
 //!    There is one at a time. Whatever must wait for it (votes, acknowledgements) is held back
 //!    inside, so messages may be sent at once.
-//! 3. [`Effect::Apply`]: [`Machine::apply`] each entry in order, publish [`Machine::view`],
-//!    answer whoever waits for an [`Applied::request`], then [`Machine::take_report`] into
+//! 3. [`Effect::Apply`]: [`StateMachine::apply`] each entry in order, publish [`StateMachine::view`],
+//!    answer whoever waits for an [`Applied::request`], then [`StateMachine::take_report`] into
 //!    [`Input::Applied`]. The entries are durable here, so neither the machine nor a checkpoint
 //!    of it ever runs ahead of the log. [`Effect::ReadReady`] comes after the report, so what
 //!    is published then is new enough.
-//! 4. [`Effect::TakeCheckpoint`]: [`Machine::checkpoint`] between two batches, written in the
+//! 4. [`Effect::TakeCheckpoint`]: [`StateMachine::checkpoint`] between two batches, written in the
 //!    background, then [`Input::CheckpointDone`]. Keep the two newest checkpoints.
 //! 5. A checkpoint received from a leader is made durable, then told by
 //!    [`Input::SnapshotReceived`]. [`Effect::InstallCheckpoint`] may follow: reset the log to
-//!    begin after it, [`Machine::restore`], then [`Input::Installed`] with the new machine's
+//!    begin after it, [`StateMachine::restore`], then [`Input::Installed`] with the new machine's
 //!    report.
-//! 6. Start: newest checkpoint -> [`Machine::restore`] -> report and log into [`Member::new`].
+//! 6. Start: newest checkpoint -> [`StateMachine::restore`] -> report and log into [`Member::new`].
 //!    What the log holds beyond the checkpoint comes back through [`Effect::Apply`]. A cluster
-//!    is founded by writing the checkpoint of [`Machine::found`] first; a joiner starts with
+//!    is founded by writing the checkpoint of [`StateMachine::found`] first; a joiner starts with
 //!    nothing at all.
 //! 7. Links deliver a message at most once. Say [`Input::PeerDisk`] when a hello succeeded, also
 //!    after each reconnection, and [`Input::Unreachable`] when a message was dropped,
 //!    and [`Input::Unlinked`] when a connection broke or cannot be made.
 //!    The answer to a change of the configuration comes with a later entry than the change's own,
-//!    once a quorum of the new configuration knows of it for good; see [`Settle`]. The answer to
-//!    a member's own removal comes from [`Machine::part`] at [`Effect::Removed`].
+//!    once a quorum of the new configuration knows of it for good; see [`ConfigurationApplied`]. The answer to
+//!    a member's own removal comes from [`StateMachine::part`] at [`Effect::Removed`].
 //! 8. A time-out is the owner's: say [`Input::Cancel`] and answer that the fate is unknown.
 //!    [`RequestId`]s must never repeat: a new boot nonce at each start, a counter that grows.
 
 mod admission;
 mod api;
+mod bootstrap;
 mod change;
-mod farewell;
-mod found;
 mod lessor;
-mod machine;
 mod member;
 mod membership;
 mod payload;
 mod peer;
+mod removal;
+mod state_machine;
 
 pub use admission::{Facts, Standing};
 pub use api::{
     CheckpointInfo, Effect, Input, LeaseEvent, ProposalError, Report, RequestRefusal, StopReason,
     TransferFailure,
 };
+pub use bootstrap::{FOUNDING_INDEX, InitialMember, cluster_id, member_id};
 pub use change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Target, Update};
-pub use farewell::Farewell;
-pub use found::{FOUNDING_INDEX, InitialMember, cluster_id, member_id};
-pub use machine::{Applied, Checkpoint, CheckpointMeta, Machine, Outcome, RestoreError};
 pub use member::{
     CheckpointPolicy, Member, MemberConfig, MemberRestored, MemberStatus, PeerStatus,
 };
 pub use membership::{
     ChangeKind, ChangeRecord, FORMAT, MemberRecord, Membership, REMEMBERED_CHANGES, Tombstone,
 };
-pub use payload::{LogPayload, PayloadBody, RequestId, Settle, UnknownEntry};
+pub use payload::{ConfigurationApplied, LogPayload, PayloadBody, RequestId, UnknownEntry};
 pub use peer::{
-    Fate, FateKind, Fates, Forward, ForwardChange, LeaseAnswerRecord, LeaseAnswers, LeaseCall,
-    LeaseCalls, LeaseTimes, PeerBody, PeerMessage, Place, Proposal, RefusalRecord, RemovedNotice,
-    TryAgain,
+    Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes,
+    LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, LeaseTimes, PeerBody, PeerMessage,
+    Place, Proposal, RefusalRecord, RemovedNotice, TryAgain,
 };
+pub use removal::Farewell;
+pub use state_machine::{Applied, Checkpoint, CheckpointMeta, Outcome, RestoreError, StateMachine};
 
 #[cfg(test)]
 mod tests;

@@ -51,7 +51,7 @@ pub enum PayloadBody {
     Membership(MembershipCommand),
     /// The leader has applied a change of the configuration.
     #[prost(message, tag = "5")]
-    Settle(Settle),
+    ConfigurationApplied(ConfigurationApplied),
 }
 
 /// Says that the configuration at an index was applied by a leader before it appended this. A
@@ -60,7 +60,7 @@ pub enum PayloadBody {
 /// good. Only then is a change answered: whoever then deletes the disk of a removed member
 /// strands nobody who would need its vote under the old configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct Settle {
+pub struct ConfigurationApplied {
     /// The configuration index.
     #[prost(uint64, tag = "1")]
     pub configuration_index: Index,
@@ -89,10 +89,10 @@ impl LogPayload {
 
     /// The encoded data of a leader's entry that settles a configuration.
     pub fn settle(configuration_index: Index) -> Bytes {
-        let settle = Settle {
+        let settle = ConfigurationApplied {
             configuration_index,
         };
-        Self::encoded(None, PayloadBody::Settle(settle))
+        Self::encoded(None, PayloadBody::ConfigurationApplied(settle))
     }
 
     fn encoded(request: Option<RequestId>, body: PayloadBody) -> Bytes {
@@ -137,7 +137,7 @@ impl LogPayload {
     fn check_kind(&self, entry: &Entry, kind: EntryKind) -> Result<(), String> {
         let body = self.body.as_ref().ok_or("it is of an unknown kind")?;
         let inner = match body {
-            PayloadBody::Settle(_) => None,
+            PayloadBody::ConfigurationApplied(_) => None,
             PayloadBody::Command(command) => {
                 if command.operation.is_none() {
                     return Err("its command is of an unknown kind".to_owned());

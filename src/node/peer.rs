@@ -31,7 +31,7 @@ impl PeerMessage {
             Some(PeerBody::Raft(message)) => message.body.as_ref().map_or("Unknown", |b| b.name()),
             Some(PeerBody::Forward(_)) => "Forward",
             Some(PeerBody::Change(_)) => "Change",
-            Some(PeerBody::Fates(_)) => "Fates",
+            Some(PeerBody::ForwardedOutcomes(_)) => "ForwardedOutcomes",
             Some(PeerBody::LeaseCalls(_)) => "LeaseCalls",
             Some(PeerBody::LeaseAnswers(_)) => "LeaseAnswers",
             Some(PeerBody::Removed(_)) => "Removed",
@@ -53,7 +53,7 @@ pub enum PeerBody {
     Change(ForwardChange),
     /// To the origin: what became of its proposals.
     #[prost(message, tag = "4")]
-    Fates(Fates),
+    ForwardedOutcomes(ForwardedOutcomes),
     /// To the leader: keepalives and questions about leases.
     #[prost(message, tag = "5")]
     LeaseCalls(LeaseCalls),
@@ -97,26 +97,26 @@ pub struct ForwardChange {
 
 /// What became of proposals.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
-pub struct Fates {
+pub struct ForwardedOutcomes {
     /// One each.
     #[prost(message, repeated, tag = "1")]
-    pub fates: Vec<Fate>,
+    pub fates: Vec<ForwardedOutcome>,
 }
 
 /// What became of one proposal.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
-pub struct Fate {
+pub struct ForwardedOutcome {
     /// The proposal.
     #[prost(message, required, tag = "1")]
     pub request: RequestId,
     /// What became of it; an unknown kind leaves its fate unknown.
-    #[prost(oneof = "FateKind", tags = "2, 3, 4")]
-    pub kind: Option<FateKind>,
+    #[prost(oneof = "ForwardedOutcomeKind", tags = "2, 3, 4")]
+    pub kind: Option<ForwardedOutcomeKind>,
 }
 
 /// The kinds of fates.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Oneof)]
-pub enum FateKind {
+pub enum ForwardedOutcomeKind {
     /// It is in the leader's log. Should another term's entry be committed there, it is dead.
     #[prost(message, tag = "2")]
     Appended(Place),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::build;
 use crate::crd::{EtcdCluster, ExtraArg, Invalid, ValidatedCluster, bytes_of, validate};
-use crate::server::Machine;
+use crate::server::HostFacts;
 use crate::server::config::Config;
 use crate::server::flag_table::{self, Class};
 use crate::server::flags::Flags;
@@ -68,7 +68,7 @@ fn judged(cluster: &ValidatedCluster) -> Result<(), String> {
     let flags = arguments.get(1..).unwrap_or_default();
     let flags = Flags::parse(flags, &BTreeMap::new()).map_err(|refusal| refusal.to_string())?;
     let limit = cluster.spec.resources.limits.get("memory");
-    let machine = Machine {
+    let machine = HostFacts {
         memory_limit: limit.and_then(|limit| bytes_of(&limit.0).ok()),
     };
     let config = Config::from_flags(&flags, machine).map_err(|refusal| refusal.to_string());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_would_not_start_with_is_refused_in_its_words() {
+    fn spec_is_refused_in_the_servers_words() {
         let flag = |name: &str, value: &str| {
             format!("{{server: {{extraArgs: [{{name: {name}, value: '{value}'}}]}}}}")
         };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_takes_is_admitted_with_and_without_tls() {
+    fn server_args_are_admitted_either_way() {
         for spec in [
             "{}",
             "{server: {quota: 1Gi, autoCompaction: {retention: 1h30m}}, resources: {limits: {memory: 4Gi}}}",
@@ -147,7 +147,7 @@ mod tests {
 
     /// Nothing that is not asked of the servers makes a resource invalid that was valid before.
     #[test]
-    fn without_settings_of_the_server_nothing_more_is_asked() {
+    fn no_settings_no_more_requests() {
         assert!(admitted("{resources: {limits: {memory: 1Mi}}}").is_ok());
     }
 }

@@ -225,7 +225,7 @@ mod tests {
     /// that release ends on a newer one's disk with the code and the class of damage. Its words are
     /// the only difference, so a code of damage without words is no evidence either.
     #[test]
-    fn a_disk_of_a_newer_release_is_not_damaged_whatever_release_ends_on_it() {
+    fn newer_disk_format_is_not_damage() {
         let said = |class: &str, code: i32, message: &str| {
             let line = serde_json::json!({"class": class, "exitCode": code, "message": message});
             exit(code, Some(&format!("{line}\n")))
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_voted_is_known_only_from_a_record_that_goes_back_to_their_coming() {
+    fn never_voted_needs_a_record_since_the_join() {
         let change = |kind: &str, id| proto::Change {
             kind: kind.into(),
             id,

@@ -9,8 +9,8 @@ use futures::future::join_all;
 use tonic::{Code, Status};
 
 use super::clock::{Clock, Moment};
-use super::platform::{Act, Failure};
-use crate::plan::{Action, AlarmKind, Fence};
+use super::platform::Failure;
+use crate::plan::{AlarmKind, Fence, MemberAction};
 use crate::server::member_client::{AddressError, MemberClient, Whom};
 use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key;
@@ -20,7 +20,7 @@ use crate::wire::member as proto;
 /// election.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// A description that takes longer is not waited for: one member that hangs must not hold up the
-/// pass over a cluster.
+/// reconcile of a cluster.
 const DESCRIBE: Duration = Duration::from_millis(1500);
 
 /// A description and when it was received.
@@ -204,63 +204,38 @@ impl Members {
         (described, silent)
     }
 
-    /// Carries out an act that is a call to a member; `None`: it is not one. `addresses` are those
-    /// of the last look, `urls` gives the URL under which the others dial a member, with TLS or
+    /// Calls a member: the one that the action is about, or the leader. `addresses` are those of the
+    /// last observation, `urls` gives the URL under which the others dial a member, with TLS or
     /// without. `epoch` is the caller's, for calls whose action carries none.
     pub async fn act(
         &self,
-        act: &Act,
+        action: &MemberAction,
+        leader: Option<&str>,
         epoch: u64,
         addresses: &BTreeMap<String, String>,
         urls: impl Fn(&str, bool) -> String,
-    ) -> Option<Result<(), Failure>> {
-        let whom = match &act.action {
-            Action::Bootstrap { member, .. } | Action::Retire { member, .. } => {
+    ) -> Result<(), Failure> {
+        let whom = match action {
+            MemberAction::Bootstrap { member, .. } | MemberAction::Retire { member, .. } => {
                 Some(member.as_str())
             }
-            Action::Transfer { from, .. } => Some(from.as_str()),
-            Action::AddLearner { .. }
-            | Action::SetPeerUrls { .. }
-            | Action::Promote { .. }
-            | Action::Disarm { .. }
-            | Action::Remove { .. } => act.leader.as_deref(),
-            Action::ApplyObject(_)
-            | Action::MakeAuthority { .. }
-            | Action::IssueCertificate { .. }
-            | Action::RotateAuthority { .. }
-            | Action::TrustAuthorities { .. }
-            | Action::DropCertificate { .. }
-            | Action::AdmitSpec { .. }
-            | Action::CreateLatch { .. }
-            | Action::CreateClaim { .. }
-            | Action::GrowClaim { .. }
-            | Action::MarkClaim { .. }
-            | Action::OwnClaim { .. }
-            | Action::ApplySet { .. }
-            | Action::MapSlot { .. }
-            | Action::DropSlot { .. }
-            | Action::ReleasePod { .. }
-            | Action::HoldPod { .. }
-            | Action::SetBudget { .. }
-            | Action::EvictPod { .. }
-            | Action::DeletePod { .. }
-            | Action::DeleteSet { .. }
-            | Action::DeleteClaim { .. } => return None,
+            MemberAction::Transfer { from, .. } => Some(from.as_str()),
+            MemberAction::AddLearner { .. }
+            | MemberAction::SetPeerUrls { .. }
+            | MemberAction::Promote { .. }
+            | MemberAction::Disarm { .. }
+            | MemberAction::Remove { .. } => leader,
         };
-        let Some(whom) = whom else {
-            return Some(Err(Failure::Changed("no member leads".into())));
-        };
-        let Some(address) = addresses.get(whom) else {
-            return Some(Err(Failure::Retry(format!(
-                "{whom} has no address to dial"
-            ))));
-        };
-        Some(self.call(&act.action, (address, epoch), urls).await)
+        let whom = whom.ok_or_else(|| Failure::Changed("no member leads".into()))?;
+        let address = addresses
+            .get(whom)
+            .ok_or_else(|| Failure::Retry(format!("{whom} has no address to dial")))?;
+        self.call(action, (address, epoch), urls).await
     }
 
     async fn call(
         &self,
-        action: &Action,
+        action: &MemberAction,
         (address, epoch): (&str, u64),
         urls: impl Fn(&str, bool) -> String,
     ) -> Result<(), Failure> {
@@ -271,11 +246,11 @@ impl Members {
         })?;
         let mut client = self.at(address)?.only(whom);
         let answer = match action {
-            Action::Bootstrap {
+            MemberAction::Bootstrap {
                 cluster_uid,
                 incarnation,
                 nonce,
-                claim_uid,
+                pvc_uid,
                 disk_uuid,
                 ..
             } => {
@@ -283,12 +258,12 @@ impl Members {
                     cluster_uid: cluster_uid.clone(),
                     incarnation: *incarnation,
                     nonce: nonce.clone(),
-                    claim_uid: claim_uid.clone(),
+                    claim_uid: pvc_uid.clone(),
                     disk_uuid: disk_uuid.clone(),
                 };
                 client.bootstrap(request).await.map(drop)
             }
-            Action::AddLearner {
+            MemberAction::AddLearner {
                 member,
                 disk_uuid,
                 secure,
@@ -303,18 +278,22 @@ impl Members {
                 };
                 client.add_learner(request).await.map(drop)
             }
-            Action::SetPeerUrls {
+            MemberAction::SetPeerUrls {
                 id, urls, fence, ..
             } => {
                 let answer = client.update_peer_urls(wire(*fence), *id, urls.clone());
                 answer.await.map(drop)
             }
-            Action::Promote { id, fence, .. } => client.promote(wire(*fence), *id).await.map(drop),
-            Action::Remove { id, fence, .. } => client.remove(wire(*fence), *id).await.map(drop),
-            Action::Transfer { to_id, fence, .. } => {
+            MemberAction::Promote { id, fence, .. } => {
+                client.promote(wire(*fence), *id).await.map(drop)
+            }
+            MemberAction::Remove { id, fence, .. } => {
+                client.remove(wire(*fence), *id).await.map(drop)
+            }
+            MemberAction::Transfer { to_id, fence, .. } => {
                 client.transfer(wire(*fence), *to_id).await.map(drop)
             }
-            Action::Disarm {
+            MemberAction::Disarm {
                 kind, id, fence, ..
             } => {
                 let kind = match kind {
@@ -323,17 +302,12 @@ impl Members {
                 };
                 client.disarm(wire(*fence), kind, *id).await.map(drop)
             }
-            Action::Retire { .. } => {
+            MemberAction::Retire { .. } => {
                 let fence = proto::Fence {
                     configuration_index: 0,
                     epoch,
                 };
                 client.retire(fence).await.map(drop)
-            }
-            other => {
-                return Err(Failure::Refused(format!(
-                    "{other}: no member can be asked that"
-                )));
             }
         };
         answer.map_err(|status| failure(&action.to_string(), &status))
@@ -462,7 +436,7 @@ mod tests {
     use crate::server::member_client::Way;
 
     #[tokio::test]
-    async fn a_silent_member_is_not_in_the_answer_and_holds_nobody_up() {
+    async fn silent_member_holds_nobody_up() {
         // Accepts and never answers.
         let hung = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
@@ -490,17 +464,16 @@ mod tests {
     async fn an_act_follows_from_a_look() {
         let key = Key::new(b"0123456789abcdef0123456789abcdef");
         let members = Members::new(key, network(), Clock::machine());
-        let act = Act {
-            action: Action::Retire {
-                member: "demo-1".into(),
-                pod_uid: "pod".into(),
-            },
-            leader: None,
+        let retire = MemberAction::Retire {
+            member: "demo-1".into(),
+            pod_uid: "pod".into(),
         };
         let addresses = BTreeMap::from([("demo-1".to_owned(), "127.0.0.1:1".to_owned())]);
-        let done = members.act(&act, 1, &addresses, |_, _| String::new()).await;
+        let done = members
+            .act(&retire, None, 1, &addresses, |_, _| String::new())
+            .await;
         assert!(
-            matches!(&done, Some(Err(Failure::Changed(why))) if why.contains("described itself")),
+            matches!(&done, Err(Failure::Changed(why)) if why.contains("described itself")),
             "{done:?}"
         );
     }
@@ -508,7 +481,7 @@ mod tests {
     /// A disk that had signed was never believed without for as long as the operator ran: members
     /// that were taken back to 0.1.0 were described by nobody, and nothing went on, also forward.
     #[tokio::test]
-    async fn who_has_signed_is_believed_without_where_its_image_changed() {
+    async fn unsigned_is_believed_after_an_image_change() {
         let member = Member::new("one");
         let ways = Arc::new(Mutex::new([member.way(&own("one", "1")), member.old_way()]));
         let answers = Arc::new(AtomicUsize::new(0));
@@ -551,7 +524,7 @@ mod tests {
     /// yet, and one that was taken back to 0.1.0 under the same tag was described by nobody until
     /// somebody changed the specification.
     #[tokio::test]
-    async fn one_that_signs_speaks_for_all_of_its_image_and_for_no_other() {
+    async fn a_signature_speaks_for_its_image() {
         let (one, two) = (Member::new("one"), Member::new("two"));
         let ways = [one.old_way(), two.way(&own("two", "1")), two.old_way()];
         let ways = Mutex::new(ways);

@@ -11,12 +11,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Seconds of a pass: a cached pass takes milliseconds, one with a dial that times out seconds.
+/// Seconds of a reconcile: a cached reconcile takes milliseconds, one with a dial that times out seconds.
 const PASS_BUCKETS: [f64; 8] = [0.005, 0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 30.0];
 
-/// How a pass ended.
+/// How a reconcile ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PassLabels {
+struct ReconcileLabels {
     outcome: &'static str,
 }
 
@@ -41,7 +41,7 @@ type Told = BTreeMap<(String, String), BTreeSet<String>>;
 /// The operator's own figures.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    passes: Family<PassLabels, Counter>,
+    reconciles: Family<ReconcileLabels, Counter>,
     seconds: Histogram,
     steps: Family<StepLabels, Counter>,
     status_writes: Counter,
@@ -54,7 +54,7 @@ impl Metrics {
     /// Registers the figures.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
-            passes: Family::default(),
+            reconciles: Family::default(),
             seconds: Histogram::new(PASS_BUCKETS),
             steps: Family::default(),
             status_writes: Counter::default(),
@@ -71,7 +71,7 @@ impl Metrics {
         registry.register(
             "passes",
             "Reconcile passes by outcome",
-            metrics.passes.clone(),
+            metrics.reconciles.clone(),
         );
         registry.register(
             "pass_seconds",
@@ -96,9 +96,11 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a pass that took this many seconds.
-    pub fn pass(&self, outcome: &'static str, seconds: f64) {
-        self.passes.get_or_create(&PassLabels { outcome }).inc();
+    /// Counts a reconcile that took this many seconds.
+    pub fn reconciled(&self, outcome: &'static str, seconds: f64) {
+        self.reconciles
+            .get_or_create(&ReconcileLabels { outcome })
+            .inc();
         self.seconds.observe(seconds);
     }
 
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_told_of_while_they_are_there() {
+    fn certificates_are_reported_while_present() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let told = || {

@@ -6,15 +6,15 @@ pub mod admission;
 pub mod clock;
 pub mod describe;
 pub mod forecast;
-pub mod hints;
 pub mod kubernetes;
 pub mod local;
 pub mod members;
 pub mod metrics;
-pub mod pass;
 pub mod platform;
 pub mod queue;
+pub mod reconcile;
 pub mod report;
+pub mod status_memory;
 
 #[cfg(test)]
 mod testing;

@@ -5,7 +5,7 @@ use crate::crd::EtcdClusterStatus;
 use crate::plan::{Action, Observed, Plan};
 
 /// Why a request was not carried out. Nothing was changed, or the change is not known to have
-/// happened; the next pass looks again.
+/// happened; the next reconcile looks again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// An object of that name belongs to somebody else.
@@ -40,7 +40,7 @@ pub enum Failure {
 
 /// How fresh a look has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Freshness {
     /// From what is known; descriptions of members within their freshness bound.
     Cached,
     /// Everything read anew, past any cache.
@@ -49,7 +49,7 @@ pub enum Look {
 
 /// What a look gave.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Observation {
     /// The facts.
     pub observed: Observed,
     /// Generation of the specification that the facts belong to.
@@ -91,7 +91,7 @@ pub struct Event {
     pub note: String,
 }
 
-/// What a pass leaves behind.
+/// What a reconcile leaves behind.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The plan that was followed.
@@ -111,13 +111,13 @@ pub trait Platform {
     /// Looks. `None`: the resource is gone. `entropy` becomes [`Observed::entropy`].
     fn observe(
         &mut self,
-        look: Look,
+        look: Freshness,
         entropy: &str,
-    ) -> impl Future<Output = Result<Option<Seen>, Failure>> + Send;
+    ) -> impl Future<Output = Result<Option<Observation>, Failure>> + Send;
 
     /// Carries out one act on what was last seen. An act that was carried out before succeeds.
     fn act(&mut self, act: &Act) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Writes down what the pass leaves behind.
+    /// Writes down what the reconcile leaves behind.
     fn report(&mut self, report: &Report) -> impl Future<Output = Result<(), Failure>> + Send;
 }

@@ -1,17 +1,17 @@
 //! Which cluster is due for a pass. Each is passed over by at most one pass at a time; a trigger
-//! during a pass causes one more; failures wait longer each time. Knows no clock: time is passed
+//! during a reconcile causes one more; failures wait longer each time. Knows no clock: time is passed
 //! in, in milliseconds.
 
 use std::collections::BTreeMap;
 
-/// Triggers within this are one pass.
+/// Triggers within this are one reconcile.
 const DEBOUNCE_MS: u64 = 30;
-/// The first wait after a failed pass; each further one is twice as long.
+/// The first wait after a failed reconcile; each further one is twice as long.
 const BACKOFF_MS: u64 = 1_000;
-/// The longest wait after failed passes.
+/// The longest wait after failed reconciles.
 const BACKOFF_MAX_MS: u64 = 60_000;
 
-/// How a pass ended.
+/// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Come back after so many milliseconds, or sooner when something changes.
@@ -31,7 +31,7 @@ struct Entry {
 }
 
 /// Whose a cluster is: of two tenants with clusters that are due, the one comes first of whose fewer
-/// passes are under way, so that a thousand clusters of one hold up nobody else's for longer than a pass.
+/// reconciles are under way, so that a thousand clusters of one hold up nobody else's for longer than a reconcile.
 pub trait Tenant {
     /// The tenant: a cluster's namespace.
     fn tenant(&self) -> &str;
@@ -68,8 +68,8 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         entry.due_ms = Some(entry.due_ms.map_or(soon, |due| due.min(soon)));
     }
 
-    /// Takes the cluster that has been due longest, of those of the tenants with the fewest passes
-    /// under way, if any is due now. Its pass runs until [`Queue::ended`].
+    /// Takes the cluster that has been due longest, of those of the tenants with the fewest reconciles
+    /// under way, if any is due now. Its reconcile runs until [`Queue::ended`].
     pub fn take(&mut self, now_ms: u64) -> Option<K> {
         let mut under_way: BTreeMap<String, usize> = BTreeMap::new();
         for (key, _) in self.entries.iter().filter(|(_, entry)| entry.running) {
@@ -104,7 +104,7 @@ impl<K: Ord + Clone + Tenant> Queue<K> {
         self.entries.values().filter(|entry| entry.running).count()
     }
 
-    /// A pass ended.
+    /// A reconcile ended.
     pub fn ended(&mut self, key: &K, ended: Ended, now_ms: u64) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn triggers_coalesce_and_a_trigger_during_a_pass_causes_one_more() {
+    fn trigger_during_a_reconcile_causes_one_more() {
         let mut queue = Queue::new();
         queue.trigger("a", 0);
         queue.trigger("a", 10);
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(queue.take(30), Some("a"));
         queue.trigger("a", 40);
         queue.trigger("a", 41);
-        assert_eq!(queue.take(1000), None, "one pass at a time");
+        assert_eq!(queue.take(1000), None, "one reconcile at a time");
         queue.ended(&"a", Ended::After(60_000), 1000);
         assert_eq!(queue.next_due(), Some(1030));
         assert_eq!(queue.take(1030), Some("a"));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_longer_and_do_not_hold_up_the_others() {
+    fn failures_back_off_per_cluster() {
         let mut queue = Queue::new();
         queue.trigger("bad", 0);
         queue.trigger("good", 1);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gone_cluster_is_forgotten_unless_it_came_back() {
+    fn deleted_cluster_is_forgotten() {
         let mut queue = Queue::new();
         queue.trigger("a", 0);
         assert_eq!(queue.take(50), Some("a"));

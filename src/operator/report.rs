@@ -1,11 +1,12 @@
-//! What a pass leaves behind: the status with its conditions, and the events that a user should
+//! What a reconcile leaves behind: the status with its conditions, and the events that a user should
 //! know. Computed from the same view that the plan was made from. At rest it says nothing new, so
 //! nothing is written.
 
+use crate::plan::{CertificateAction, MemberAction, ObjectAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::platform::{Event, Failure, Report, Seen, Severity};
+use super::platform::{Event, Failure, Observation, Report, Severity};
 use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, FailingAct, NoteStatus};
 use crate::plan::{Action, ConditionInput, Plan};
 
@@ -29,11 +30,11 @@ const NO_SPARE_NODE: &str = "NoSpareNode";
 /// Reason of a node that goes away and still takes new pods.
 const NOT_CORDONED: &str = "NotCordoned";
 
-/// Composes the report of a pass.
+/// Composes the report of a reconcile.
 ///
 /// `failed`: the act that failed, in words, and why.
 pub fn compose(
-    seen: &Seen,
+    seen: &Observation,
     plan: Plan,
     acted: Option<Action>,
     failed: Option<(String, Failure)>,
@@ -53,7 +54,7 @@ pub fn compose(
 
 /// The status that this view and outcome ask for.
 fn status(
-    seen: &Seen,
+    seen: &Observation,
     plan: &Plan,
     acted: Option<&Action>,
     failed: Option<&(String, Failure)>,
@@ -100,7 +101,7 @@ fn counted(status: &mut EtcdClusterStatus, after: Plan) {
 /// The write that fails: this one, or one that failed before and was not tried again, because
 /// another step came first. One that is done, or not wanted any more, is forgotten.
 fn failing(
-    seen: &Seen,
+    seen: &Observation,
     plan: &Plan,
     acted: Option<&Action>,
     failed: Option<&(String, Failure)>,
@@ -122,13 +123,13 @@ fn failing(
 }
 
 /// What is said of a write that has failed for longer than a passing fault lasts.
-fn lasts(seen: &Seen, failing: &FailingAct) -> Option<String> {
+fn lasts(seen: &Observation, failing: &FailingAct) -> Option<String> {
     let since: Timestamp = failing.start_time.parse().ok()?;
     let since = u64::try_from(since.as_millisecond()).ok()?;
     let FailingAct {
         action, message, ..
     } = failing;
-    // Without the seconds: the status would say something new in each pass.
+    // Without the seconds: the status would say something new in each reconcile.
     let text = format!(
         "{action} fails again and again: {message}. It is tried on, and what does not need it is done meanwhile"
     );
@@ -211,7 +212,7 @@ fn without_lag(status: &EtcdClusterStatus) -> EtcdClusterStatus {
 }
 
 fn events(
-    seen: &Seen,
+    seen: &Observation,
     plan: &Plan,
     acted: Option<&Action>,
     failure: Option<&Failure>,
@@ -272,7 +273,7 @@ fn events(
 }
 
 /// A node that goes away and cannot be left: said once, to whoever drains it.
-fn held_drain(seen: &Seen, plan: &Plan) -> Option<Event> {
+fn held_drain(seen: &Observation, plan: &Plan) -> Option<Event> {
     let progress = plan.progress.as_ref()?;
     let held = matches!(progress.reason, NO_SPARE_NODE | NOT_CORDONED);
     let before = seen.status.step.as_ref();
@@ -291,40 +292,45 @@ fn held_drain(seen: &Seen, plan: &Plan) -> Option<Event> {
 /// The event of an executed step, for those that a user should know.
 fn told_as(action: &Action) -> Option<&'static str> {
     match action {
-        Action::Bootstrap { .. } => Some("Bootstrapped"),
-        Action::CreateClaim { .. } => Some("MemberCreating"),
-        Action::AddLearner { .. } => Some("LearnerAdded"),
-        Action::SetPeerUrls { .. } => Some("MemberEncrypted"),
-        Action::Promote { .. } => Some("MemberPromoted"),
-        Action::Transfer { .. } => Some("LeadershipMoved"),
-        Action::Retire { .. } => Some("MemberRetired"),
-        Action::Remove { .. } => Some("MemberRemoved"),
-        Action::Disarm { .. } => Some("AlarmDisarmed"),
-        Action::MapSlot { .. } => Some("SlotMapped"),
-        Action::ReleasePod { .. } => Some("PodReleased"),
-        Action::HoldPod { .. } => Some("PodHeld"),
-        Action::SetBudget { .. } => Some("BudgetSet"),
-        Action::EvictPod { .. } => Some("PodEvicted"),
-        Action::DeletePod { .. } => Some("PodReplaced"),
-        Action::DeleteSet { .. } => Some("SetDeleted"),
-        Action::DeleteClaim { .. } => Some("ClaimDeleted"),
-        Action::GrowClaim { .. } => Some("ClaimGrown"),
-        Action::ApplySet { asleep: true, .. } => Some("MemberStopped"),
-        Action::MakeAuthority { .. } => Some("AuthorityMade"),
-        Action::RotateAuthority { .. } => Some("AuthorityRotated"),
-        Action::IssueCertificate { replaces, .. } => match replaces {
+        Action::Member(MemberAction::Bootstrap { .. }) => Some("Bootstrapped"),
+        Action::Object(ObjectAction::CreatePvc { .. }) => Some("MemberCreating"),
+        Action::Member(MemberAction::AddLearner { .. }) => Some("LearnerAdded"),
+        Action::Member(MemberAction::SetPeerUrls { .. }) => Some("MemberEncrypted"),
+        Action::Member(MemberAction::Promote { .. }) => Some("MemberPromoted"),
+        Action::Member(MemberAction::Transfer { .. }) => Some("LeadershipMoved"),
+        Action::Member(MemberAction::Retire { .. }) => Some("MemberRetired"),
+        Action::Member(MemberAction::Remove { .. }) => Some("MemberRemoved"),
+        Action::Member(MemberAction::Disarm { .. }) => Some("AlarmDisarmed"),
+        Action::Object(ObjectAction::MapSlot { .. }) => Some("SlotMapped"),
+        Action::Object(ObjectAction::ReleasePod { .. }) => Some("PodReleased"),
+        Action::Object(ObjectAction::HoldPod { .. }) => Some("PodHeld"),
+        Action::Object(ObjectAction::SetPdb { .. }) => Some("PDBSet"),
+        Action::Object(ObjectAction::EvictPod { .. }) => Some("PodEvicted"),
+        Action::Object(ObjectAction::DeletePod { .. }) => Some("PodReplaced"),
+        Action::Object(ObjectAction::DeleteSet { .. }) => Some("SetDeleted"),
+        Action::Object(ObjectAction::DeletePvc { .. }) => Some("PVCDeleted"),
+        Action::Object(ObjectAction::GrowPvc { .. }) => Some("PVCGrown"),
+        Action::Object(ObjectAction::ApplySet {
+            hibernated: true, ..
+        }) => Some("MemberStopped"),
+        Action::Certificate(CertificateAction::MakeAuthority { .. }) => Some("AuthorityMade"),
+        Action::Certificate(CertificateAction::RotateAuthority { .. }) => Some("AuthorityRotated"),
+        Action::Certificate(CertificateAction::IssueCertificate { replaces, .. }) => match replaces
+        {
             Some(_) => Some("CertificateRenewed"),
             None => Some("CertificateIssued"),
         },
-        Action::ApplyObject(_)
-        | Action::AdmitSpec { .. }
-        | Action::TrustAuthorities { .. }
-        | Action::DropCertificate { .. }
-        | Action::CreateLatch { .. }
-        | Action::MarkClaim { .. }
-        | Action::OwnClaim { .. }
-        | Action::ApplySet { asleep: false, .. }
-        | Action::DropSlot { .. } => None,
+        Action::Object(ObjectAction::ApplyObject(_))
+        | Action::Object(ObjectAction::AdmitSpec { .. })
+        | Action::Certificate(CertificateAction::TrustAuthorities { .. })
+        | Action::Certificate(CertificateAction::DropCertificate { .. })
+        | Action::Object(ObjectAction::CreateIdentitySecret { .. })
+        | Action::Object(ObjectAction::MarkPvc { .. })
+        | Action::Object(ObjectAction::OwnPvc { .. })
+        | Action::Object(ObjectAction::ApplySet {
+            hibernated: false, ..
+        })
+        | Action::Object(ObjectAction::DropSlot { .. }) => None,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::crd::{StepState, StepStatus};
-use crate::operator::testing::{plan_of, seen_at};
+use crate::operator::testing::{observation_at, plan_of};
 use crate::plan::{Fence, ObjectKey, ObjectKind, Progress, Step};
+use crate::plan::{MemberAction, ObjectAction};
 
 fn input(type_: ConditionType, status: ConditionStatus, message: &str) -> ConditionInput {
     ConditionInput {
@@ -19,11 +20,11 @@ fn promote() -> Action {
         configuration_index: 7,
         epoch: 1,
     };
-    Action::Promote {
+    Action::Member(MemberAction::Promote {
         member: "demo-2".into(),
         id: 2,
         fence,
-    }
+    })
 }
 
 fn step(action: Action) -> Step {
@@ -38,7 +39,7 @@ fn step(action: Action) -> Step {
 fn at_rest_nothing_is_written_or_told() {
     let mut plan = plan_of(vec![]);
     plan.conditions = vec![input(ConditionType::Ready, ConditionStatus::True, "3 of 3")];
-    let mut seen = seen_at(10_000);
+    let mut seen = observation_at(10_000);
     let first = compose(&seen, plan.clone(), None, None);
     let written = first.status.expect("the first status is news");
     assert_eq!(first.events.len(), 1, "it became ready: {:?}", first.events);
@@ -52,7 +53,7 @@ fn at_rest_nothing_is_written_or_told() {
 fn a_condition_keeps_its_time_until_it_turns() {
     let mut plan = plan_of(vec![]);
     plan.conditions = vec![input(ConditionType::Ready, ConditionStatus::True, "3 of 3")];
-    let mut seen = seen_at(10_000);
+    let mut seen = observation_at(10_000);
     seen.generation = 4;
     seen.status = compose(&seen, plan.clone(), None, None)
         .status
@@ -70,9 +71,9 @@ fn a_condition_keeps_its_time_until_it_turns() {
 }
 
 #[test]
-fn an_executed_step_is_told_once_with_its_reason() {
+fn executed_step_emits_one_event() {
     let report = compose(
-        &seen_at(1),
+        &observation_at(1),
         plan_of(vec![step(promote())]),
         Some(promote()),
         None,
@@ -86,7 +87,12 @@ fn an_executed_step_is_told_once_with_its_reason() {
         told,
         [("MemberPromoted", "promote demo-2: it has caught up")]
     );
-    let report = compose(&seen_at(1), plan_of(vec![step(promote())]), None, None);
+    let report = compose(
+        &observation_at(1),
+        plan_of(vec![step(promote())]),
+        None,
+        None,
+    );
     assert_eq!(report.events, []);
 }
 
@@ -101,7 +107,7 @@ fn a_refusal_stalls_and_is_told_once() {
         let why = "cannot apply demo-1: quota exceeded".into();
         Some(("apply demo-1".into(), Failure::Refused(why)))
     };
-    let mut seen = seen_at(1);
+    let mut seen = observation_at(1);
     let report = compose(&seen, plan.clone(), None, refused());
     let status = report.status.expect("news");
     let stalled = status
@@ -143,17 +149,17 @@ fn a_passing_failure_is_what_the_step_waits_for() {
     });
     let failure = Failure::Retry("promote demo-2: no answer".into());
     let failed = Some(("promote demo-2".to_owned(), failure));
-    let status = compose(&seen_at(1), plan, None, failed)
+    let status = compose(&observation_at(1), plan, None, failed)
         .status
         .expect("news");
     let waiting = status.step.and_then(|step| step.waiting_for);
     assert_eq!(waiting.as_deref(), Some("promote demo-2: no answer"));
 }
 
-/// An admission webhook that was dead for hours showed nowhere: each pass failed, and the status
+/// An admission webhook that was dead for hours showed nowhere: each reconcile failed, and the status
 /// said what it had said before.
 #[test]
-fn a_write_that_fails_again_and_again_is_told_until_it_is_done() {
+fn failing_writes_are_reported_until_done() {
     let plan = || {
         let mut plan = plan_of(vec![step(promote())]);
         plan.conditions = vec![input(ConditionType::Stalled, ConditionStatus::False, "no")];
@@ -165,7 +171,7 @@ fn a_write_that_fails_again_and_again_is_told_until_it_is_done() {
     };
     let stalled = |status: &EtcdClusterStatus| status.conditions[0].reason.clone();
     let no = "Because";
-    let mut seen = seen_at(10_000);
+    let mut seen = observation_at(10_000);
     let first = compose(&seen, plan(), None, failed()).status.expect("news");
     assert_eq!(stalled(&first), no, "it may pass");
     seen.status = first;
@@ -179,10 +185,10 @@ fn a_write_that_fails_again_and_again_is_told_until_it_is_done() {
     let mut other = plan();
     other.steps.insert(
         0,
-        step(Action::ApplyObject(ObjectKey {
+        step(Action::Object(ObjectAction::ApplyObject(ObjectKey {
             kind: ObjectKind::Service,
             name: "demo-client".into(),
-        })),
+        }))),
     );
     let acted = other.steps[0].action.clone();
     let kept = compose(&seen, other, Some(acted), None)
@@ -198,19 +204,19 @@ fn a_write_that_fails_again_and_again_is_told_until_it_is_done() {
     );
 }
 
-/// What a plan noted was dropped: that a claim in use was deleted, or that a learner is somebody
+/// What a plan noted was dropped: that a PVC in use was deleted, or that a learner is somebody
 /// else's, stood in no status and in no event.
 #[test]
 fn a_note_is_in_the_status_and_told_once() {
     let mut plan = plan_of(vec![]);
     plan.status.notes = vec![crate::crd::NoteStatus {
-        reason: "ClaimDeleted".into(),
-        message: "somebody deleted claim data-demo-2".into(),
+        reason: "PVCDeleted".into(),
+        message: "somebody deleted PVC data-demo-2".into(),
     }];
-    let mut seen = seen_at(1);
+    let mut seen = observation_at(1);
     let report = compose(&seen, plan.clone(), None, None);
     let told: Vec<_> = report.events.iter().map(|e| e.reason.as_str()).collect();
-    assert_eq!(told, ["ClaimDeleted"]);
+    assert_eq!(told, ["PVCDeleted"]);
     seen.status = report.status.expect("news");
     assert_eq!(seen.status.notes, plan.status.notes);
     let again = compose(&seen, plan, None, None);
@@ -218,11 +224,11 @@ fn a_note_is_in_the_status_and_told_once() {
 }
 
 #[test]
-fn a_changing_lag_alone_is_written_every_five_seconds() {
+fn lag_alone_is_written_each_five_seconds() {
     let mut plan = plan_of(vec![]);
     plan.summary = "demo-2 lacks 900 entries".into();
     plan.status.summary = Some(plan.summary.clone());
-    let mut seen = seen_at(1);
+    let mut seen = observation_at(1);
     seen.status = compose(&seen, plan.clone(), None, None)
         .status
         .expect("news");
@@ -252,7 +258,7 @@ fn notes_fit_what_the_api_server_takes() {
 }
 
 #[test]
-fn whoever_drains_a_node_that_cannot_be_left_is_told_once() {
+fn stuck_drain_is_reported_once() {
     let mut plan = plan_of(vec![]);
     plan.progress = Some(Progress {
         action: "Move",
@@ -263,7 +269,7 @@ fn whoever_drains_a_node_that_cannot_be_left_is_told_once() {
         since_ms: 10_000,
         deadline_ms: None,
     });
-    let mut seen = seen_at(10_000);
+    let mut seen = observation_at(10_000);
     let report = compose(&seen, plan.clone(), None, None);
     let told: Vec<_> = (report.events.iter())
         .map(|event| (event.severity, event.reason.as_str(), event.note.as_str()))

@@ -1,11 +1,11 @@
 //! What the tests of this room share: plain facts and plans to start from.
 
 use crate::crd::{EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster};
-use crate::operator::platform::Seen;
+use crate::operator::platform::Observation;
 use crate::plan::{Hints, Observed, Plan, Step};
 
 /// A view of a fresh resource, with nothing made yet.
-pub(crate) fn seen_at(now_ms: u64) -> Seen {
+pub(crate) fn observation_at(now_ms: u64) -> Observation {
     let cluster = ValidatedCluster {
         namespace: "default".into(),
         name: "demo".into(),
@@ -25,10 +25,10 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         client_endpoint: String::new(),
         status_cluster_id: None,
         hints: Hints::default(),
-        latch: None,
+        identity_secret: None,
         wanted_objects: [].into(),
         objects: [].into(),
-        budget: None,
+        pdb: None,
         slot_endpoints: [].into(),
         wanted_slot_inputs: String::new(),
         tls: crate::plan::TlsFacts::default(),
@@ -36,7 +36,7 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         wanted_inputs: "inputs".into(),
         sets: [].into(),
         pods: [].into(),
-        claims: [].into(),
+        pvcs: [].into(),
         class_node_bound: None,
         nodes: [].into(),
         routed: [].into(),
@@ -44,7 +44,7 @@ pub(crate) fn seen_at(now_ms: u64) -> Seen {
         descriptions: [].into(),
     };
     let status = EtcdClusterStatus::default();
-    Seen {
+    Observation {
         observed,
         generation: 1,
         status,

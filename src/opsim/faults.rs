@@ -1,15 +1,15 @@
 //! What goes wrong with disks and servers.
 
 use super::api::{Kind, object};
-use super::harness::gate::lock;
-use super::harness::ground::NAMESPACE;
+use super::harness::containers::NAMESPACE;
+use super::harness::request_faults::lock;
 use super::harness::world::World;
 use super::kube::Running;
 
 /// The container of a member that runs now.
 fn container_of(world: &World, member: &str) -> Option<Running> {
     let pod = crate::crd::pod_name(member);
-    let running = world.ground.kube.running();
+    let running = world.containers.kube.running();
     running.into_iter().find(|one| one.pod == pod)
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn volume_of(world: &World, member: &str) -> String {
 pub(crate) fn volume_goes(world: &mut World, member: &str) {
     let volume = volume_of(world, member);
     lock(&world.servers).forget_volume(&volume);
-    world.ground.kube.lose_volume(&volume);
+    world.containers.kube.lose_volume(&volume);
 }
 
 /// A member's disk comes back empty: a new file system under the same name.
@@ -49,25 +49,25 @@ pub(crate) fn disk_is_doomed(world: &mut World, member: &str) {
     lock(&world.servers).excuse(&volume);
 }
 
-/// A user deletes a member's claim by hand.
-pub(crate) fn claim_is_deleted(world: &mut World, member: &str) {
+/// A user deletes a member's PVC by hand.
+pub(crate) fn pvc_is_deleted(world: &mut World, member: &str) {
     disk_is_doomed(world, member);
     if let Some(container) = container_of(world, member) {
-        super::user::delete(world, Kind::PersistentVolumeClaim, &container.claim);
+        super::user::delete(world, Kind::PersistentVolumeClaim, &container.pvc);
     }
 }
 
-/// A user deletes the claim of a member that sleeps, and with it its volume.
-pub(crate) fn sleepers_claim_is_deleted(world: &mut World, member: &str) {
+/// A user deletes the PVC of a member that sleeps, and with it its volume.
+pub(crate) fn sleepers_pvc_is_deleted(world: &mut World, member: &str) {
     let found = world
         .api
         .lock()
         .all(Kind::PersistentVolumeClaim)
-        .find(|claim| object::label(claim, crate::crd::LABEL_MEMBER) == Some(member))
+        .find(|pvc| object::label(pvc, crate::crd::LABEL_MEMBER) == Some(member))
         .cloned();
-    if let Some(claim) = found {
-        lock(&world.servers).excuse(object::text(&claim, &["spec", "volumeName"]));
-        super::user::delete(world, Kind::PersistentVolumeClaim, object::name(&claim));
+    if let Some(pvc) = found {
+        lock(&world.servers).excuse(object::text(&pvc, &["spec", "volumeName"]));
+        super::user::delete(world, Kind::PersistentVolumeClaim, object::name(&pvc));
     }
 }
 

@@ -1,10 +1,9 @@
-//! Simulation of the operator: its passes and its executor as shipped, over a simulated Kubernetes.
+//! Simulation of the operator: its reconciles and its executor as shipped, over a simulated Kubernetes.
 //!
 //! Never replaces shipped logic by a model: what is simulated is only what lies outside of the
 //! operator (the API server, the controllers and nodes behind it, and the members' processes).
 
 pub mod api;
-mod crowd;
 mod edits;
 mod faults;
 mod harness;
@@ -12,14 +11,15 @@ pub mod kube;
 mod oracles;
 mod own;
 mod run;
+mod scale;
 mod scenarios;
 mod servers;
 mod user;
 
 pub use api::Kind;
-pub use crowd::{Crowd, Rested};
 pub use edits::{EditCounts, edit_paths, edited_fields, edits, tell_edits};
 pub use harness::{CACHED, Crash, Failure, Options};
 pub use oracles::Violation;
 pub use run::{Counts, Outcome, Scenario, Wrong, compare, crash_points, difference, run, told};
+pub use scale::{Rested, ScaleTest};
 pub use scenarios::all as scenarios;

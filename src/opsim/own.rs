@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api::{Kind, Patch, object};
-use super::harness::ground::NAMESPACE;
+use super::harness::containers::NAMESPACE;
 use super::harness::world::World;
 use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
-use super::harness::gate::{Crash, lock};
+use super::harness::request_faults::{Crash, lock};
 use super::harness::world::{Failure, Options, World};
 
 /// What a scenario does to a world.
@@ -45,7 +45,7 @@ pub struct Counts {
     /// Changes that members refused, because a newer operator had made one.
     pub fenced: u64,
     /// Passes of operators.
-    pub passes: u64,
+    pub reconciles: u64,
     /// Requests to the API server.
     pub requests: u64,
     /// Requests to members.
@@ -69,7 +69,7 @@ impl Counts {
         self.coalesced += other.coalesced;
         self.contested += other.contested;
         self.fenced += other.fenced;
-        self.passes += other.passes;
+        self.reconciles += other.reconciles;
         self.requests += other.requests;
         self.calls += other.calls;
         self.writes += other.writes;
@@ -98,7 +98,7 @@ pub fn run(scenario: &Scenario, options: Options) -> Result<Outcome, Box<(Failur
     block_on(async {
         let mut world = World::new(options);
         let result = (scenario.script)(&mut world).await;
-        let result = result.and_then(|()| world.insist());
+        let result = result.and_then(|()| world.final_checks());
         let outcome = outcome(&world);
         match result {
             Ok(()) => Ok(outcome),
@@ -134,12 +134,12 @@ pub(super) fn outcome(world: &World) -> Outcome {
             coalesced: world.coalesced,
             contested: ledger.contested,
             fenced,
-            passes: world.passes,
+            reconciles: world.reconciles,
             requests: ledger.requests,
             calls: ledger.calls,
             writes: ledger.writes,
             edits: world.edits,
-            checks: lock(&world.eyes.oracles).checks,
+            checks: lock(&world.monitor.oracles).checks,
             seconds: world.ran_seconds(),
         },
         end: world.end_state(),
@@ -200,7 +200,7 @@ fn replay(scenario: &Scenario, options: &Options) -> String {
         words += &format!(" LATE={kind:?}");
     }
     if let Some(at) = options.rival {
-        words += &format!(" RIVAL={at}");
+        words += &format!(" SECOND_LEADER={at}");
     }
     if options.intruder {
         words += " INTRUDER=1";
@@ -253,7 +253,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::operator::pass::Rules;
+    use crate::operator::reconcile::Rules;
     use crate::plan::{Observed, Plan, plan};
 
     thread_local! {
@@ -266,7 +266,7 @@ mod tests {
         plan(observed)
     }
 
-    /// A pass acts only where what it planned from its caches is planned again from its live look,
+    /// A reconcile acts only where what it planned from its caches is planned again from its live look,
     /// a moment later. If time stood still between the two, a step that carries the time of its
     /// plan would be carried out here and never on a real Kubernetes.
     #[test]
@@ -280,8 +280,8 @@ mod tests {
         let one = scenarios.iter().find(|one| one.name == "create-1");
         let outcome = run(one.expect("it is there"), options).expect("it ends well");
         let planned = PLANNED.take();
-        let passes = usize::try_from(outcome.counts.passes).expect("few");
-        assert!(planned.len() > passes, "no pass looked twice");
+        let reconciles = usize::try_from(outcome.counts.reconciles).expect("few");
+        assert!(planned.len() > reconciles, "no reconcile looked twice");
         let later = planned.windows(2).all(|pair| pair[0] < pair[1]);
         assert!(later, "two plans at one time: {planned:?}");
     }

@@ -1,9 +1,9 @@
-//! What users do: resources, specifications, and now and then a pod or a claim deleted by hand.
+//! What users do: resources, specifications, and now and then a pod or a PVC deleted by hand.
 
 use serde_json::{Value, json};
 
 use super::api::{Delete, Kind, Patch, object};
-use super::harness::ground::NAMESPACE;
+use super::harness::containers::NAMESPACE;
 use super::harness::world::World;
 
 /// The time within which a cluster is made or changed without any fault, in milliseconds.
@@ -58,7 +58,7 @@ pub(crate) fn delete(world: &mut World, kind: Kind, name: &str) {
 
 /// Names of the voters, in order.
 pub(crate) fn voters(world: &World) -> Vec<String> {
-    let truth = world.eyes.look();
+    let truth = world.monitor.look();
     let clusters = truth.clusters.values().filter(|cluster| cluster.exists);
     let voters = clusters.flat_map(|cluster| cluster.voters.values());
     let mut names: Vec<String> = voters.map(|member| member.name.clone()).collect();
@@ -77,7 +77,7 @@ pub(crate) fn node_of(world: &World, member: &str) -> String {
 
 /// The name of the member that leads, if one does.
 pub(crate) fn leader(world: &World) -> Option<String> {
-    let servers = super::harness::gate::lock(&world.servers);
+    let servers = super::harness::request_faults::lock(&world.servers);
     let mut groups = servers.groups.values();
     groups.find_map(|group| {
         let leader = group.membership.member(group.leader?)?;
@@ -100,7 +100,7 @@ pub(crate) fn follower(world: &World) -> String {
 
 /// Index of the last change of the only cluster's configuration.
 pub(crate) fn configuration(world: &World) -> u64 {
-    let truth = world.eyes.look();
+    let truth = world.monitor.look();
     let mut indexes = truth.clusters.values().map(|c| c.configuration_index);
     indexes.next_back().unwrap_or(0)
 }

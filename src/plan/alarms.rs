@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 
 use crate::mutants::{Mutant, planted};
 
+use super::action::{Action, AlarmKind, MemberAction};
 use super::draft::Draft;
-use super::observed::{ClaimState, Comparison, Description, Phase};
+use super::observed::{Comparison, Description, Phase, PvcState};
 use super::situation::{Seat, Situation, quorum};
 use super::space;
-use super::step::{Action, AlarmKind};
 use super::victims;
 
 /// Two comparisons count as two only if this much time lies between them.
@@ -223,8 +223,8 @@ fn gone<'s>(s: &'s Situation<'_>, named: &'s BTreeSet<u64>) -> impl Iterator<Ite
 /// or voted, and the alarm CORRUPT is on. That a majority agrees is no proof that it is right, nor is
 /// being lost that somebody's data was wrong: this may be the only right copy.
 pub(super) fn is_to_be_kept(s: &Situation<'_>, member: &str) -> bool {
-    let claim = s.claim(member).filter(|claim| !claim.terminating);
-    claim.is_some_and(|claim| claim.state != ClaimState::Retired)
+    let pvc = s.pvc(member).filter(|pvc| !pvc.terminating);
+    pvc.is_some_and(|pvc| pvc.state != PvcState::Retired)
         && is_on(s)
         && (s.voters.contains_key(member) || has_voted(s, member))
         && !planted(Mutant::NamedVolumeDeleted)
@@ -487,7 +487,7 @@ fn paused(s: &Situation<'_>) -> &'static str {
 
 fn switches(draft: &Draft) -> &'static str {
     let mut steps = draft.steps.iter();
-    let acts = steps.any(|step| matches!(step.action, Action::Disarm { .. }));
+    let acts = steps.any(|step| matches!(step.action, Action::Member(MemberAction::Disarm { .. })));
     if draft.stalled.is_some() && !acts {
         return "the operator switches it off once it is not stalled any more";
     }

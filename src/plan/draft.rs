@@ -1,8 +1,9 @@
 //! A plan in the making: the rules add to it in their order.
 
+use super::action::{Action, Fence};
 use super::observed::JoinFailure;
 use super::situation::Situation;
-use super::step::{Action, Class, Fence, Hold, Note, Step};
+use super::step::{Class, Hold, Note, Step};
 
 /// What the rules have said so far.
 #[derive(Default)]

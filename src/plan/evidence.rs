@@ -4,7 +4,7 @@
 use crate::mutants::{Mutant, planted};
 
 use super::observed::Phase;
-use super::observed::{ClaimFacts, Exit, MemberView, PodFacts, PodPhase};
+use super::observed::{Exit, MemberView, PodFacts, PodPhase, PvcFacts};
 use super::situation::{CONTACT_MS, Situation, in_ms};
 
 /// However impatient the spec is, a pod that was just made has this long to start and to be linked:
@@ -134,10 +134,10 @@ fn disk_is_gone(
     if contact {
         return None;
     }
-    let Some(claim) = s.claim(name) else {
-        return Some(format!("its volume claim {} is gone", s.claim_name(name)));
+    let Some(pvc) = s.pvc(name) else {
+        return Some(format!("its PVC {} is gone", s.pvc_name(name)));
     };
-    if let Some(why) = &claim.volume_gone {
+    if let Some(why) = &pvc.volume_gone {
         return Some(format!("its volume is gone: {why}"));
     }
     let pod = s.o.pods.get(name).filter(|pod| pod.started_ms.is_none())?;
@@ -196,7 +196,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     };
     // Neither of these is on trial for what it was made from: the one could start nowhere, the
     // other's end was asked for and does not come. Only time tells, and it ends.
-    let no_node = s.claim(name).and_then(|claim| claim.no_node.as_deref());
+    let no_node = s.pvc(name).and_then(|pvc| pvc.no_node.as_deref());
     if let Some(no_node) = no_node {
         why = format!("{why}; {no_node}");
     }
@@ -278,12 +278,12 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
 fn no_room(s: &Situation<'_>, name: &str) -> bool {
     let pod = s.o.pods.get(name).filter(|pod| pod.node.is_none());
     let waiting = pod.and_then(|pod| pod.waiting.as_deref());
-    let anywhere = |claim: &ClaimFacts| {
-        claim.node_bound == Some(false) && claim.nodes.is_none() && claim.no_node.is_none()
+    let anywhere = |pvc: &PvcFacts| {
+        pvc.node_bound == Some(false) && pvc.nodes.is_none() && pvc.no_node.is_none()
     };
     waiting.is_some_and(|why| why.starts_with("Unschedulable"))
-        && s.claim(name)
-            .is_some_and(|claim| !claim.terminating && anywhere(claim))
+        && s.pvc(name)
+            .is_some_and(|pvc| !pvc.terminating && anywhere(pvc))
         && !planted(Mutant::RoomForgotten)
 }
 

@@ -41,10 +41,10 @@ pub(super) fn promote(s: &Situation<'_>, id: u64) -> Result<(), String> {
             "{healthy} of {voters} voters are healthy; {needed} have to be"
         ));
     }
-    let kept = s.o.budget.and_then(|budget| budget.least).unwrap_or(0) as usize;
-    if s.is_budgeted() && kept < needed && !planted(Mutant::PromotedUnbudgeted) {
+    let kept = s.o.pdb.and_then(|pdb| pdb.min_available).unwrap_or(0) as usize;
+    if s.counts_evictions_by_pdb() && kept < needed && !planted(Mutant::PromotedUnbudgeted) {
         return Err(format!(
-            "the disruption budget keeps {kept} members available; {needed} have to be"
+            "the PDB keeps {kept} members available; {needed} have to be"
         ));
     }
     Ok(())

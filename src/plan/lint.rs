@@ -5,15 +5,16 @@
 mod alarms;
 
 use crate::crd::{
-    ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster, claim_name,
+    ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster, pvc_name,
     user_certificate_name,
 };
 use crate::mutants::{Mutant, planted};
 
+use super::action::{Action, CertificateAction, MemberAction, ObjectAction};
 use super::certificates::Given;
-use super::observed::{ClaimState, Description, MemberView, ObjectKind, Observed, Owner, Phase};
+use super::observed::{Description, MemberView, ObjectKind, Observed, Owner, Phase, PvcState};
 use super::situation::{CONTACT_MS, FRESH_MS};
-use super::step::{Action, Plan, Step};
+use super::step::{Plan, Step};
 
 /// The invariants that this plan would break, in words; empty for a sound plan. `plan` itself
 /// asks this too; a shell asks again about the plan that it is about to execute.
@@ -62,14 +63,16 @@ impl Facts<'_> {
         self.hibernation(action)?;
         self.given(action)?;
         match action {
-            Action::CreateLatch { incarnation, .. } => self.create_latch(*incarnation),
-            Action::Bootstrap {
+            Action::Object(ObjectAction::CreateIdentitySecret { incarnation, .. }) => {
+                self.create_identity_secret(*incarnation)
+            }
+            Action::Member(MemberAction::Bootstrap {
                 member, disk_uuid, ..
-            } => self.bootstrap(member, disk_uuid),
-            Action::AddLearner {
+            }) => self.bootstrap(member, disk_uuid),
+            Action::Member(MemberAction::AddLearner {
                 member, disk_uuid, ..
-            } => self.add_learner(member, disk_uuid),
-            Action::SetPeerUrls { id, urls, .. } => {
+            }) => self.add_learner(member, disk_uuid),
+            Action::Member(MemberAction::SetPeerUrls { id, urls, .. }) => {
                 let (healthy, voters) = self.count()?;
                 refuse(healthy < voters, "I5: a voter is not healthy")?;
                 refuse(self.members().all(|m| m.id != *id), "it is no member")?;
@@ -83,8 +86,8 @@ impl Facts<'_> {
                     "a member could not be dialled, or could not dial it",
                 )
             }
-            Action::Promote { id, .. } => self.promote(*id),
-            Action::Transfer { from, to_id, .. } => {
+            Action::Member(MemberAction::Promote { id, .. }) => self.promote(*id),
+            Action::Member(MemberAction::Transfer { from, to_id, .. }) => {
                 refuse(
                     self.leader.is_none_or(|(name, _)| name != from),
                     "it does not lead",
@@ -95,23 +98,32 @@ impl Facts<'_> {
                     "I3: the voter is not in contact",
                 )
             }
-            Action::Remove { id, .. } => self.remove(*id),
-            Action::Disarm { kind, id, .. } => self.disarm(*kind, *id),
-            Action::SetBudget { least, before } => self.set_budget(*least, *before),
-            Action::EvictPod { member, uid } => {
-                refuse(!self.budgeted(), "disruption.policy is not Budget")?;
+            Action::Member(MemberAction::Remove { id, .. }) => self.remove(*id),
+            Action::Member(MemberAction::Disarm { kind, id, .. }) => self.disarm(*kind, *id),
+            Action::Object(ObjectAction::SetPdb {
+                min_available,
+                before,
+            }) => self.set_pdb(*min_available, *before),
+            Action::Object(ObjectAction::EvictPod { member, uid }) => {
+                refuse(
+                    !self.with_budget_policy(),
+                    "disruption.policy is not Budget",
+                )?;
                 let same = self.o.pods.get(member).is_some_and(|pod| pod.uid == *uid);
                 refuse(!same, "it is another pod")?;
                 self.delete_pod(member)
             }
-            Action::DeletePod { member, .. } => {
+            Action::Object(ObjectAction::DeletePod { member, .. }) => {
                 let mut voters = self.members().filter(|m| !m.learner);
                 let serves = voters.any(|m| m.name == *member && self.healthy(m));
-                refuse(self.budgeted() && serves, "it is evicted, not deleted")?;
+                refuse(
+                    self.with_budget_policy() && serves,
+                    "it is evicted, not deleted",
+                )?;
                 self.delete_pod(member)
             }
-            Action::ReleasePod { member, uid, .. } => {
-                refuse(self.budgeted(), "disruption.policy is Budget")?;
+            Action::Object(ObjectAction::ReleasePod { member, uid, .. }) => {
+                refuse(self.with_budget_policy(), "disruption.policy is Budget")?;
                 let mut others = self.o.pods.iter().filter(|(name, _)| *name != member);
                 refuse(
                     others.any(|(_, pod)| pod.released_ms.is_some()),
@@ -121,15 +133,15 @@ impl Facts<'_> {
                 refuse(!same, "it is another pod")?;
                 self.delete_pod(member)
             }
-            Action::DeleteSet { member, .. } => {
+            Action::Object(ObjectAction::DeleteSet { member, .. }) => {
                 refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
                 refuse(
                     self.members().any(|m| m.name == *member),
                     "I4: it is a member",
                 )
             }
-            Action::DeleteClaim { claim, .. } => self.delete_claim(claim),
-            Action::CreateClaim { member, .. } => {
+            Action::Object(ObjectAction::DeletePvc { pvc, .. }) => self.delete_pvc(pvc),
+            Action::Object(ObjectAction::CreatePvc { member, .. }) => {
                 refuse(
                     self.members().any(|m| m.name == *member),
                     "I6: a member has this name",
@@ -140,8 +152,10 @@ impl Facts<'_> {
                     "a removed member had this name",
                 )
             }
-            Action::MapSlot { slot, member, .. } => self.map_slot(*slot, member),
-            Action::DropSlot { slot, uid, .. } => {
+            Action::Object(ObjectAction::MapSlot { slot, member, .. }) => {
+                self.map_slot(*slot, member)
+            }
+            Action::Object(ObjectAction::DropSlot { slot, uid, .. }) => {
                 let facts = self.o.slots.get(slot).filter(|facts| facts.uid == *uid);
                 refuse(facts.is_none(), "it is another Service")?;
                 refuse(
@@ -151,7 +165,7 @@ impl Facts<'_> {
                 let wanted = usize::try_from(*slot).is_ok_and(|slot| slot < self.cluster.target());
                 refuse(wanted, "the slot is wanted")
             }
-            Action::DropCertificate { secret, uid } => {
+            Action::Certificate(CertificateAction::DropCertificate { secret, uid }) => {
                 let facts = self.o.tls.secrets.get(secret);
                 let facts = facts.filter(|facts| facts.uid == *uid);
                 let member = facts.and_then(|facts| facts.member.as_deref());
@@ -165,21 +179,21 @@ impl Facts<'_> {
                     "a member shows it",
                 )
             }
-            Action::AdmitSpec { .. } => refuse(
+            Action::Object(ObjectAction::AdmitSpec { .. }) => refuse(
                 self.o.refused.is_some(),
                 "the specification is not the resource's",
             ),
-            Action::ApplyObject(_)
-            | Action::MakeAuthority { .. }
-            | Action::IssueCertificate { .. }
-            | Action::RotateAuthority { .. }
-            | Action::TrustAuthorities { .. }
-            | Action::GrowClaim { .. }
-            | Action::MarkClaim { .. }
-            | Action::OwnClaim { .. }
-            | Action::HoldPod { .. }
-            | Action::Retire { .. }
-            | Action::ApplySet { .. } => Ok(()),
+            Action::Object(ObjectAction::ApplyObject(_))
+            | Action::Certificate(CertificateAction::MakeAuthority { .. })
+            | Action::Certificate(CertificateAction::IssueCertificate { .. })
+            | Action::Certificate(CertificateAction::RotateAuthority { .. })
+            | Action::Certificate(CertificateAction::TrustAuthorities { .. })
+            | Action::Object(ObjectAction::GrowPvc { .. })
+            | Action::Object(ObjectAction::MarkPvc { .. })
+            | Action::Object(ObjectAction::OwnPvc { .. })
+            | Action::Object(ObjectAction::HoldPod { .. })
+            | Action::Member(MemberAction::Retire { .. })
+            | Action::Object(ObjectAction::ApplySet { .. }) => Ok(()),
         }
     }
 
@@ -188,17 +202,19 @@ impl Facts<'_> {
     fn hibernation(&self, action: &Action) -> Result<(), String> {
         let hibernates = self.cluster.target() == 0;
         match action {
-            Action::ApplySet { asleep, .. } => refuse(
-                *asleep != hibernates,
+            Action::Object(ObjectAction::ApplySet { hibernated, .. }) => refuse(
+                *hibernated != hibernates,
                 "I1: only replicas 0 lets members sleep",
             ),
-            Action::CreateLatch { .. }
-            | Action::CreateClaim { .. }
-            | Action::DeleteClaim { .. }
-            | Action::DeleteSet { .. }
-            | Action::Bootstrap { .. }
-            | Action::MapSlot { .. }
-            | Action::DropSlot { .. } => refuse(hibernates, "I1: the cluster hibernates"),
+            Action::Object(ObjectAction::CreateIdentitySecret { .. })
+            | Action::Object(ObjectAction::CreatePvc { .. })
+            | Action::Object(ObjectAction::DeletePvc { .. })
+            | Action::Object(ObjectAction::DeleteSet { .. })
+            | Action::Member(MemberAction::Bootstrap { .. })
+            | Action::Object(ObjectAction::MapSlot { .. })
+            | Action::Object(ObjectAction::DropSlot { .. }) => {
+                refuse(hibernates, "I1: the cluster hibernates")
+            }
             other => refuse(
                 hibernates && other.is_membership(),
                 "I1: the cluster hibernates",
@@ -209,11 +225,11 @@ impl Facts<'_> {
     /// Nobody is made or restarted onto a certificate of the user that nobody could use.
     fn given(&self, action: &Action) -> Result<(), String> {
         let starts = match action {
-            Action::ApplySet { asleep, .. } => !asleep,
-            Action::CreateClaim { .. }
-            | Action::DeletePod { .. }
-            | Action::EvictPod { .. }
-            | Action::ReleasePod { .. } => true,
+            Action::Object(ObjectAction::ApplySet { hibernated, .. }) => !hibernated,
+            Action::Object(ObjectAction::CreatePvc { .. })
+            | Action::Object(ObjectAction::DeletePod { .. })
+            | Action::Object(ObjectAction::EvictPod { .. })
+            | Action::Object(ObjectAction::ReleasePod { .. }) => true,
             _ => false,
         };
         let unfit = |given: &Given| {
@@ -227,8 +243,11 @@ impl Facts<'_> {
     }
 
     /// A first identity where nothing is, or that of a cluster which a quorum vouches for.
-    fn create_latch(&self, incarnation: u64) -> Result<(), String> {
-        refuse(self.o.latch.is_some(), "I7: there is an identity already")?;
+    fn create_identity_secret(&self, incarnation: u64) -> Result<(), String> {
+        refuse(
+            self.o.identity_secret.is_some(),
+            "I7: there is an identity already",
+        )?;
         if let Some((_, said)) = self.leader {
             return refuse(
                 said.incarnation.max(1) != incarnation,
@@ -236,10 +255,10 @@ impl Facts<'_> {
             );
         }
         let uid = Some(self.cluster.uid.clone());
-        let mut ours = self.o.claims.values().filter(|c| c.cluster_uid == uid);
+        let mut ours = self.o.pvcs.values().filter(|c| c.cluster_uid == uid);
         let formed = self.o.status_cluster_id.is_some();
         refuse(
-            formed || ours.any(|claim| claim.state != ClaimState::New),
+            formed || ours.any(|pvc| pvc.state != PvcState::New),
             "I7: the cluster was formed before",
         )?;
         let mut said = self.o.descriptions.values();
@@ -252,14 +271,12 @@ impl Facts<'_> {
     /// No volume of somebody who voted goes before somebody else votes in his place. The
     /// exceptions are those of the specification: a smaller size needs no successor, what
     /// `whenRemoved` keeps is not deleted at all, and the end of the resource is no plan's business.
-    fn delete_claim(&self, claim: &str) -> Result<(), String> {
+    fn delete_pvc(&self, pvc: &str) -> Result<(), String> {
         refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
-        let mut names = self
-            .members()
-            .map(|m| claim_name(&m.name, &self.cluster.uid));
-        refuse(names.any(|name| name == *claim), "I1: a member lives on it")?;
-        let facts = self.o.claims.get(claim);
-        let joined = facts.is_some_and(|facts| facts.state != ClaimState::New);
+        let mut names = self.members().map(|m| pvc_name(&m.name, &self.cluster.uid));
+        refuse(names.any(|name| name == *pvc), "I1: a member lives on it")?;
+        let facts = self.o.pvcs.get(pvc);
+        let joined = facts.is_some_and(|facts| facts.state != PvcState::New);
         let member = facts.and_then(|facts| facts.member.as_deref());
         let mut removed = self.leader.into_iter().flat_map(|(_, d)| {
             let of_it = d.tombstones.iter();
@@ -284,17 +301,16 @@ impl Facts<'_> {
             "I6: the cluster was formed before",
         )?;
         refuse(self.leader.is_some(), "I7: the cluster lives")?;
-        let latch = self.o.latch.as_ref().ok_or("I7: there is no identity")?;
-        refuse(latch.seed != member, "I7: it is not the seed")?;
+        let identity_secret = self
+            .o
+            .identity_secret
+            .as_ref()
+            .ok_or("I7: there is no identity")?;
+        refuse(identity_secret.seed != member, "I7: it is not the seed")?;
         let uid = Some(self.cluster.uid.clone());
-        let ours = || {
-            self.o
-                .claims
-                .values()
-                .filter(|claim| claim.cluster_uid == uid)
-        };
+        let ours = || self.o.pvcs.values().filter(|pvc| pvc.cluster_uid == uid);
         refuse(
-            ours().any(|claim| claim.state != ClaimState::New),
+            ours().any(|pvc| pvc.state != PvcState::New),
             "I6: a member lived before",
         )?;
         refuse(
@@ -345,27 +361,33 @@ impl Facts<'_> {
             voters > 1 && healthy < voters.div_ceil(2) + 1,
             "I3: too few healthy voters",
         )?;
-        let kept = self.o.budget.and_then(|budget| budget.least).unwrap_or(0) as usize;
+        let kept = self.o.pdb.and_then(|pdb| pdb.min_available).unwrap_or(0) as usize;
         refuse(
-            self.budgeted() && kept < voters.div_ceil(2) + 1,
+            self.with_budget_policy() && kept < voters.div_ceil(2) + 1,
             "I11: evictions could leave no quorum of the voters to be",
         )
     }
 
-    /// Whether this platform has a disruption budget, and it is to count.
-    fn budgeted(&self) -> bool {
+    /// Whether this platform has a PDB, and it is to count.
+    fn with_budget_policy(&self) -> bool {
         let mut wanted = self.o.wanted_objects.keys();
         self.cluster.spec.disruption.policy == DisruptionPolicy::Budget
             && wanted.any(|key| key.kind == ObjectKind::PodDisruptionBudget)
     }
 
-    fn set_budget(&self, least: u32, before: Option<u32>) -> Result<(), String> {
-        refuse(!self.budgeted(), "disruption.policy is not Budget")?;
-        let least = least as usize;
-        let lowers = before.is_some_and(|before| before as usize > least);
+    fn set_pdb(&self, min_available: u32, before: Option<u32>) -> Result<(), String> {
+        refuse(
+            !self.with_budget_policy(),
+            "disruption.policy is not Budget",
+        )?;
+        let min_available = min_available as usize;
+        let lowers = before.is_some_and(|before| before as usize > min_available);
         let voters = self.members().filter(|m| !m.learner).count();
         let most = voters.max(self.cluster.target());
-        refuse(least < most / 2 + 1, "I11: it is less than a quorum")?;
+        refuse(
+            min_available < most / 2 + 1,
+            "I11: it is less than a quorum",
+        )?;
         refuse(
             lowers && self.leader.is_none(),
             "no leader with a quorum was seen",

@@ -1,10 +1,11 @@
 //! Pure: `Observed` to `Plan`; a file per situation.
 //!
 //! The shell observes, calls [`plan`], executes the first step of the answer and nothing else,
-//! reports from the same view, and observes again. One mutating step a pass makes every half-done
-//! state an ordinary input, so nothing here remembers anything: what a pass needs is in
+//! reports from the same view, and observes again. One mutating step a reconcile makes every half-done
+//! state an ordinary input, so nothing here remembers anything: what a reconcile needs is in
 //! [`Observed`]. No clock, no network, no randomness: all three are arguments.
 
+mod action;
 mod alarms;
 mod certificates;
 mod draft;
@@ -24,6 +25,7 @@ mod victims;
 #[cfg(test)]
 mod tests;
 
+pub use action::*;
 pub use certificates::{
     Certificate, CertificateFacts, Given, NOT_ISSUED, PortSecurity, TlsFacts, Unfit,
 };

@@ -90,14 +90,14 @@ impl<'a> Situation<'a> {
 
     /// Whether the member's volume can be used on this node. Unknown is no.
     fn follows(&self, member: &str, node: &str) -> bool {
-        let Some(claim) = self.claim(member) else {
+        let Some(pvc) = self.pvc(member) else {
             return false;
         };
-        let seen = claim.nodes.as_ref().map(|nodes| nodes.contains(node));
+        let seen = pvc.nodes.as_ref().map(|nodes| nodes.contains(node));
         match self.cluster.spec.scheduling.volumes {
             VolumeMobility::NodeBound => false,
             VolumeMobility::Movable => seen.unwrap_or(true),
-            VolumeMobility::Auto => claim.node_bound == Some(false) && seen.unwrap_or(true),
+            VolumeMobility::Auto => pvc.node_bound == Some(false) && seen.unwrap_or(true),
         }
     }
 

@@ -1,5 +1,5 @@
 //! Everything that a plan may depend on: facts of the platform and of the members, as seen in one
-//! pass. Platform-neutral: Kubernetes and local processes both fill it in. Times are Unix
+//! reconcile. Platform-neutral: Kubernetes and local processes both fill it in. Times are Unix
 //! milliseconds, ages are milliseconds before `now_ms`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +8,12 @@ use crate::crd::{Server, Timings, TlsPort, ValidatedCluster};
 
 use super::certificates::{PortSecurity, TlsFacts};
 
-/// The facts of one pass.
+/// The facts of one reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Time of this pass.
+    /// Time of this reconcile.
     pub now_ms: u64,
-    /// Fresh random hexadecimal text, used only as the nonce of a latch created in this pass.
+    /// Fresh random hexadecimal text, used only as the nonce of an identity Secret created in this reconcile.
     pub entropy: String,
     /// The Lease's epoch, carried by every membership call.
     pub epoch: u64,
@@ -31,17 +31,17 @@ pub struct Observed {
     pub client_endpoint: String,
     /// `status.clusterID` as stored: proof that the cluster once was bootstrapped.
     pub status_cluster_id: Option<String>,
-    /// What earlier passes wrote into the status. Losing it only restarts waits.
+    /// What earlier reconciles wrote into the status. Losing it only restarts waits.
     pub hints: Hints,
-    /// The identity latch, read live.
-    pub latch: Option<Latch>,
+    /// The identity Secret, read live.
+    pub identity_secret: Option<IdentitySecret>,
     /// Objects the platform wants beside the members (Services, Secret, PDB), with the hash of
     /// their desired inputs. Empty where the platform has none.
     pub wanted_objects: BTreeMap<ObjectKey, String>,
     /// The same objects as they are.
     pub objects: BTreeMap<ObjectKey, ObjectFacts>,
-    /// What the disruption budget says and has counted; `None` while there is none.
-    pub budget: Option<BudgetFacts>,
+    /// What the PDB says and has counted; `None` while there is none.
+    pub pdb: Option<PdbFacts>,
     /// URLs of the slots, from slot 0 to one less than the voters wanted. Empty where the platform
     /// has no slots.
     pub slot_endpoints: Vec<String>,
@@ -57,8 +57,8 @@ pub struct Observed {
     pub sets: BTreeMap<String, SetFacts>,
     /// Pods by member name.
     pub pods: BTreeMap<String, PodFacts>,
-    /// Volume claims by claim name: all that carry this cluster's name or UID, read live.
-    pub claims: BTreeMap<String, ClaimFacts>,
+    /// Volume PVCs by PVC name: all that carry this cluster's name or UID, read live.
+    pub pvcs: BTreeMap<String, PvcFacts>,
     /// Whether the class of the volumes makes ones that only one node can use, as far as the class
     /// alone tells; `None` where it does not, or cannot be read.
     pub class_node_bound: Option<bool>,
@@ -101,7 +101,7 @@ pub struct InvalidCluster {
     pub problems: String,
 }
 
-/// What earlier passes remembered in the status.
+/// What earlier reconciles remembered in the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Since when the step in hand is in hand: (action, member, since).
@@ -155,9 +155,9 @@ pub enum Owner {
     Nobody,
 }
 
-/// The identity latch: written once, before anything else of the cluster exists.
+/// The identity Secret: written once, before anything else of the cluster exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Latch {
+pub struct IdentitySecret {
     /// Its owner.
     pub owner: Owner,
     /// It is being deleted.
@@ -220,13 +220,13 @@ pub struct ObjectFacts {
     pub inputs: Option<String>,
 }
 
-/// The disruption budget as it is.
+/// The PDB as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BudgetFacts {
+pub struct PdbFacts {
     /// How many pods have to stay available; `None`: it says something else, as a gate does.
-    pub least: Option<u32>,
+    pub min_available: Option<u32>,
     /// How many pods Kubernetes counts as available; `None` while it has not counted for what the
-    /// budget says now.
+    /// PDB says now.
     pub available: Option<u32>,
 }
 
@@ -262,7 +262,7 @@ pub struct SetFacts {
     /// When it was created.
     pub created_ms: u64,
     /// It asks for no pod: its member hibernates.
-    pub asleep: bool,
+    pub hibernated: bool,
     /// Somebody edited it by hand: it is not what it was made as from these inputs.
     pub edited: bool,
 }
@@ -283,7 +283,7 @@ pub struct PodFacts {
     /// The node that it is bound to.
     pub node: Option<String>,
     /// Since when an eviction may take it, because its member's leave was prepared; `None` while the
-    /// disruption budget refuses that.
+    /// PDB refuses that.
     pub released_ms: Option<u64>,
     /// Hash of the inputs that it was made from, if it says so.
     pub inputs: Option<String>,
@@ -356,9 +356,9 @@ pub enum Exit {
     Other(i32),
 }
 
-/// A volume claim (or data directory) as it is.
+/// A PVC (or data directory) as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimFacts {
+pub struct PvcFacts {
     /// Its UID.
     pub uid: String,
     /// UID of the resource that it was made for, if it says so.
@@ -366,12 +366,12 @@ pub struct ClaimFacts {
     /// The member that it was made for, if it says so.
     pub member: Option<String>,
     /// What it has been.
-    pub state: ClaimState,
+    pub state: PvcState,
     /// It is being deleted.
     pub terminating: bool,
     /// It is bound to a volume.
     pub bound: bool,
-    /// Its volume does not exist any more: the claim says so.
+    /// Its volume does not exist any more: the PVC says so.
     pub volume_gone: Option<String>,
     /// No Node that exists can use its volume, in words. The node may come back, and its data with
     /// it: that is a matter of time and no evidence of a lost disk.
@@ -386,9 +386,9 @@ pub struct ClaimFacts {
     pub owned: bool,
 }
 
-/// What a claim has been.
+/// What a PVC has been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimState {
+pub enum PvcState {
     /// No member was ever bound to it, as far as is recorded.
     New,
     /// A member lives on it.

@@ -1,5 +1,5 @@
 //! From the rules' answer to what people see: the step in hand, one sentence, conditions and the
-//! status. From the same view as the plan; never claims health that was not seen.
+//! status. From the same view as the plan; never PVCs health that was not seen.
 
 mod certificates;
 mod conditions;
@@ -13,11 +13,12 @@ use crate::crd::{
 };
 use crate::mutants::{Mutant, planted};
 
+use super::action::{Action, AlarmKind, MemberAction, ObjectAction};
 use super::draft::{Draft, Wait};
-use super::observed::{ClaimState, InvalidCluster, JoinFailure, Observed};
+use super::observed::{InvalidCluster, JoinFailure, Observed, PvcState};
 use super::situation::Situation;
 use super::space;
-use super::step::{Action, AlarmKind, Plan, Progress, Step};
+use super::step::{Plan, Progress, Step};
 
 /// Look again this soon while something is under way.
 const REQUEUE_WAITING_MS: u64 = 1_000;
@@ -167,12 +168,12 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         }
         "ApplySet" if rule == 4 => "a quorum of the members leads on".to_owned(),
         "Hibernate" => "the cluster hibernates until replicas is raised".to_owned(),
-        "CreateLatch" if s.bootstrapped() => return None,
-        "CreateLatch" => format!("{member} gets a volume and a pod and forms the cluster"),
+        "CreateIdentitySecret" if s.bootstrapped() => return None,
+        "CreateIdentitySecret" => format!("{member} gets a volume and a pod and forms the cluster"),
         "Bootstrap" if target > 1 => format!("grow to {target} members"),
-        "CreateClaim" if s.view.is_none() => format!("{member} forms the cluster"),
+        "CreatePVC" if s.view.is_none() => format!("{member} forms the cluster"),
         "ApplySet" if rule == 5 => format!("{member} forms the cluster"),
-        "CreateClaim" => joins,
+        "CreatePVC" => joins,
         "ApplySet" if rule == 13 => joins,
         "AddLearner" => format!("{member} catches up and is promoted"),
         "Promote" if s.voters.len() + 1 < target => {
@@ -229,7 +230,7 @@ fn summary(s: &Situation<'_>, draft: &Draft, next: Option<&str>) -> String {
             format!("{paused}replicas is 0: nothing was formed yet")
         }
         None if s.sleeps() => format!(
-            "{paused}hibernates: {} asleep on their volumes",
+            "{paused}hibernated: {} stopped, their volumes stay",
             count(s.o.sets.len(), "member")
         ),
         None => format!("{paused}no leader with a quorum was seen"),
@@ -266,12 +267,16 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
         ready: Some(format!("{ready}/{}", s.cluster.target())),
         updated: Some(format!("{updated}/{voters}")),
         selector: Some(format!("{LABEL_CLUSTER_UID}={}", s.cluster.uid)),
-        cluster_uid: s.o.latch.as_ref().map(|latch| latch.cluster_uid.clone()),
+        cluster_uid: s
+            .o
+            .identity_secret
+            .as_ref()
+            .map(|identity_secret| identity_secret.cluster_uid.clone()),
         incarnation: s
             .o
-            .latch
+            .identity_secret
             .as_ref()
-            .and_then(|latch| i64::try_from(latch.incarnation).ok()),
+            .and_then(|identity_secret| i64::try_from(identity_secret.incarnation).ok()),
         cluster_id: cluster_id(s),
         // Nobody runs who sleeps: what ran last decides what may follow.
         version: lowest_version(s).or_else(|| s.o.hints.version.clone()),
@@ -334,13 +339,13 @@ fn lowest_version(s: &Situation<'_>) -> Option<String> {
 /// What is left over, as far as it is told, and how much is not.
 fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
     let keeps = s.cluster.spec.storage.retention.when_removed == RetentionPolicy::Retain;
-    let claims = s.o.claims.iter().filter_map(|(name, claim)| {
-        let ours = claim.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
+    let pvcs = s.o.pvcs.iter().filter_map(|(name, pvc)| {
+        let ours = pvc.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
         let reason = if !ours {
             "it belongs to another life of this name and is never adopted; only you know whether its data are needed"
-        } else if claim.state == ClaimState::Retired && !keeps {
+        } else if pvc.state == PvcState::Retired && !keeps {
             "its member left while the alarm CORRUPT was on (or storage.retention.whenRemoved kept it then): its data may be the right ones, and only you know whether they are needed"
-        } else if claim.state == ClaimState::Retired {
+        } else if pvc.state == PvcState::Retired {
             "its member was removed and storage.retention.whenRemoved keeps it; only you know whether its data are needed"
         } else {
             return None;
@@ -348,7 +353,7 @@ fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
         let kind = "PersistentVolumeClaim".to_owned();
         Some(Leftover { kind, name: name.clone(), reason: reason.to_owned() })
     });
-    let mut told: Vec<Leftover> = claims.collect();
+    let mut told: Vec<Leftover> = pvcs.collect();
     let omitted = told.len().saturating_sub(LEFTOVERS);
     told.truncate(LEFTOVERS);
     let omitted = (omitted > 0).then(|| i32::try_from(omitted).unwrap_or(i32::MAX));
@@ -373,11 +378,11 @@ fn notes(draft: &Draft) -> Vec<NoteStatus> {
 /// How often NOSPACE was switched off in a row, once this act is done.
 fn disarms(o: &Observed, done: Option<&Action>) -> Option<Disarms> {
     let known = match done {
-        Some(Action::Disarm {
+        Some(Action::Member(MemberAction::Disarm {
             kind: AlarmKind::NoSpace,
             id,
             ..
-        }) => Some(space::after(o, *id)),
+        })) => Some(space::after(o, *id)),
         _ => space::in_a_row(o),
     }?;
     Some(Disarms {
@@ -423,7 +428,9 @@ fn restarts(s: &Situation<'_>, draft: &Draft, name: &str, healthy: bool) -> Opti
     let done = |step: &&Step| Some(&step.action) == draft.done.as_ref();
     let done = draft.steps.iter().find(done);
     let now = match done.map(|step| (&step.action, step.rule)) {
-        Some((Action::DeletePod { member, .. }, 10)) if member == name => before + 1,
+        Some((Action::Object(ObjectAction::DeletePod { member, .. }), 10)) if member == name => {
+            before + 1
+        }
         _ if healthy => 0,
         _ => before,
     };

@@ -1,27 +1,24 @@
-//! What one pass means: who leads with a quorum, who is a member, who is only on the way, and what
+//! What one reconcile means: who leads with a quorum, who is a member, who is only on the way, and what
 //! is left over. Derived from `Observed` once; the rules read it and decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    DisruptionPolicy, Spread, UpdateType, ValidatedCluster, VolumeMobility, claim_name,
-    member_number,
+    DisruptionPolicy, Spread, UpdateType, ValidatedCluster, VolumeMobility, member_number, pvc_name,
 };
 use crate::mutants::{Mutant, planted};
 
+use super::action::{Action, ObjectAction};
 use super::evidence::{Verdict, verdict};
 use super::nodes::Way;
-use super::observed::{
-    ClaimFacts, ClaimState, Description, MemberView, ObjectKind, Observed, Phase,
-};
-use super::step::Action;
+use super::observed::{Description, MemberView, ObjectKind, Observed, Phase, PvcFacts, PvcState};
 
 /// A description older than this says nothing about now.
 pub const FRESH_MS: u64 = 10_000;
 /// A leader that has not heard from a member for this long has no contact with it.
 pub const CONTACT_MS: u64 = 3_000;
 
-/// One pass, understood.
+/// One reconcile, understood.
 pub(super) struct Situation<'a> {
     pub(super) o: &'a Observed,
     pub(super) cluster: &'a ValidatedCluster,
@@ -31,7 +28,7 @@ pub(super) struct Situation<'a> {
     pub(super) voters: BTreeMap<String, Seat<'a>>,
     /// Learners in the leader's view, by name.
     pub(super) learners: BTreeMap<String, Seat<'a>>,
-    /// Members on the way in: a claim or set of ours that is no member and never was one.
+    /// Members on the way in: a PVC or set of ours that is no member and never was one.
     pub(super) standbys: BTreeSet<String>,
     /// Members on the way out: objects of ours whose member was removed or given up.
     pub(super) leaving: BTreeSet<String>,
@@ -100,21 +97,18 @@ impl<'a> Situation<'a> {
     /// Tells members on the way in from members on the way out.
     fn sort_objects(&mut self) {
         let mut names: BTreeSet<String> = self.o.sets.keys().cloned().collect();
-        names.extend(
-            self.our_claims()
-                .filter_map(|(_, claim)| claim.member.clone()),
-        );
+        names.extend(self.our_pvcs().filter_map(|(_, pvc)| pvc.member.clone()));
         for name in names {
             if self.voters.contains_key(&name) || self.learners.contains_key(&name) {
                 continue;
             }
-            let claim = self.claim(&name);
+            let pvc = self.pvc(&name);
             let removed = self.tombstoned(&name)
                 || self
                     .description(&name)
                     .is_some_and(|d| d.phase == Phase::Removed)
-                || claim.is_some_and(|c| c.state != ClaimState::New);
-            let given_up = claim.is_none_or(|c| c.terminating);
+                || pvc.is_some_and(|c| c.state != PvcState::New);
+            let given_up = pvc.is_none_or(|c| c.terminating);
             // Before the cluster exists, and without a leader's word, nothing is on its way out.
             if self.view.is_some() && (removed || given_up) {
                 self.leaving.insert(name);
@@ -129,23 +123,23 @@ impl<'a> Situation<'a> {
         fresh_description(self.o, name)
     }
 
-    /// The claim of a member of this life.
-    pub(super) fn claim(&self, member: &str) -> Option<&'a ClaimFacts> {
-        let claim = self.o.claims.get(&self.claim_name(member))?;
-        (claim.cluster_uid.as_deref() == Some(self.cluster.uid.as_str())).then_some(claim)
+    /// The PVC of a member of this life.
+    pub(super) fn pvc(&self, member: &str) -> Option<&'a PvcFacts> {
+        let pvc = self.o.pvcs.get(&self.pvc_name(member))?;
+        (pvc.cluster_uid.as_deref() == Some(self.cluster.uid.as_str())).then_some(pvc)
     }
 
-    pub(super) fn claim_name(&self, member: &str) -> String {
-        claim_name(member, &self.cluster.uid)
+    pub(super) fn pvc_name(&self, member: &str) -> String {
+        pvc_name(member, &self.cluster.uid)
     }
 
-    /// Claims that were made for this life of the resource.
-    pub(super) fn our_claims(&self) -> impl Iterator<Item = (&'a str, &'a ClaimFacts)> + use<'a> {
+    /// PVCs that were made for this life of the resource.
+    pub(super) fn our_pvcs(&self) -> impl Iterator<Item = (&'a str, &'a PvcFacts)> + use<'a> {
         let (o, uid) = (self.o, self.cluster.uid.as_str());
-        o.claims
+        o.pvcs
             .iter()
-            .filter(move |(_, claim)| claim.cluster_uid.as_deref() == Some(uid))
-            .map(|(name, claim)| (name.as_str(), claim))
+            .filter(move |(_, pvc)| pvc.cluster_uid.as_deref() == Some(uid))
+            .map(|(name, pvc)| (name.as_str(), pvc))
     }
 
     /// Whether a volume of this cluster stays on the node where it was made: as the spec says, as
@@ -156,7 +150,7 @@ impl<'a> Situation<'a> {
             VolumeMobility::Movable => return false,
             VolumeMobility::Auto => {}
         }
-        let seen = || self.our_claims().filter_map(|(_, claim)| claim.node_bound);
+        let seen = || self.our_pvcs().filter_map(|(_, pvc)| pvc.node_bound);
         seen().any(|bound| bound)
             || seen().next().is_none() && self.o.class_node_bound == Some(true)
     }
@@ -169,7 +163,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Whether evictions are counted rather than held, where there are any.
-    pub(super) fn is_budgeted(&self) -> bool {
+    pub(super) fn counts_evictions_by_pdb(&self) -> bool {
         let mut kinds = self.o.wanted_objects.keys();
         self.cluster.spec.disruption.policy == DisruptionPolicy::Budget
             && kinds.any(|key| key.kind == ObjectKind::PodDisruptionBudget)
@@ -182,7 +176,7 @@ impl<'a> Situation<'a> {
 
     /// Whether nothing runs any more of a cluster that is to hibernate.
     pub(super) fn sleeps(&self) -> bool {
-        let awake = self.o.sets.values().any(|set| !set.asleep);
+        let awake = self.o.sets.values().any(|set| !set.hibernated);
         self.hibernates() && !awake && self.o.pods.is_empty()
     }
 
@@ -196,13 +190,13 @@ impl<'a> Situation<'a> {
 
     /// The act that makes a member's set, or gives it the current template.
     pub(super) fn apply_set(&self, member: &str) -> Action {
-        Action::ApplySet {
+        Action::Object(ObjectAction::ApplySet {
             member: member.to_owned(),
-            claim: self.claim_name(member),
-            apart: self.keeps_apart(),
-            asleep: self.hibernates(),
-            transition: super::rules::encrypt::is_under_way(self),
-        }
+            pvc: self.pvc_name(member),
+            one_per_node: self.keeps_apart(),
+            hibernated: self.hibernates(),
+            plaintext_peers: super::rules::enable_tls::is_under_way(self),
+        })
     }
 
     pub(super) fn tombstoned(&self, member: &str) -> bool {
@@ -216,9 +210,7 @@ impl<'a> Situation<'a> {
         if planted(Mutant::VolumeBeforeSuccessor) {
             return false;
         }
-        let joined = self
-            .claim(member)
-            .is_some_and(|c| c.state != ClaimState::New);
+        let joined = self.pvc(member).is_some_and(|c| c.state != PvcState::New);
         let voted = |d: &Description| {
             let mut removed = d.tombstones.iter().filter(|(_, name)| name == member);
             removed.any(|(id, _)| !d.never_voted.contains(id))
@@ -308,9 +300,7 @@ impl<'a> Situation<'a> {
 
     fn formed_before(&self) -> bool {
         self.o.status_cluster_id.is_some()
-            || self
-                .our_claims()
-                .any(|(_, claim)| claim.state != ClaimState::New)
+            || self.our_pvcs().any(|(_, pvc)| pvc.state != PvcState::New)
             || self.o.descriptions.keys().any(|name| {
                 self.description(name).is_some_and(|d| {
                     d.cluster_id != 0 && d.cluster_uid.as_deref() == Some(self.cluster.uid.as_str())
@@ -319,16 +309,14 @@ impl<'a> Situation<'a> {
     }
 
     /// The first name that nobody ever had: 1 + the largest over members, tombstones, sets,
-    /// claims and pods.
+    /// PVCs and pods.
     pub(super) fn next_name(&self) -> String {
         let cluster = self.cluster.name.as_str();
         let tombstones = self
             .view
             .map(|(_, d)| d.tombstones.as_slice())
             .unwrap_or_default();
-        let claims = self
-            .our_claims()
-            .filter_map(|(_, claim)| claim.member.as_deref());
+        let pvcs = self.our_pvcs().filter_map(|(_, pvc)| pvc.member.as_deref());
         let largest = (self
             .voters
             .keys()
@@ -342,7 +330,7 @@ impl<'a> Situation<'a> {
                 .chain(self.o.pods.keys())
                 .map(String::as_str),
         )
-        .chain(claims)
+        .chain(pvcs)
         .filter_map(|name| member_number(cluster, name))
         .max();
         crate::crd::member_name(cluster, largest.unwrap_or(0) + 1)

@@ -4,95 +4,123 @@ use std::fmt;
 
 use crate::crd::StepState;
 
-use super::step::{Action, ConditionInput, Plan, Rotation};
+use super::action::{Action, CertificateAction, MemberAction, ObjectAction, Rotation};
+use super::step::{ConditionInput, Plan};
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
-            Action::SetBudget { least, .. } => {
-                let members = if *least == 1 { "member" } else { "members" };
-                write!(
-                    f,
-                    "let the disruption budget keep {least} {members} available"
-                )
+            Self::Member(action) => action.fmt(f),
+            Self::Certificate(action) => action.fmt(f),
+            Self::Object(action) => action.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for MemberAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bootstrap { member, .. } => write!(f, "bootstrap the cluster on {member}"),
+            Self::SetPeerUrls { member, .. } => {
+                write!(f, "let the others dial {member} with TLS")
             }
-            Action::AdmitSpec { hash } => write!(f, "admit the specification {hash}"),
-            Action::MakeAuthority { secret, .. } => write!(f, "make the authority {secret}"),
-            Action::RotateAuthority { secret, stage, .. } => match stage {
+            Self::AddLearner { member, .. } => write!(f, "add {member} as a learner"),
+            Self::Promote { member, .. } => write!(f, "promote {member}"),
+            Self::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
+            Self::Disarm { kind, member, .. } => {
+                write!(f, "switch off the alarm {} of {member}", kind.as_str())
+            }
+            Self::Retire { member, .. } => write!(f, "retire {member}"),
+            Self::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
+        }
+    }
+}
+
+impl fmt::Display for CertificateAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MakeAuthority { secret, .. } => write!(f, "make the authority {secret}"),
+            Self::RotateAuthority { secret, stage, .. } => match stage {
                 Rotation::Prepare { .. } => write!(f, "make another authority for {secret}"),
                 Rotation::Switch { .. } => write!(f, "let the other authority of {secret} sign"),
                 Rotation::Forget => write!(f, "forget the earlier authorities of {secret}"),
             },
-            Action::IssueCertificate { secret, .. } => write!(f, "make the certificate {secret}"),
-            Action::TrustAuthorities {
+            Self::IssueCertificate { secret, .. } => write!(f, "make the certificate {secret}"),
+            Self::TrustAuthorities {
                 secret, trusted, ..
             } => write!(f, "let {secret} trust {} authorities", trusted.len()),
-            Action::DropCertificate { secret, .. } => write!(f, "delete the certificate {secret}"),
-            Action::CreateLatch { seed, nonce, .. } => {
-                write!(f, "create the identity latch (seed {seed}, nonce {nonce})")
+            Self::DropCertificate { secret, .. } => write!(f, "delete the certificate {secret}"),
+        }
+    }
+}
+
+impl fmt::Display for ObjectAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
+            Self::SetPdb { min_available, .. } => {
+                let members = if *min_available == 1 {
+                    "member"
+                } else {
+                    "members"
+                };
+                write!(f, "let the PDB keep {min_available} {members} available")
             }
-            Action::CreateClaim { member, claim } => write!(f, "create claim {claim} for {member}"),
-            Action::GrowClaim { claim, bytes, .. } => {
-                write!(f, "grow claim {claim} to {bytes} bytes")
+            Self::AdmitSpec { hash } => write!(f, "admit the specification {hash}"),
+            Self::CreateIdentitySecret { seed, nonce, .. } => {
+                write!(f, "create the identity Secret (seed {seed}, nonce {nonce})")
             }
-            Action::MarkClaim { claim, state, .. } => write!(f, "mark claim {claim} {state:?}"),
-            Action::OwnClaim {
-                claim, owned: true, ..
+            Self::CreatePvc { member, pvc } => write!(f, "create PVC {pvc} for {member}"),
+            Self::GrowPvc { pvc, bytes, .. } => {
+                write!(f, "grow PVC {pvc} to {bytes} bytes")
+            }
+            Self::MarkPvc { pvc, state, .. } => write!(f, "mark PVC {pvc} {state:?}"),
+            Self::OwnPvc {
+                pvc, owned: true, ..
             } => {
-                write!(f, "let claim {claim} go with the resource")
+                write!(f, "let PVC {pvc} go with the resource")
             }
-            Action::OwnClaim {
-                claim,
-                owned: false,
-                ..
+            Self::OwnPvc {
+                pvc, owned: false, ..
             } => {
-                write!(f, "keep claim {claim} when the resource is deleted")
+                write!(f, "keep PVC {pvc} when the resource is deleted")
             }
-            Action::ApplySet {
+            Self::ApplySet {
                 member,
-                claim,
-                apart,
-                asleep,
-                transition,
+                pvc,
+                one_per_node,
+                hibernated,
+                plaintext_peers,
             } => {
-                if *asleep {
-                    return write!(f, "put set {member} to sleep on claim {claim}");
+                if *hibernated {
+                    return write!(f, "scale set {member} to zero; PVC {pvc} stays");
                 }
-                let alone = if *apart { ", alone on its node" } else { "" };
-                let both = if *transition {
-                    ", with and without TLS"
+                let alone = if *one_per_node {
+                    ", alone on its node"
                 } else {
                     ""
                 };
-                write!(f, "apply set {member} on claim {claim}{alone}{both}")
+                let both = if *plaintext_peers {
+                    ", peers with and without TLS"
+                } else {
+                    ""
+                };
+                write!(f, "apply set {member} on PVC {pvc}{alone}{both}")
             }
-            Action::MapSlot {
+            Self::MapSlot {
                 service, member, ..
             } => write!(f, "point Service {service} at {member}"),
-            Action::DropSlot { service, .. } => write!(f, "delete Service {service}"),
-            Action::Bootstrap { member, .. } => write!(f, "bootstrap the cluster on {member}"),
-            Action::SetPeerUrls { member, .. } => {
-                write!(f, "let the others dial {member} with TLS")
-            }
-            Action::AddLearner { member, .. } => write!(f, "add {member} as a learner"),
-            Action::Promote { member, .. } => write!(f, "promote {member}"),
-            Action::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
-            Action::Disarm { kind, member, .. } => {
-                write!(f, "switch off the alarm {} of {member}", kind.as_str())
-            }
-            Action::Retire { member, .. } => write!(f, "retire {member}"),
-            Action::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
-            Action::ReleasePod { member, .. } => {
+            Self::DropSlot { service, .. } => write!(f, "delete Service {service}"),
+            Self::ReleasePod { member, .. } => {
                 write!(f, "let an eviction take the pod of {member}")
             }
-            Action::HoldPod { member, .. } => {
+            Self::HoldPod { member, .. } => {
                 write!(f, "let no eviction take the pod of {member} any more")
             }
-            Action::EvictPod { member, .. } => write!(f, "evict the pod of {member}"),
-            Action::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
-            Action::DeleteSet { member, .. } => write!(f, "delete set {member}"),
-            Action::DeleteClaim { claim, .. } => write!(f, "delete claim {claim}"),
+            Self::EvictPod { member, .. } => write!(f, "evict the pod of {member}"),
+            Self::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),
+            Self::DeleteSet { member, .. } => write!(f, "delete set {member}"),
+            Self::DeletePvc { pvc, .. } => write!(f, "delete PVC {pvc}"),
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::action::AlarmKind;
 use super::alarms;
 use super::situation::Situation;
-use super::step::AlarmKind;
 
 /// Voters of ours in the order in which they would be removed: sick, named by the alarm CORRUPT, already sending their clients away, on a node going away, named
 /// in `replaceMembers`, in the most crowded node, outdated, not leading, highest number. (Learners go before any voter.)

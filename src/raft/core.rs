@@ -13,7 +13,7 @@ use super::membership::Install;
 use super::message::{AppendReply, Body, Message};
 use super::output::Outbox;
 use super::progress::Progress;
-use super::reads::Reads;
+use super::read_only::ReadOnly;
 use super::ready::{Role, RoleChange};
 use super::replication::Uncommitted;
 use super::status::Status;
@@ -55,7 +55,7 @@ pub struct Raft {
     /// The member that a snapshot is being sent to; one at a time.
     pub(super) snapshot_to: Option<MemberId>,
     pub(super) uncommitted: Uncommitted,
-    pub(super) reads: Reads,
+    pub(super) reads: ReadOnly,
     pub(super) outbox: Outbox,
 }
 
@@ -112,7 +112,7 @@ impl Raft {
             campaign_when_applied: false,
             snapshot_to: None,
             uncommitted: Uncommitted::default(),
-            reads: Reads::new(config.boot_nonce, config.max_pending_reads),
+            reads: ReadOnly::new(config.boot_nonce, config.max_pending_reads),
             outbox: Outbox::default(),
             config,
             log,

@@ -45,7 +45,7 @@ mod output;
 mod progress;
 mod quorum;
 mod read_index;
-mod reads;
+mod read_only;
 mod ready;
 mod replication;
 mod shape;

@@ -99,7 +99,7 @@ mod tests {
         /// A vote that is decided stays so whatever the silent ones say, an open one can go
         /// either way, and non-voters never matter.
         #[test]
-        fn votes_are_decided_exactly_when_nothing_can_change_them(
+        fn removal_votes_decide_when_final(
             voters in proptest::collection::btree_set(1u64..8, 1..8),
             votes in proptest::collection::btree_map(1u64..12, any::<bool>(), 0..10),
         ) {

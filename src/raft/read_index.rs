@@ -3,7 +3,7 @@
 
 use super::core::{Raft, Stepped};
 use super::message::{Body, ReadId, ReadIndex, ReadIndexReply};
-use super::reads::Origin;
+use super::read_only::Origin;
 use super::ready::{ReadFailure, ReadFailureReason, ReadState, Role};
 use super::types::MemberId;
 

@@ -419,7 +419,7 @@ mod tests {
     /// Where each had as many in the line, it was always the host with the largest address that was
     /// refused, whoever came.
     #[tokio::test]
-    async fn of_several_who_have_as_many_the_last_to_come_is_refused() {
+    async fn last_of_the_largest_hosts_is_refused() {
         let aside = Aside::new("test", 1, 3, PATIENCE);
         let place = aside.place(host(9)).await.expect("free");
         let mut all: Vec<_> = [4, 3, 2]

@@ -134,7 +134,7 @@ async fn a_body_that_trickles_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_stream_may_be_silent_between_its_messages_and_not_within_one() {
+async fn stream_timeout_is_within_a_message() {
     let bodies = Bodies::new(1 << 20, WHOLE_WITHIN);
     let (_sending, mut watch) = body(&bodies, WATCH, true);
     assert_eq!(watch.until, None);
@@ -160,7 +160,7 @@ async fn a_stream_may_be_silent_between_its_messages_and_not_within_one() {
 }
 
 #[tokio::test]
-async fn too_much_that_is_incomplete_is_refused_and_whole_messages_pass() {
+async fn refuses_too_many_incomplete_bodies() {
     let bodies = Bodies::new(2000, WHOLE_WITHIN);
     let mut holding = Vec::new();
     for _ in 0..3 {
@@ -264,7 +264,7 @@ async fn one_host_fills_no_more_than_half() {
 
 /// A websocket's reader hears of whole messages alone, and says what waits.
 #[tokio::test]
-async fn a_message_of_a_websocket_waits_under_the_same_rules() {
+async fn websocket_messages_obey_the_body_limits() {
     let within = Duration::from_millis(200);
     let bodies = Bodies::new(1000, within);
     let waits = |meter: &mut Metered<()>, bytes| {

@@ -36,7 +36,7 @@ fn roots(authorities: &[&Authority]) -> Vec<Certificate> {
 }
 
 #[test]
-fn a_leaf_says_how_long_it_holds_and_for_which_names() {
+fn leaf_has_expiry_and_names() {
     let issued = leaf(&authority("ca"), Purpose::Member);
     let read = Certificate::first(&issued.certificate).expect("read");
     assert_eq!(
@@ -83,7 +83,7 @@ fn times_of_both_kinds_are_read() {
 }
 
 #[test]
-fn a_chain_leads_to_the_root_that_signed_it_also_when_it_has_expired() {
+fn chain_leads_to_its_expired_root() {
     let (first, second) = (authority("first"), authority("second"));
     for purpose in [Purpose::Member, Purpose::Client] {
         let chain = Chain::read(&leaf(&first, purpose).certificate).expect("a chain");
@@ -113,7 +113,7 @@ fn a_chain_fits_its_own_key_alone() {
 }
 
 #[test]
-fn a_stored_authority_goes_on_signing_under_its_own_certificate() {
+fn stored_authority_keeps_signing() {
     let made = authority("demo peers").issued().expect("its own");
     let again = Authority::stored(&made.certificate, &made.key).expect("stored");
     let pem = again.issued().expect("its own");

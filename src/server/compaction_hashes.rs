@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::machine;
+use super::host_facts;
 use crate::store::{KeyHash, Revision, View};
 
 /// Compactions whose hashes are kept: as many as etcd keeps.
@@ -99,9 +99,9 @@ impl CompactionHashes {
 
     /// Makes hashes, the newest first, until there is none to make.
     fn work(&self) {
-        machine::step_back();
+        host_facts::step_back();
         while let Some((from, at, view)) = self.next() {
-            let hash = view.hash_before_compaction(from, at, &machine::pace());
+            let hash = view.hash_before_compaction(from, at, &host_facts::pace());
             drop(view);
             let mut state = self.lock();
             if let Some(kept) = state.kept.iter_mut().find(|kept| kept.at == at) {

@@ -53,7 +53,7 @@ pub struct Config {
     /// How users are known.
     pub auth: AuthSettings,
     /// What is done in the background.
-    pub upkeep: Upkeep,
+    pub maintenance: Maintenance,
     /// Certificates of the client port; absent: plain text.
     pub client_tls: Option<TlsFiles>,
     /// Certificates of the peer port; absent: plain text.
@@ -130,7 +130,7 @@ pub struct Limits {
 
 /// What is done in the background; all off unless asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
+pub struct Maintenance {
     /// The leader compacts by itself.
     pub auto_compaction: Option<AutoCompaction>,
     /// A member that starts again compares its data with the others' before it serves clients.

@@ -1,6 +1,6 @@
 //! From flags to a [`Config`]: defaults, conflicts and limits, each refusal with its remedy.
 //!
-//! Reads nothing but what it is given: what the machine offers comes in as [`Machine`].
+//! Reads nothing but what it is given: what the machine offers comes in as [`HostFacts`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use super::config::{
     TlsPolicy,
 };
 use super::flags::Flags;
-use super::upkeep_flags;
+use super::maintenance_flags;
 use super::url::{ClientUrl, Endpoint, UrlError};
 
 /// What start-up found out about the machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Machine {
+pub struct HostFacts {
     /// Memory that the process may use before it is killed, in bytes.
     pub memory_limit: Option<u64>,
 }
@@ -59,7 +59,7 @@ const LARGE_REQUEST: u64 = 10 << 20;
 
 impl Config {
     /// Judges the flags as a whole.
-    pub fn from_flags(flags: &Flags, machine: Machine) -> Result<Config, ConfigError> {
+    pub fn from_flags(flags: &Flags, machine: HostFacts) -> Result<Config, ConfigError> {
         let mut warnings = flags.warnings.clone();
         let advertise_peer_urls = advertised(flags, "initial-advertise-peer-urls")?;
         let formation = formation(flags, &advertise_peer_urls)?;
@@ -103,7 +103,8 @@ impl Config {
                 &mut warnings,
             )
             .map_err(ConfigError::Refused)?,
-            upkeep: upkeep_flags::upkeep(flags, &mut warnings).map_err(ConfigError::Refused)?,
+            maintenance: maintenance_flags::maintenance(flags, &mut warnings)
+                .map_err(ConfigError::Refused)?,
             tls_policy: tls_policy(flags)?,
             client: client_port(flags)?,
             log: log(flags)?,
@@ -419,7 +420,7 @@ fn operated(flags: &Flags, awaits: bool) -> Result<Operated, ConfigError> {
 
 fn limits(
     flags: &Flags,
-    machine: Machine,
+    machine: HostFacts,
     awaits: bool,
     warnings: &mut Vec<String>,
 ) -> Result<Limits, ConfigError> {
@@ -460,7 +461,7 @@ fn limits(
 /// follows the memory limit: members hold equal data and must not be killed together.
 fn quota(
     asked: i64,
-    machine: Machine,
+    machine: HostFacts,
     warnings: &mut Vec<String>,
 ) -> Result<Option<u64>, ConfigError> {
     let fits = machine.memory_limit.map(|limit| limit / 5 * 2);

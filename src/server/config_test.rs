@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Config, ConfigError, Machine};
+use super::{Config, ConfigError, HostFacts};
 use crate::server::config::{ClusterState, Formation};
 use crate::server::flags::Flags;
 
-fn config_on(machine: Machine, arguments: &[&str]) -> Result<Config, ConfigError> {
+fn config_on(machine: HostFacts, arguments: &[&str]) -> Result<Config, ConfigError> {
     let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
     let flags = Flags::parse(&arguments, &BTreeMap::new()).expect("flags parse");
     Config::from_flags(&flags, machine)
 }
 
 fn config(arguments: &[&str]) -> Result<Config, ConfigError> {
-    config_on(Machine::default(), arguments)
+    config_on(HostFacts::default(), arguments)
 }
 
 fn refusal(arguments: &[&str]) -> String {
@@ -224,7 +224,7 @@ fn clients_may_come_in_by_files() {
 
 #[test]
 fn the_quota_follows_the_memory_limit() {
-    let machine = Machine {
+    let machine = HostFacts {
         memory_limit: Some(1 << 30),
     };
     let quota = |arguments: &[&str]| config_on(machine, arguments).map(|c| c.limits.quota_bytes);
@@ -256,7 +256,7 @@ fn roots_alone_require_a_certificate() {
 
 /// An operator's calls come without a certificate; a cluster without an operator has none to let in.
 #[test]
-fn calls_need_no_certificate_where_they_are_signed() {
+fn signed_calls_need_no_certificate() {
     let tls = [
         "--listen-peer-urls=https://127.0.0.1:1",
         "--initial-advertise-peer-urls=http://127.0.0.1:1",
@@ -277,7 +277,7 @@ fn calls_need_no_certificate_where_they_are_signed() {
 
 /// What a numeric flag or a duration comes to, in words; a flag that is not here has no row below.
 fn shown(config: &Config, flag: &str) -> String {
-    let (limits, client, upkeep) = (&config.limits, &config.client, &config.upkeep);
+    let (limits, client, maintenance) = (&config.limits, &config.client, &config.maintenance);
     match flag {
         "snapshot-count" => config.snapshot_count.to_string(),
         "heartbeat-interval" => format!("{:?}", config.heartbeat),
@@ -293,8 +293,8 @@ fn shown(config: &Config, flag: &str) -> String {
         "auth-token-ttl" => format!("{:?}", config.auth.token_ttl),
         "bcrypt-cost" => config.auth.bcrypt_cost.to_string(),
         "self-signed-cert-validity" => format!("{:?}", config.client_tls.is_some()),
-        "corrupt-check-time" => format!("{:?}", upkeep.check),
-        "compact-hash-check-time" => format!("{:?}", upkeep.compact_check),
+        "corrupt-check-time" => format!("{:?}", maintenance.check),
+        "compact-hash-check-time" => format!("{:?}", maintenance.compact_check),
         _ => panic!("--{flag} is a number or a duration: say here, and in the table, what 0 means"),
     }
 }
@@ -329,9 +329,9 @@ const EXTREMES: &[Row] = &[
 /// Found by asking for 0: `--watch-progress-notify-interval=0s` sent progress every 100 ms, where
 /// etcd takes it for its default; `--warning-unary-request-duration=0` turned off what etcd sets to
 /// its default; a number too large for its flag counted as none at all. Now each such flag has a
-/// row, and one without fails here. `tests/drop_in/flags.rs` asks etcd the same.
+/// row, and one without fails here. `tests/etcd_compatibility/flags.rs` asks etcd the same.
 #[test]
-fn zero_less_and_the_largest_mean_for_each_flag_what_they_mean_to_etcd() {
+fn flag_extremes_mean_what_they_mean_to_etcd() {
     use crate::server::flag_table::{Class, FLAGS, Group, Kind};
     let numeric = |kind| matches!(kind, Kind::Number | Kind::Signed | Kind::Duration);
     let ours = FLAGS.iter().filter(|flag| {
@@ -349,7 +349,7 @@ fn zero_less_and_the_largest_mean_for_each_flag_what_they_mean_to_etcd() {
             let argument = format!("--{}={value}", flag.name);
             let parsed = Flags::parse(std::slice::from_ref(&argument), &BTreeMap::new());
             let judged = parsed.map_err(|error| error.to_string()).and_then(|flags| {
-                Config::from_flags(&flags, Machine::default()).map_err(|error| error.to_string())
+                Config::from_flags(&flags, HostFacts::default()).map_err(|error| error.to_string())
             });
             match (judged, wanted) {
                 (Ok(config), Ok(wanted)) => {

@@ -119,7 +119,7 @@ mod tests {
     use super::{LEAST, LEAST_FAREWELLS, Shares, farewells, raise};
 
     #[test]
-    fn every_port_has_a_share_and_the_disk_keeps_one() {
+    fn each_port_and_the_disk_have_a_share() {
         let limits = [LEAST, 200, 256, 1024, 4096, 1 << 20];
         for (limit, cores) in limits
             .into_iter()
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_memory_bounds_clients_before_descriptors_do() {
+    fn memory_bounds_connections_first() {
         let of = |memory| Shares::of(1 << 20, memory, 2).expect("enough").clients;
         assert_eq!(of(None), 65_536);
         assert_eq!(of(Some(512 << 20)), 2048);

@@ -99,7 +99,7 @@ mod tests {
     /// A supervisor that did not read standard error kept a server that had to end from ending: the
     /// member was gone for its cluster, and nobody started it again.
     #[test]
-    fn a_reader_that_hangs_does_not_keep_the_process() {
+    fn hung_log_reader_delays_no_exit() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let stop = Stop::listen("the port is taken");
         let folder = tempfile::tempdir().expect("folder");

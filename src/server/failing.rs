@@ -65,7 +65,7 @@ mod tests {
     /// A thousand connections that were refused and asked again at once took the whole core: puts at a
     /// quarter of what the server can do took ten times as long.
     #[test]
-    fn who_is_refused_again_and_again_hears_of_it_late() {
+    fn repeated_refusals_come_late() {
         let (failing, start) = (Failing::default(), Instant::now());
         let of = |last: u8| Host::of([10, 0, 0, last].into());
         for _ in 0..PROMPT {

@@ -3,7 +3,7 @@
 //! The parser, `--help` and the documentation read this table and nothing else. A flag is in
 //! the class [`Class::Effect`] only if giving it changes what the server does.
 
-use super::gates::GATES;
+use super::feature_gates::GATES;
 
 /// One flag.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,8 @@ pub enum Group {
     Security,
     /// Logs, metrics and traces.
     Observation,
-    /// Upkeep in the background.
-    Upkeep,
+    /// Maintenance in the background.
+    Maintenance,
     /// Flags that may lose data.
     Unsafe,
     /// Names that etcd has removed.
@@ -72,7 +72,7 @@ pub enum Class {
 }
 
 use Class::{Accepted, Effect, Refused};
-use Group::{Clustering, Member, Observation, Operator, Removed, Security, Unsafe, Upkeep};
+use Group::{Clustering, Maintenance, Member, Observation, Operator, Removed, Security, Unsafe};
 use Kind::{Bool, Choice, Duration, Number, Signed, Text};
 
 const BBOLT: &str = "there is no bbolt file to tune";
@@ -220,15 +220,15 @@ pub const FLAGS: &[Flag] = &[
     flag("distributed-tracing-instance-id", Observation, Text, "", Accepted(TRACING), "Instance in traces."),
     flag("distributed-tracing-sampling-rate", Observation, Signed, "0", Accepted(TRACING), "Traces a million requests."),
 
-    flag("watch-progress-notify-interval", Upkeep, Duration, "10m", Effect, "Idle time after which a watcher that asked for it gets a sign of life, at least 100ms; 10m if 0."),
-    flag("auto-compaction-retention", Upkeep, Text, "0", Effect, "History that the leader keeps when it compacts by itself: hours, a duration such as 30m, or a number of revisions; 0 turns it off."),
-    flag("auto-compaction-mode", Upkeep, Choice(&["periodic", "revision"]), "periodic", Effect, "What --auto-compaction-retention counts: time, or revisions."),
-    flag("corrupt-check-time", Upkeep, Duration, "0s", Effect, "Time between the leader's comparisons of all members' data; 0 turns them off."),
-    flag("compact-hash-check-time", Upkeep, Duration, "1m", Effect, "Time between the leader's comparisons of what the last compaction left; needs the feature gate CompactHashCheck."),
-    flag("compaction-batch-limit", Upkeep, Signed, "1000", Accepted("space is reclaimed in slices of fixed size"), "Revisions that one step of a compaction deletes."),
-    flag("compaction-sleep-interval", Upkeep, Duration, "10ms", Accepted("space is reclaimed in slices of fixed size"), "Pause between the steps of a compaction."),
-    flag("downgrade-check-time", Upkeep, Duration, "5s", Accepted("there is no downgrade"), "Time between looks at a downgrade."),
-    flag("bootstrap-defrag-threshold-megabytes", Upkeep, Number, "0", Accepted("there is nothing to defragment"), "Defragment at start."),
+    flag("watch-progress-notify-interval", Maintenance, Duration, "10m", Effect, "Idle time after which a watcher that asked for it gets a sign of life, at least 100ms; 10m if 0."),
+    flag("auto-compaction-retention", Maintenance, Text, "0", Effect, "History that the leader keeps when it compacts by itself: hours, a duration such as 30m, or a number of revisions; 0 turns it off."),
+    flag("auto-compaction-mode", Maintenance, Choice(&["periodic", "revision"]), "periodic", Effect, "What --auto-compaction-retention counts: time, or revisions."),
+    flag("corrupt-check-time", Maintenance, Duration, "0s", Effect, "Time between the leader's comparisons of all members' data; 0 turns them off."),
+    flag("compact-hash-check-time", Maintenance, Duration, "1m", Effect, "Time between the leader's comparisons of what the last compaction left; needs the feature gate CompactHashCheck."),
+    flag("compaction-batch-limit", Maintenance, Signed, "1000", Accepted("space is reclaimed in slices of fixed size"), "Revisions that one step of a compaction deletes."),
+    flag("compaction-sleep-interval", Maintenance, Duration, "10ms", Accepted("space is reclaimed in slices of fixed size"), "Pause between the steps of a compaction."),
+    flag("downgrade-check-time", Maintenance, Duration, "5s", Accepted("there is no downgrade"), "Time between looks at a downgrade."),
+    flag("bootstrap-defrag-threshold-megabytes", Maintenance, Number, "0", Accepted("there is nothing to defragment"), "Defragment at start."),
 
     flag("force-new-cluster", Unsafe, Bool, "false", Refused("start a new cluster from a copy of the data instead"), "Forget every other member."),
     flag("unsafe-no-fsync", Unsafe, Bool, "false", Effect, "Never sync the disk: loses data when the machine stops; a member that was started shortly before may be refused by the others afterwards."),
@@ -309,7 +309,7 @@ pub fn help() -> String {
         (Operator, "Run by an operator"),
         (Security, "Security"),
         (Observation, "Observation"),
-        (Upkeep, "Upkeep"),
+        (Maintenance, "Maintenance"),
         (Unsafe, "Unsafe"),
     ];
     for (group, title) in groups {

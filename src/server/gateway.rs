@@ -30,8 +30,8 @@ use super::bodies::{self, Bodies, Metered};
 use super::gateway_pieces::Pieces;
 use super::gateway_routes::ROUTES;
 use super::gateway_socket::{self, Websocket};
+use super::host_facts;
 use super::hosts::Host;
-use super::machine;
 use super::serving::From;
 
 /// Larger pieces are transcoded on a thread of their own, so that other connections of this one
@@ -44,7 +44,7 @@ const FRAME_HEAD: usize = 5;
 const WAITING: usize = 256;
 /// Whoever has a large piece.
 static LARGE_ONES: LazyLock<Arc<Aside>> =
-    LazyLock::new(|| Aside::new("json", machine::cores(), WAITING, PATIENCE));
+    LazyLock::new(|| Aside::new("json", host_facts::cores(), WAITING, PATIENCE));
 /// How long they wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 

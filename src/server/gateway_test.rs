@@ -128,7 +128,7 @@ fn echo(status: &'static str) -> Router {
 }
 
 #[tokio::test]
-async fn calls_and_errors_look_as_grpc_gateway_has_them() {
+async fn calls_and_errors_match_grpc_gateway() {
     // A range request is no range answer, but field 3 of the answer is "more", a boolean.
     let (status, body) = ask(echo("0"), "/v3/kv/range", r#"{"limit":"1"} {"limit":"2"}"#).await;
     assert_eq!((status, &*body), (StatusCode::OK, r#"{"more":true}"#));

@@ -13,7 +13,7 @@ use super::auth::simple::SimpleTokens;
 use super::metrics::CoreMetrics;
 use super::ports::Ports;
 use super::queue::Oldest;
-use super::shared::{Carried, Done, Event, Forget, Shared};
+use super::runtime_state::{Carried, Done, Event, Forget, RuntimeState};
 use crate::node::{
     Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
     MembershipError, Proposal, RequestId, Target, Update, member_id,
@@ -233,11 +233,11 @@ pub enum Health {
 /// What client services may ask of the member that this process runs.
 #[derive(Clone)]
 pub struct MemberHandle {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeState>,
 }
 
 impl MemberHandle {
-    pub(crate) fn new(shared: Arc<Shared>) -> MemberHandle {
+    pub(crate) fn new(shared: Arc<RuntimeState>) -> MemberHandle {
         MemberHandle { shared }
     }
 
@@ -570,13 +570,13 @@ impl Drop for Raised<'_> {
 /// Tells the raft thread when a caller goes away before its answer has come, whether its own time
 /// or its client's is over: nothing may wait there for nobody.
 struct Waiting<'a> {
-    shared: &'a Shared,
+    shared: &'a RuntimeState,
     what: Forget,
     answered: bool,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(shared: &'a Shared, what: Forget) -> Waiting<'a> {
+    fn new(shared: &'a RuntimeState, what: Forget) -> Waiting<'a> {
         Waiting {
             shared,
             what,

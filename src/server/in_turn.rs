@@ -168,7 +168,7 @@ mod tests {
 
     /// The one task of a host was polled again when the two hundred of another one had been.
     #[tokio::test(flavor = "current_thread")]
-    async fn the_one_task_of_a_host_waits_for_few_of_another_ones() {
+    async fn hosts_share_rounds_fairly() {
         let inbox = Queue::<u8>::new(1).oldest();
         let by = |last: u8| ByHost {
             line: Line {
@@ -207,7 +207,7 @@ mod tests {
 
     /// Whoever is dropped while it waits keeps nobody's place.
     #[tokio::test(flavor = "current_thread")]
-    async fn tasks_that_end_while_they_wait_hold_up_nobody() {
+    async fn ended_waiters_hold_up_nobody() {
         let inbox = Queue::<u8>::new(1).oldest();
         let by = |last: u8| ByHost {
             line: Line {

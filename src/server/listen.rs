@@ -22,9 +22,9 @@ use super::auth::certificate::common_name;
 use super::bodies::Bodies;
 use super::client_metrics::ClientMetrics;
 use super::config::{ClientPort, Config};
+use super::host_facts;
 use super::hosts::Host;
 use super::in_turn::ByHost;
-use super::machine;
 use super::prefixed::{Prefixed, TLS_HANDSHAKE};
 use super::queue::Oldest;
 use super::rounds::Line;
@@ -241,7 +241,7 @@ impl ClientRuntimes {
                 // Threads beside it: for passwords, hashes, sorting. Who waits for them has
                 // asked for something dear, and everybody else comes first.
                 .max_blocking_threads(BESIDE)
-                .on_thread_start(machine::step_back)
+                .on_thread_start(host_facts::step_back)
                 .build()?;
             handles.push(runtime.handle().clone());
             let mut stopped = stopped.clone();

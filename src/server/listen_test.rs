@@ -149,7 +149,7 @@ fn connections_are_answered_counted_and_drained() {
 
 /// A member on its way out sends away whoever is connected, and serves whoever still comes.
 #[test]
-fn those_that_are_connected_are_sent_away_and_later_ones_are_served() {
+fn retire_disconnects_present_clients() {
     let metrics = Arc::new(ClientMetrics::new(false));
     let runtimes = ClientRuntimes::start(1).expect("threads");
     let bound = loopback();
@@ -240,7 +240,7 @@ async fn only_known_certificates_are_let_in() {
 }
 
 #[tokio::test]
-async fn who_never_finishes_the_handshake_is_dropped_and_stalls_no_one() {
+async fn unfinished_handshake_is_dropped() {
     let certificates = Certificates::new();
     let policy = TlsPolicy::default();
     let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
@@ -288,7 +288,7 @@ async fn who_never_finishes_the_handshake_is_dropped_and_stalls_no_one() {
 /// For the time in which clients change over, one socket takes both; the rules for plain text hold
 /// for what comes without TLS.
 #[tokio::test]
-async fn a_port_of_tls_takes_plain_text_where_it_is_told_to() {
+async fn tls_port_accepts_plaintext_in_transition() {
     let certificates = Certificates::new();
     let policy = TlsPolicy::default();
     let shown = Arc::new(tls::server(&certificates.files(), &policy, CLIENT_ALPN).expect("tls"));
@@ -323,7 +323,7 @@ async fn a_port_of_tls_takes_plain_text_where_it_is_told_to() {
 /// A connection that had to make room was cut off 250 ms later, or at once, whatever was under way on
 /// it: its client could not know what became of its writes.
 #[tokio::test]
-async fn what_is_under_way_is_answered_before_a_connection_has_to_go() {
+async fn pending_requests_end_before_the_connection() {
     let seats = Seats::new("client", 2, 100);
     let greedy = Some([10, 0, 0, 1].into());
     let crowd =
@@ -351,7 +351,7 @@ async fn what_is_under_way_is_answered_before_a_connection_has_to_go() {
 /// A newcomer waited for more than a second for each busy connection that made room beyond the first
 /// 16, and everybody behind it in the port's queue as well.
 #[tokio::test]
-async fn nobody_waits_for_what_is_under_way_on_a_crowd() {
+async fn nobody_waits_for_a_busy_connection() {
     let seats = Seats::new("client", 100, 1000);
     let greedy = Some([10, 0, 0, 1].into());
     let mut leaving = Vec::new();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_missing_lines_is_of_the_log_s_form() {
+    fn dropped_lines_are_reported_in_log_format() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let mut log = Pipe::new(writer, true);
         {

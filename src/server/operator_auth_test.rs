@@ -105,7 +105,7 @@ fn the_form_of_0_1_0_is_refused() {
 }
 
 #[test]
-fn other_bytes_other_method_other_key_and_old_time_are_refused() {
+fn signature_covers_body_method_key_and_time() {
     let verifier = Verifier::new(Some(key()), None, &own("one", "1"));
     let good = || sent(&key(), RETIRE, "one/1", 1_000_000, "a");
     let refused = |now, call: &Sent| check(&verifier, now, call).is_err();
@@ -136,7 +136,7 @@ fn a_server_without_a_key_refuses_everything() {
 }
 
 #[test]
-fn a_secret_made_anew_is_taken_over_and_the_old_key_ends() {
+fn recreated_secret_replaces_the_key() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("key");
     std::fs::write(&file, "0123456789abcdef").expect("written");

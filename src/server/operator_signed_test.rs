@@ -126,7 +126,7 @@ fn operator(way: &Way) -> MemberClient {
 }
 
 #[tokio::test]
-async fn a_member_is_described_and_carries_out_what_is_for_it() {
+async fn member_executes_only_its_own_calls() {
     let member = Member::new("one");
     let mut operator = operator(&member.way(&own("one", "1")));
     let said = operator.describe(false).await.expect("signed");
@@ -294,7 +294,7 @@ async fn a_description_is_of_the_disk_that_signs_it() {
 
 /// The operator is updated first: it has to see and to move members of 0.1.0, which sign nothing.
 #[tokio::test]
-async fn members_of_0_1_0_are_told_from_whoever_has_no_key() {
+async fn members_of_0_1_0_differ_from_strangers() {
     let member = Member::new("one");
     let mut operator = operator(&member.old_way());
     let said = operator.describe(false).await.expect("it knows the key");
@@ -341,7 +341,7 @@ async fn a_member_of_now_is_not_taken_for_an_old_one() {
 /// An act was for whoever was there when nothing was known of that, or not any more: another disk at
 /// the same address, or another start of the same one, than the plan was made of.
 #[tokio::test]
-async fn an_act_that_follows_from_a_description_is_for_nobody_else() {
+async fn an_act_is_for_the_described_process() {
     let (one, two) = (Member::new("one"), Member::new("two"));
     let ways = [
         one.way(&own("one", "1")),
@@ -378,7 +378,7 @@ async fn an_act_that_follows_from_a_description_is_for_nobody_else() {
 /// While members of 0.1.0 were left, whoever took the signatures off a member's answers and passed
 /// its calls on to one of those was believed as that, disk and all.
 #[tokio::test]
-async fn whoever_has_signed_is_never_taken_for_an_old_one() {
+async fn signing_members_are_never_taken_for_old() {
     let (new, old) = (Member::new("one"), Member::new("two"));
     let ways = Arc::new(Mutex::new([new.way(&own("one", "1")), old.old_way()]));
     let between = Arc::new(AtomicUsize::new(0));

@@ -17,13 +17,13 @@ use sha2::{Digest as _, Sha256};
 use super::config::{Config, Formation};
 use super::config_flags::ConfigError;
 use super::flags::Flags;
-use super::machine;
+use super::host_facts;
 use crate::backup::{self, Imported};
 use crate::bolt::Source;
 use crate::disk::{
     self, DataDirectory, FileDisk, Identity, LogOptions, Phase, Position, create_member,
 };
-use crate::node::{InitialMember, Machine, Membership, MembershipError};
+use crate::node::{InitialMember, Membership, MembershipError, StateMachine};
 use crate::raft::HardState;
 
 /// Length of the digest behind a snapshot.
@@ -152,7 +152,7 @@ impl Restore {
         let flags = Flags::parse(arguments, &BTreeMap::new())
             .map_err(|error| RestoreError::Flags(error.to_string()))?;
         let refused = |error: ConfigError| RestoreError::Flags(error.to_string());
-        let config = Config::from_flags(&flags, machine::look()).map_err(refused)?;
+        let config = Config::from_flags(&flags, host_facts::look()).map_err(refused)?;
         config.check_initial_cluster().map_err(refused)?;
         let Formation::InitialCluster { members, token, .. } = config.formation else {
             return Err(RestoreError::Flags(
@@ -200,7 +200,7 @@ impl Restore {
             auth_enabled: view.auth().is_enabled(),
             warnings,
         };
-        let machine = Machine::founded(membership);
+        let machine = StateMachine::founded(membership);
         if let Err(error) = self.make(&machine, chunks, member_id, cluster_id) {
             // What is half done must not be taken for a member; the first error is what counts.
             let _ = fs::remove_dir_all(self.data_dir.join(WORKSHOP));
@@ -304,7 +304,7 @@ impl Restore {
     /// that, no server takes the directory for a member's, nor for an empty one.
     fn make(
         &self,
-        machine: &Machine,
+        machine: &StateMachine,
         chunks: Vec<Vec<u8>>,
         member_id: u64,
         cluster_id: u64,

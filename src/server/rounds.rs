@@ -223,7 +223,7 @@ mod tests {
     /// A thousand connections of one host made rounds of fifty milliseconds, and who had one
     /// connection waited for one at each step of his request.
     #[test]
-    fn a_host_with_many_tasks_has_its_part_of_each_round() {
+    fn busy_host_gets_its_share_of_a_round() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         let mut many: Vec<Place> = (0..1000).map(|_| of(1)).collect();
         let mut one = [of(2)];
@@ -244,7 +244,7 @@ mod tests {
 
     /// Many short steps taught that a step is short, and fifty long ones were called in one round.
     #[test]
-    fn who_is_called_waits_on_where_those_before_took_long() {
+    fn called_waiter_waits_behind_slow_ones() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         let mut many: Vec<Place> = (0..250).map(|_| of(1)).collect();
         steps(&mut rounds, &mut [of(2)], now);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_called_in_the_order_in_which_they_came() {
+    fn waiters_are_called_in_order() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         let mut tasks: Vec<Place> = (0..100).map(|_| of(1)).collect();
         steps(&mut rounds, &mut [of(2)], now);
@@ -290,7 +290,7 @@ mod tests {
 
     /// One step may take longer than a part: a large request. It is paid back.
     #[test]
-    fn what_is_used_beyond_a_part_is_of_the_next_ones() {
+    fn overuse_counts_against_later_rounds() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         let (mut long, mut short) = (of(1), of(2));
         steps(&mut rounds, std::slice::from_mut(&mut short), now);
@@ -347,7 +347,7 @@ mod tests {
 
     /// Those who waited when the other host fell silent waited for ever, behind those who did not.
     #[test]
-    fn who_waits_goes_on_when_his_host_is_alone_again() {
+    fn waiter_goes_on_once_its_host_is_alone() {
         let (mut rounds, mut now) = (Rounds::default(), Instant::now());
         let mut many: Vec<Place> = (0..1000).map(|_| of(1)).collect();
         steps(&mut rounds, &mut [of(2)], now);

@@ -41,7 +41,7 @@ async fn respite() {
 /// 600 idle connections took every descriptor of a server with a limit of 256: no client was let
 /// in any more, and the next file of its log could not be made, which ended it.
 #[tokio::test]
-async fn whoever_says_nothing_makes_room_and_whoever_is_answered_stays() {
+async fn idle_connections_make_room() {
     let seats = Seats::new("client", 10, 100);
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -70,7 +70,7 @@ async fn whoever_says_nothing_makes_room_and_whoever_is_answered_stays() {
 }
 
 #[tokio::test]
-async fn between_two_requests_the_longest_idle_goes_with_a_farewell() {
+async fn longest_idle_connection_is_closed_first() {
     let seats = Seats::new("client", 3, 100);
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -97,7 +97,7 @@ async fn between_two_requests_the_longest_idle_goes_with_a_farewell() {
 /// Requests that never end count as use, so a host that has more than its half of the seats
 /// gives them up to others, and not to itself.
 #[tokio::test]
-async fn where_all_are_busy_no_host_keeps_more_than_half() {
+async fn no_host_keeps_more_than_half() {
     let seats = Seats::new("client", 10, 1000);
     let (mut held, mut calls) = (Vec::new(), Vec::new());
     for _ in 0..10 {
@@ -147,7 +147,7 @@ async fn one_goes_for_each_newcomer() {
 }
 
 #[tokio::test]
-async fn one_connection_has_half_of_all_requests_at_most() {
+async fn one_connection_gets_half_of_the_requests() {
     let seats = Seats::new("client", 10, 8);
     let one = seats.admit(None).await.expect("a seat");
     let two = seats.admit(None).await.expect("a seat");
@@ -168,7 +168,7 @@ async fn one_connection_has_half_of_all_requests_at_most() {
 /// Where a thousand requests were under way, a probe was one too many: the kubelet restarted a server
 /// that had nothing but much to do.
 #[tokio::test]
-async fn there_is_room_for_probes_where_there_is_none_for_requests() {
+async fn probes_have_a_reserve() {
     let seats = Seats::new("client", 10, 8);
     let one = seats.admit(None).await.expect("a seat");
     let two = seats.admit(None).await.expect("a seat");

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_socket_makes_room_and_anything_else_stays() {
+    fn only_a_stale_socket_is_replaced() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("s");
         // Not removed by the standard library: what a killed server leaves.

@@ -31,7 +31,9 @@ use super::handle::MemberHandle;
 use super::listen::{self, AllBound, ClientRuntimes, Serve};
 use super::log_pipe::Pipe;
 use super::stop_signals::StopSignals;
-use super::{access, etcd, flag_table, gateway, http, log_lines, machine, ports, ready, tls_auto};
+use super::{
+    access, etcd, flag_table, gateway, host_facts, http, log_lines, ports, ready, tls_auto,
+};
 
 /// How long connections may take to finish what is in flight.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -72,7 +74,7 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
         Err(error) => return Stop::usage(error).report(None),
     };
     let message_file = flags.optional("termination-message-file").map(Path::new);
-    let config = match Config::from_flags(&flags, machine::look()) {
+    let config = match Config::from_flags(&flags, host_facts::look()) {
         Ok(config) => config,
         Err(error) => return Stop::usage(error).report(message_file),
     };
@@ -136,9 +138,9 @@ fn serve(config: &Config) -> Result<(), Stop> {
         message: format!("cannot start threads: {error}"),
     })?;
     let client = ports::client(config, bound.tls.clone());
-    let (member, core) = super::runtime::start(config, client, strangers)?;
+    let (member, core) = super::member_runtime::start(config, client, strangers)?;
     let _ = member.ports().seats.set(seats.clone());
-    let doors = Doors::open(config, member, issuer, bound, &runtimes, &seats);
+    let doors = Listeners::open(config, member, issuer, bound, &runtimes, &seats);
     let result = live(core, &doors, signals);
     runtimes.shutdown();
     result
@@ -153,8 +155,8 @@ fn seats() -> Result<(AllSeats, usize, usize), Stop> {
         class: "io",
         message: format!("cannot ask for the limit of open files: {error}"),
     })?;
-    let memory = machine::look().memory_limit;
-    let shares = Shares::of(limit, memory, machine::cores()).map_err(Stop::usage)?;
+    let memory = host_facts::look().memory_limit;
+    let shares = Shares::of(limit, memory, host_facts::cores()).map_err(Stop::usage)?;
     tracing::info!(
         limit,
         clients = shares.clients,
@@ -172,7 +174,7 @@ fn seats() -> Result<(AllSeats, usize, usize), Stop> {
 /// What must hold before anything is touched.
 fn check_surroundings(config: &Config) -> Result<(), Stop> {
     if let Some(expected) = &config.expected_hostname {
-        let hostname = machine::hostname().unwrap_or_default();
+        let hostname = host_facts::hostname().unwrap_or_default();
         if hostname != *expected {
             return Err(Stop {
                 code: crate::disk::Class::Identity.exit_code(),
@@ -203,12 +205,12 @@ fn check_surroundings(config: &Config) -> Result<(), Stop> {
 }
 
 /// The open ports.
-struct Doors {
+struct Listeners {
     open: Arc<AtomicU64>,
     drain: watch::Sender<bool>,
 }
 
-impl Doors {
+impl Listeners {
     fn open(
         config: &Config,
         member: MemberHandle,
@@ -216,12 +218,12 @@ impl Doors {
         bound: AllBound,
         runtimes: &ClientRuntimes,
         seats: &AllSeats,
-    ) -> Doors {
+    ) -> Listeners {
         let (drain, draining) = watch::channel(false);
         let open = Arc::new(AtomicU64::new(0));
         let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
         let hang_ups = member.hang_ups();
-        let memory = machine::look().memory_limit;
+        let memory = host_facts::look().memory_limit;
         let bodies = Bodies::new(Bodies::share(memory), bodies::WHOLE_WITHIN);
         let inbox = member.inbox();
         let services = Services::new(
@@ -288,7 +290,7 @@ impl Doors {
             let router = probes.clone().fallback(etcd::not_found);
             listen::accept(bound, runtimes.handles(), serve(router, false));
         }
-        Doors { open, drain }
+        Listeners { open, drain }
     }
 
     /// Lets connections finish what is in flight, and no longer than that.
@@ -303,7 +305,7 @@ impl Doors {
 }
 
 /// Waits for the end and carries it out.
-fn live(mut core: impl Core, doors: &Doors, signals: StopSignals) -> Result<(), Stop> {
+fn live(mut core: impl Core, doors: &Listeners, signals: StopSignals) -> Result<(), Stop> {
     let (runtime, came) = signals.split();
     let result = runtime.block_on(async {
         let name = tokio::select! {

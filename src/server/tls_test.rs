@@ -95,7 +95,7 @@ fn suites_are_chosen_by_name() {
 }
 
 #[test]
-fn changed_files_are_read_again_and_half_a_change_is_not_used() {
+fn half_a_certificate_change_is_not_used() {
     let files = Files::new();
     let server = server(&files.files(), &TlsPolicy::default(), CLIENT_ALPN).expect("serves");
     let first = server.current();
@@ -202,7 +202,7 @@ async fn the_revoked_are_refused() {
 }
 
 #[tokio::test]
-async fn members_that_vouch_for_themselves_reach_each_other() {
+async fn self_signed_members_reach_each_other() {
     let files = Files::new();
     let other = Files::new();
     let auto = |files: &Files| TlsFiles {

@@ -172,7 +172,7 @@ mod tests {
 
     /// A thousand TLS handshakes, or lists, of one host stood before the one of another one.
     #[tokio::test(flavor = "current_thread")]
-    async fn a_crowd_of_one_host_is_before_nobody_of_another() {
+    async fn one_host_cannot_crowd_out_another() {
         let line = |last: u8| Line {
             probes: false,
             host: Some(Host::of([10, 0, 0, last].into())),
@@ -204,7 +204,7 @@ mod tests {
     /// A watch stream gave its place up with each event that it sent, and began at the end again: where
     /// many waited, a busy stream's new watcher never had its turn.
     #[tokio::test(flavor = "current_thread")]
-    async fn a_place_is_kept_while_its_holder_does_something_else() {
+    async fn place_is_kept_while_its_holder_waits() {
         let mut place = Place::default();
         let others: Vec<_> = (0..10).map(|_| tokio::spawn(pass())).collect();
         let mut looks = 0;
@@ -222,7 +222,7 @@ mod tests {
     /// A place held by a stream whose client does not read must not hold up the thread, and its
     /// turns must not gather: a thousand of them would be used at once.
     #[tokio::test(flavor = "current_thread")]
-    async fn a_turn_that_is_not_used_is_lost_and_holds_up_nobody() {
+    async fn unused_turn_is_lost() {
         let mut place = Place::default();
         assert!(place.pass().now_or_never().is_none(), "it stands in line");
         for _ in 0..=2 * KEPT {

@@ -10,8 +10,8 @@ use crate::node::{Add, ChangeBody, Input, Membership, MembershipCommand, Target}
 use crate::raft::MemberId;
 
 use super::clock::{MILLISECOND, Micros, SECOND};
+use super::disk_corruption::Damage;
 use super::network::HostId;
-use super::rot::Damage;
 use super::world::{Event, Step, World, broken};
 
 /// What the churn wants.

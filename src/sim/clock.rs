@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_in_the_order_of_their_time_and_then_of_their_writing() {
+    fn events_are_ordered_by_time_then_write() {
         let mut agenda = Agenda::new();
         agenda.after(20, 'c');
         agenda.after(10, 'a');

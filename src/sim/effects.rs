@@ -24,12 +24,12 @@ impl World {
             if self.hosts[host].process.is_none() {
                 break; // its disk failed meanwhile
             }
-            self.carry_out(host, effect)?;
+            self.apply_effect(host, effect)?;
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, host: HostId, effect: Effect) -> Step {
+    fn apply_effect(&mut self, host: HostId, effect: Effect) -> Step {
         let boot = self.hosts[host].boot;
         let now = self.agenda.now();
         match effect {

@@ -1,5 +1,5 @@
 //! What goes wrong: crashes in the middle of a write, disks that stop or fail a sync, cuts, bad
-//! weather, hand-overs at bad times. Pauses and spoilt, slow and full disks have files of their own.
+//! network_faults, hand-overs at bad times. Pauses and spoilt, slow and full disks have files of their own.
 
 use rand::RngExt as _;
 
@@ -10,7 +10,7 @@ use crate::store::{Compact, Operation};
 
 use super::clock::{MILLISECOND, SECOND};
 use super::host::Host;
-use super::network::{HostId, Weather};
+use super::network::{HostId, NetworkFaults};
 use super::oracles::Violation;
 use super::world::{Event, Step, World, broken};
 
@@ -42,7 +42,7 @@ impl World {
             6 => self.split(),
             7 | 8 => self.network.restore_all(),
             9 => self.network.restore_one(&mut self.random),
-            10 => self.network.weather = Weather::draw(&mut self.random),
+            10 => self.network.network_faults = NetworkFaults::draw(&mut self.random),
             11 | 12 => self.hand_over(),
             13..=15 => self.compact(),
             16 | 17 => self.pause(),

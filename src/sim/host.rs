@@ -14,8 +14,8 @@ use crate::disk::{
     Position, Starts, create_member, open_member,
 };
 use crate::node::{
-    Checkpoint, CheckpointInfo, CheckpointMeta, Machine, Member, MemberConfig, MemberRestored,
-    Membership,
+    Checkpoint, CheckpointInfo, CheckpointMeta, Member, MemberConfig, MemberRestored, Membership,
+    StateMachine,
 };
 use crate::raft::{self, Entry, HardState, LogRead, MemberId, Persist, SnapshotMeta};
 use crate::store::Limits;
@@ -116,7 +116,7 @@ pub(super) struct Process {
     pub(super) log: Log,
     pub(super) checkpoints: Checkpoints,
     pub(super) member: Member,
-    pub(super) machine: Machine,
+    pub(super) machine: StateMachine,
     /// The nonce of this start, part of each request's identity.
     pub(super) boot_nonce: u64,
     /// The write under way.
@@ -183,7 +183,7 @@ impl Host {
         let mut identity = Identity::standby(self.disk_uuid, &format!("host-{}", self.id));
         directory.store_identity(identity.clone())?;
         let first = founding.map(|membership| {
-            let checkpoint = Machine::founded(membership.clone()).checkpoint();
+            let checkpoint = StateMachine::founded(membership.clone()).checkpoint();
             let position = position_of(&checkpoint.meta);
             let chunks: Vec<Vec<u8>> = checkpoint.chunks.map(|chunk| chunk.to_vec()).collect();
             (position, checkpoint.meta.encode_to_vec(), chunks)
@@ -219,7 +219,7 @@ impl Host {
         let starts = Starts::begin(directory.disk(), self.disk_uuid, boot_nonce)?;
         let files = open_member(&directory, options)?;
         let (snapshot, mut machine) = match files.checkpoint {
-            None => (SnapshotMeta::default(), Machine::new(id, boot_nonce)),
+            None => (SnapshotMeta::default(), StateMachine::new(id, boot_nonce)),
             Some(info) => restore(&files.checkpoints, info.position, id, boot_nonce)?,
         };
         let known = files.checkpoints.known()?;
@@ -382,7 +382,7 @@ fn restore(
     position: Position,
     id: MemberId,
     boot_nonce: u64,
-) -> Result<(SnapshotMeta, Machine), StartError> {
+) -> Result<(SnapshotMeta, StateMachine), StartError> {
     let mut reader = checkpoints.open(position)?;
     let meta = CheckpointMeta::read(reader.meta()).map_err(other)?;
     let mut chunks = Vec::new();
@@ -390,7 +390,7 @@ fn restore(
         chunks.push(chunk);
     }
     let snapshot = meta.snapshot();
-    let machine = Machine::restore(id, boot_nonce, meta, chunks).map_err(other)?;
+    let machine = StateMachine::restore(id, boot_nonce, meta, chunks).map_err(other)?;
     Ok((snapshot, machine))
 }
 

@@ -1,4 +1,4 @@
-//! Seeded simulation of whole members: `node::Member`, `node::Machine` and `disk` as shipped, on
+//! Seeded simulation of whole members: `node::Member`, `node::StateMachine` and `disk` as shipped, on
 //! one thread, under a virtual clock, a faulty network and faulty disks, with clients, membership
 //! churn and oracles that look at every step. One seed derives everything, so a failure is
 //! replayed by its number.
@@ -8,25 +8,25 @@
 
 mod answers;
 mod applying;
+mod auth_workload;
 mod churn;
 mod client;
 mod clients;
 mod clock;
 mod counters;
+mod disk_corruption;
 mod effects;
 mod faults;
 mod host;
 mod leases;
-mod mishaps;
 mod network;
 mod options;
 mod oracles;
-mod rot;
+mod process_faults;
 mod run;
 mod set_back;
 mod streams;
 mod trace;
-mod warden;
 mod watchers;
 mod world;
 

@@ -13,7 +13,7 @@ pub(super) type HostId = usize;
 
 /// How unkind the network is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
+pub(super) struct NetworkFaults {
     /// Messages lost, in per mille.
     pub(super) loss: u32,
     /// Messages delivered twice, in per mille.
@@ -24,7 +24,7 @@ pub(super) struct Weather {
     pub(super) stragglers: u32,
 }
 
-impl Weather {
+impl NetworkFaults {
     /// Nothing is lost and everything is quick.
     pub(super) const CALM: Self = Self {
         loss: 0,
@@ -33,7 +33,7 @@ impl Weather {
         stragglers: 0,
     };
 
-    /// Some weather, by the seed.
+    /// Some network_faults, by the seed.
     pub(super) fn draw(random: &mut Xoshiro256PlusPlus) -> Self {
         Self {
             loss: [0, 5, 20, 100][random.random_range(0..4)],
@@ -46,21 +46,21 @@ impl Weather {
 
 /// When a message arrives: not at all, once, or twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fate {
+pub(super) struct Delivery {
     pub(super) arrivals: Vec<Micros>,
 }
 
 /// The state of all links.
 #[derive(Debug)]
 pub(super) struct Network {
-    pub(super) weather: Weather,
+    pub(super) network_faults: NetworkFaults,
     cut: BTreeSet<(HostId, HostId)>,
 }
 
 impl Network {
-    pub(super) fn new(weather: Weather) -> Self {
+    pub(super) fn new(network_faults: NetworkFaults) -> Self {
         Self {
-            weather,
+            network_faults,
             cut: BTreeSet::new(),
         }
     }
@@ -90,23 +90,28 @@ impl Network {
     }
 
     /// What becomes of one message sent now.
-    pub(super) fn send(&self, from: HostId, to: HostId, random: &mut Xoshiro256PlusPlus) -> Fate {
+    pub(super) fn send(
+        &self,
+        from: HostId,
+        to: HostId,
+        random: &mut Xoshiro256PlusPlus,
+    ) -> Delivery {
         // The same draws whatever happens, so that a cut does not shift the rest of the run.
         let (loss, twice) = (random.random_range(0..1000), random.random_range(0..1000));
         let (first, second) = (self.delay(random), self.delay(random));
-        if !self.passes(from, to) || loss < self.weather.loss {
-            return Fate::default();
+        if !self.passes(from, to) || loss < self.network_faults.loss {
+            return Delivery::default();
         }
         let mut arrivals = vec![first];
-        if twice < self.weather.duplicates {
+        if twice < self.network_faults.duplicates {
             arrivals.push(second);
         }
-        Fate { arrivals }
+        Delivery { arrivals }
     }
 
     fn delay(&self, random: &mut Xoshiro256PlusPlus) -> Micros {
-        let usual = random.random_range(50..=self.weather.delay.max(51));
-        if random.random_range(0..1000) < self.weather.stragglers {
+        let usual = random.random_range(50..=self.network_faults.delay.max(51));
+        if random.random_range(0..1000) < self.network_faults.stragglers {
             usual + random.random_range(0..500 * MILLISECOND)
         } else {
             usual
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_cut_is_one_way() {
-        let mut network = Network::new(Weather::CALM);
+        let mut network = Network::new(NetworkFaults::CALM);
         network.cut(0, 1);
         assert!(network.send(0, 1, &mut random()).arrivals.is_empty());
         assert_eq!(network.send(1, 0, &mut random()).arrivals.len(), 1);
@@ -136,14 +141,14 @@ mod tests {
 
     #[test]
     fn bad_weather_loses_doubles_and_overtakes() {
-        let weather = Weather {
+        let network_faults = NetworkFaults {
             loss: 100,
             duplicates: 100,
             delay: MILLISECOND,
             stragglers: 100,
         };
-        let (network, mut random) = (Network::new(weather), random());
-        let fates: Vec<Fate> = (0..1000).map(|_| network.send(0, 1, &mut random)).collect();
+        let (network, mut random) = (Network::new(network_faults), random());
+        let fates: Vec<Delivery> = (0..1000).map(|_| network.send(0, 1, &mut random)).collect();
         let count = |n: usize| fates.iter().filter(|fate| fate.arrivals.len() == n).count();
         assert!(count(0) > 50 && count(0) < 200, "{} lost", count(0));
         assert!(count(2) > 50 && count(2) < 200, "{} doubled", count(2));

@@ -7,7 +7,7 @@ use crate::raft::{Index, MemberId, Role};
 
 use super::clock::Micros;
 use super::counters::Counters;
-use super::network::Weather;
+use super::network::NetworkFaults;
 use super::options::Options;
 use super::oracles::Violation;
 use super::trace::Trace;
@@ -141,7 +141,7 @@ fn weather_the_storm(world: &mut World) -> Result<(), Violation> {
 fn calm_down(world: &mut World) -> Result<(), Violation> {
     world.stormy = false;
     world.network.restore_all();
-    world.network.weather = Weather::CALM;
+    world.network.network_faults = NetworkFaults::CALM;
     world.churn.target = world.churn.target.max(3);
     let now: Micros = world.agenda.now();
     world.trace.note(now, format_args!("faults stop"));

@@ -19,7 +19,7 @@ use super::clock::{Agenda, LocalClock, MILLISECOND, Micros, TRUE_RATE};
 use super::counters::Counters;
 use super::host::Host;
 use super::leases::Holder;
-use super::network::{HostId, Network, Weather};
+use super::network::{HostId, Network, NetworkFaults};
 use super::options::Options;
 use super::oracles::{
     Commits, Elections, History, Leases, Linear, Logs, Refusals, Rights, Roles, States, Violation,
@@ -168,7 +168,7 @@ pub(super) type Step = Result<(), Violation>;
 impl World {
     pub(super) fn new(seed: u64, options: Options) -> Result<Self, Violation> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let weather = Weather::draw(&mut random);
+        let network_faults = NetworkFaults::draw(&mut random);
         let size = random.random_range(3..=7);
         let segment_bytes = [4, 16, 64][random.random_range(0..3)] << 10;
         let skew = [0, 0, SKEW][random.random_range(0..3)];
@@ -176,7 +176,7 @@ impl World {
         let mut world = Self {
             options,
             agenda: Agenda::new(),
-            network: Network::new(weather),
+            network: Network::new(network_faults),
             hosts: Vec::new(),
             home: BTreeMap::new(),
             clients: Vec::new(),
@@ -429,7 +429,7 @@ impl World {
             Event::Client(client) => self.client_acts(client)?,
             Event::Watch => self.watchers_act()?,
             Event::Lease => self.holder_acts()?,
-            Event::Warden => self.warden_acts()?,
+            Event::Warden => self.auth_workload_acts()?,
             Event::Kill(host, boot) if self.runs(host, boot) => self.crash(host)?,
             Event::Fault if self.stormy => self.fault()?,
             Event::Restart(host) => self.restart(host)?,

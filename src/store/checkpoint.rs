@@ -17,11 +17,11 @@ use prost::Message;
 
 use super::lease::LeaseInfo;
 use super::log::LogEntry;
-use super::machine::Store;
 use super::record::{KeyEntry, Record};
 use super::rows::MOST;
 use super::span::{End, Span};
 use super::state::State;
+use super::state_machine::Store;
 use super::tree::Item as _;
 use super::view::View;
 use super::{Alarm, AuthState, Error, LeaseId, Revision, Role, SetAlarm, User};

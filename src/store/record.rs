@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_revision_a_reader_sees_across_blocks() {
+    fn finds_a_revision_across_blocks() {
         let mut entry = KeyEntry::new(record(2, 0));
         for main in 2..200 {
             entry.push(record(main * 2, 0));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_keeps_the_named_revision_and_all_above() {
+    fn compaction_keeps_the_named_revision() {
         for cut in 0..150 {
             let mut entry = KeyEntry::new(record(2, 0));
             for main in 3..152 {

@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use super::checkpoint::index_log;
 use super::lease::LeaseInfo;
-use super::machine::Store;
 use super::record::{KeyEntry, Record};
 use super::span::Span;
 use super::state::State;
+use super::state_machine::Store;
 use super::tree::Item as _;
 use super::view::View;
 use super::{Alarm, AuthState, Error, KeyValue, Revision, SetAlarm};

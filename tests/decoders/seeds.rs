@@ -9,8 +9,8 @@ use quorate::bolt::HEAD_BYTES;
 use quorate::disk::double::MemoryDisk;
 use quorate::disk::{Checkpoints, Disk, Identity, Log, LogOptions, Phase, Position, Starts};
 use quorate::node::{
-    Add, ChangeBody, InitialMember, LogPayload, Machine, Membership, MembershipCommand, PeerBody,
-    PeerMessage,
+    Add, ChangeBody, InitialMember, LogPayload, Membership, MembershipCommand, PeerBody,
+    PeerMessage, StateMachine,
 };
 use quorate::raft::{Body, ConfigurationChange, Entry, HardState, Heartbeat, Message};
 use quorate::store::{
@@ -216,7 +216,7 @@ fn change() -> MembershipCommand {
 }
 
 fn machines() -> Vec<Seed> {
-    let mut machine = Machine::founded(membership());
+    let mut machine = StateMachine::founded(membership());
     let mut log = Vec::new();
     for operation in operations() {
         let command = Command::from(operation);
@@ -393,7 +393,7 @@ fn texts() -> Vec<Seed> {
 
 fn records() -> Vec<Seed> {
     let claim = br#"{"uid":"u","member":"demo-1","cluster_uid":"c","state":"joined","terminating":false,"bytes":1,"owned":true}"#;
-    let state = br#"{"cluster":"demo","cluster_uid":"c","epoch":3,"generation":2,"spec":{"replicas":3},"status":{"phase":"Ready","members":[{"name":"demo-1","role":"Voter","restarts":2}],"step":{"action":"AddLearner","member":"demo-2","startTime":"2026-01-02T03:04:05Z"}},"latch":{"incarnation":1,"seed":"demo-1","nonce":"n"},"sets":{"demo-1":{"uid":"s","claim":"demo-1","input_hash":"h","created_ms":5,"arguments":["--name=demo-1"]}},"ports":{"demo-1":{"client":12000,"peer":12001}}}"#;
+    let state = br#"{"cluster":"demo","cluster_uid":"c","epoch":3,"generation":2,"spec":{"replicas":3},"status":{"phase":"Ready","members":[{"name":"demo-1","role":"Voter","restarts":2}],"step":{"action":"AddLearner","member":"demo-2","startTime":"2026-01-02T03:04:05Z"}},"identity Secret":{"incarnation":1,"seed":"demo-1","nonce":"n"},"sets":{"demo-1":{"uid":"s","claim":"demo-1","input_hash":"h","created_ms":5,"arguments":["--name=demo-1"]}},"ports":{"demo-1":{"client":12000,"peer":12001}}}"#;
     vec![
         ("records", "claim", chosen(0, claim)),
         ("records", "state", chosen(1, state)),

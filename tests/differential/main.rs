@@ -8,34 +8,34 @@
 //! before it, and the least list of requests that still shows a difference; with `KEEP_GOING=1`
 //! it is printed and passed over.
 //!
-//! Needs the tools that `tests/peers/build.sh` builds. Without them each test says by name that
-//! it was skipped; with `QUORATE_REQUIRE_PEERS=1` it fails instead.
+//! Needs the tools that `tests/interop/build.sh` builds. Without them each test says by name that
+//! it was skipped; with `QUORATE_REQUIRE_INTEROP=1` it fails instead.
 
 // Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
-mod audience;
 #[path = "../etcdctl/cluster.rs"]
 #[allow(dead_code)]
 mod cluster;
-mod dice;
+mod generator;
 mod pair;
 #[path = "../etcdctl/process.rs"]
 #[allow(dead_code)]
 mod process;
 mod question;
 mod server;
-mod smaller;
+mod shrink;
 mod snapshot;
 mod trouble;
 mod users;
+mod watch_streams;
 
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::Kind;
-use dice::Dice;
+use generator::Generator;
 use pair::{Difference, Pair};
 use question::{Facts, Question, bulky, expiry, questions};
 
@@ -93,8 +93,8 @@ async fn converse(
     requests: u64,
     told: &mut Vec<Step>,
 ) -> Result<Summary, Difference> {
-    let mut dice = Dice::new(seed);
-    dice.ordered = subject == Subject::Users;
+    let mut generator = Generator::new(seed);
+    generator.ordered = subject == Subject::Users;
     let mut facts = Facts {
         revision: 1,
         alone: size == 1,
@@ -108,7 +108,7 @@ async fn converse(
             if last || told.is_empty() {
                 users::order()
             } else {
-                users::questions(&mut dice, &mut facts)
+                users::questions(&mut generator, &mut facts)
             }
         } else if bulky_at.is_some_and(|at| pair.asked >= at) {
             bulky_at = None;
@@ -117,10 +117,10 @@ async fn converse(
             last = true;
             expiry()
         } else {
-            questions(&mut dice, &mut facts)
+            questions(&mut generator, &mut facts)
         };
         for mut question in next {
-            let member = dice.below(size as u64) as usize;
+            let member = generator.below(size as u64) as usize;
             if size > 1 {
                 // etcd has one member, which leads.
                 if matches!(question, Question::Members | Question::MoveLeader(_)) {
@@ -183,7 +183,7 @@ fn hold(peers: &Path, subject: Subject, size: usize, seed: u64, requests: u64) -
                 say(&format!(
                     "SEED={seed} differs at request {at}: {difference}\nthe requests before it:\n{before}\n"
                 ));
-                let least = smaller::smaller(ours(), peers, size, told).await;
+                let least = shrink::shrink(ours(), peers, size, told).await;
                 panic!("seed {seed}, request {at}: {difference}\n{least}\n{logs}");
             }
         }
@@ -281,8 +281,8 @@ fn requests_are_answered_as_etcd_does() {
 
 // Shows KV.Put, KV.Range, KV.Txn, KV.Compact, Watch.Watch, Maintenance.HashKV: any of three members answers as one etcd does.
 #[test]
-fn requests_to_any_of_three_members_are_answered_as_by_one() {
-    let test = "requests_to_any_of_three_members_are_answered_as_by_one";
+fn three_members_answer_as_one() {
+    let test = "three_members_answer_as_one";
     hold_all(test, Subject::Keys, 3, 1, REQUESTS / 3);
 }
 

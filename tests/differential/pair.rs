@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate::wire::etcd::PutRequest;
 
-use crate::audience::Audience;
 use crate::cluster::{Cluster, Kind};
 use crate::question::{Question, STREAMS};
 use crate::server::{Said, Server};
+use crate::watch_streams::WatchStreams;
 
 /// Speed alone: what is lost by a crash is no part of this test.
 const FLAGS: &[&str] = &["--unsafe-no-fsync", "--log-level=error", "--bcrypt-cost=4"];
@@ -43,7 +43,7 @@ impl fmt::Display for Difference {
 #[derive(Debug)]
 struct Side {
     members: Vec<Server>,
-    streams: Vec<Audience>,
+    streams: Vec<WatchStreams>,
 }
 
 impl Side {
@@ -55,7 +55,7 @@ impl Side {
         let mut streams = Vec::new();
         for at in 0..STREAMS {
             let client = members[at % members.len()].watch.clone();
-            streams.push(Audience::new(client).await);
+            streams.push(WatchStreams::new(client).await);
         }
         Side { members, streams }
     }
@@ -148,7 +148,7 @@ impl Pair {
 
     /// Events shown to all watchers of one side, and answers that were cut into fragments.
     pub(crate) fn shown(&self) -> (usize, u64) {
-        let seen = |stream: &Audience| stream.seen.values().map(Vec::len).sum::<usize>();
+        let seen = |stream: &WatchStreams| stream.seen.values().map(Vec::len).sum::<usize>();
         let streams = &self.ours.streams;
         (
             streams.iter().map(seen).sum(),

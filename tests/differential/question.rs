@@ -6,7 +6,7 @@ use quorate::wire::etcd::{
     LeaseGrantRequest, MemberAddRequest, PutRequest, RangeRequest, TxnRequest, WatchCreateRequest,
 };
 
-use crate::dice::Dice;
+use crate::generator::Generator;
 use crate::trouble;
 use crate::users::Auth;
 
@@ -107,46 +107,46 @@ impl Facts {
 }
 
 /// The next request, or a few that belong together.
-pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
-    match dice.below(1000) {
-        0..=17 => vec![watch(dice, facts)],
-        18..=21 => oversized(dice),
-        22..=27 => cancels(dice, facts),
-        28..=33 => vec![Question::Settle, compact(dice, facts)],
-        34 | 35 if facts.alone => trouble::alarms(dice, facts),
-        36 | 37 if facts.alone => trouble::learner(dice, facts),
+pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Question> {
+    match generator.below(1000) {
+        0..=17 => vec![watch(generator, facts)],
+        18..=21 => oversized(generator),
+        22..=27 => cancels(generator, facts),
+        28..=33 => vec![Question::Settle, compact(generator, facts)],
+        34 | 35 if facts.alone => trouble::alarms(generator, facts),
+        36 | 37 if facts.alone => trouble::learner(generator, facts),
         38 => vec![Question::Snapshot],
-        _ => vec![question(dice, facts)],
+        _ => vec![question(generator, facts)],
     }
 }
 
 /// One request that needs no other.
-pub(crate) fn question(dice: &mut Dice, facts: &Facts) -> Question {
+pub(crate) fn question(generator: &mut Generator, facts: &Facts) -> Question {
     let revision = facts.revision;
-    match dice.below(966) {
-        0..=219 => Question::Put(dice.put()),
-        220..=289 => Question::Delete(dice.delete()),
-        290..=449 => Question::Range(dice.range(revision)),
-        450..=499 => Question::Stream(stream(dice, revision)),
-        500..=739 => Question::Txn(dice.txn(3, revision)),
-        740..=749 => Question::Txn(dice.many(revision)),
-        750..=789 => Question::Grant(grant(dice)),
-        790..=809 => Question::Revoke(dice.between(0, 5)),
-        810..=834 => Question::TimeToLive(dice.between(0, 5)),
+    match generator.below(966) {
+        0..=219 => Question::Put(generator.put()),
+        220..=289 => Question::Delete(generator.delete()),
+        290..=449 => Question::Range(generator.range(revision)),
+        450..=499 => Question::Stream(stream(generator, revision)),
+        500..=739 => Question::Txn(generator.txn(3, revision)),
+        740..=749 => Question::Txn(generator.many(revision)),
+        750..=789 => Question::Grant(grant(generator)),
+        790..=809 => Question::Revoke(generator.between(0, 5)),
+        810..=834 => Question::TimeToLive(generator.between(0, 5)),
         835..=844 => Question::Leases,
-        845..=869 => Question::KeepAlive(dice.between(0, 5)),
-        870..=914 => Question::Hash(hash(dice, facts)),
+        845..=869 => Question::KeepAlive(generator.between(0, 5)),
+        870..=914 => Question::Hash(hash(generator, facts)),
         915..=922 => Question::Members,
-        923..=938 => membership(dice),
+        923..=938 => membership(generator),
         939..=943 => Question::Alarm(AlarmRequest::default()),
         944..=950 => Question::Status,
         951 => Question::WholeHash,
         952 => Question::Defragment,
-        953..=955 => Question::MoveLeader([OWN_ID, 0, 5][dice.below(3) as usize]),
-        956..=961 => Question::Downgrade(downgrade(dice)),
+        953..=955 => Question::MoveLeader([OWN_ID, 0, 5][generator.below(3) as usize]),
+        956..=961 => Question::Downgrade(downgrade(generator)),
         _ => {
-            let service = ["", "nobody"][dice.below(2) as usize].to_owned();
-            if dice.one_in(2) {
+            let service = ["", "nobody"][generator.below(2) as usize].to_owned();
+            if generator.one_in(2) {
                 Question::Health(service)
             } else {
                 Question::HealthWatch(service)
@@ -157,8 +157,8 @@ pub(crate) fn question(dice: &mut Dice, facts: &Facts) -> Question {
 
 /// A sort target without an order makes etcd sort each piece for itself, and count what is left
 /// from there: its answer is the range's where that fits into the first piece.
-fn stream(dice: &mut Dice, revision: i64) -> RangeRequest {
-    let mut range = dice.range(revision);
+fn stream(generator: &mut Generator, revision: i64) -> RangeRequest {
+    let mut range = generator.range(revision);
     let first = range.key.first().copied().unwrap_or(u8::MAX);
     let few = range.range_end.is_empty() || range.range_end[..] == [first.saturating_add(1)];
     if range.sort_order == 0 && !(few && range.limit <= 0) {
@@ -168,34 +168,34 @@ fn stream(dice: &mut Dice, revision: i64) -> RangeRequest {
 }
 
 /// Nothing that expires by itself: when it does would be chance.
-fn grant(dice: &mut Dice) -> LeaseGrantRequest {
-    let ttl = match dice.below(20) {
+fn grant(generator: &mut Generator) -> LeaseGrantRequest {
+    let ttl = match generator.below(20) {
         0 => 9_000_000_001,
         1 => 9_000_000_000,
         _ => 10_000,
     };
-    let id = match dice.below(30) {
+    let id = match generator.below(30) {
         0 => -3,
         1 => 0,
-        _ => dice.between(1, 4),
+        _ => generator.between(1, 4),
     };
     LeaseGrantRequest { id, ttl }
 }
 
 /// At the revisions of compactions too, where the answer stays what it was before them.
-fn hash(dice: &mut Dice, facts: &Facts) -> HashKvRequest {
-    let revision = match (dice.below(12), facts.compactions.last()) {
+fn hash(generator: &mut Generator, facts: &Facts) -> HashKvRequest {
+    let revision = match (generator.below(12), facts.compactions.last()) {
         (0, _) => -1,
         (1, Some(at)) => *at,
-        _ => dice.between(0, facts.revision + 1),
+        _ => generator.between(0, facts.revision + 1),
     };
     HashKvRequest { revision }
 }
 
 /// `physical`: done when answered, or etcd's hash could still see what it forgets.
-pub(crate) fn compact(dice: &mut Dice, facts: &Facts) -> Question {
+pub(crate) fn compact(generator: &mut Generator, facts: &Facts) -> Question {
     let low = (facts.compacted() - 1).max(-1);
-    let revision = match dice.between(low, facts.revision + 1) {
+    let revision = match generator.between(low, facts.revision + 1) {
         // The first one at revision 0 would stop etcd's hash there.
         0 if facts.compacted() == 0 => 1,
         revision => revision,
@@ -207,8 +207,8 @@ pub(crate) fn compact(dice: &mut Dice, facts: &Facts) -> Question {
 }
 
 /// Changes of the membership that are refused.
-fn membership(dice: &mut Dice) -> Question {
-    let id = [OWN_ID, 0, 5][dice.below(3) as usize];
+fn membership(generator: &mut Generator) -> Question {
+    let id = [OWN_ID, 0, 5][generator.below(3) as usize];
     let urls = [
         OWN_PEER,
         "",
@@ -217,15 +217,15 @@ fn membership(dice: &mut Dice) -> Question {
         "http://a b:1",
         "http://127.0.0.1",
     ];
-    let url = urls[dice.below(urls.len() as u64) as usize];
-    match dice.below(4) {
+    let url = urls[generator.below(urls.len() as u64) as usize];
+    match generator.below(4) {
         0 => Question::MemberAdd(MemberAddRequest {
-            peer_ur_ls: if dice.one_in(6) {
+            peer_ur_ls: if generator.one_in(6) {
                 Vec::new()
             } else {
                 vec![url.to_owned()]
             },
-            is_learner: dice.one_in(2),
+            is_learner: generator.one_in(2),
         }),
         1 => Question::MemberRemove(if id == OWN_ID { 6 } else { id }),
         // etcd takes any text for the URL of a member.
@@ -235,52 +235,60 @@ fn membership(dice: &mut Dice) -> Question {
     }
 }
 
-fn downgrade(dice: &mut Dice) -> DowngradeRequest {
+fn downgrade(generator: &mut Generator) -> DowngradeRequest {
     let versions = ["3.5", "3.7", "4.0", "", "nonsense"];
-    let cancel = dice.one_in(4);
+    let cancel = generator.one_in(4);
     DowngradeRequest {
         action: if cancel { 2 } else { 0 },
-        version: versions[dice.below(versions.len() as u64) as usize].to_owned(),
+        version: versions[generator.below(versions.len() as u64) as usize].to_owned(),
     }
 }
 
-fn watch(dice: &mut Dice, facts: &mut Facts) -> Question {
-    let create = watcher(dice, facts);
-    Question::Watch(dice.below(STREAMS as u64) as usize, create)
+fn watch(generator: &mut Generator, facts: &mut Facts) -> Question {
+    let create = watcher(generator, facts);
+    Question::Watch(generator.below(STREAMS as u64) as usize, create)
 }
 
-pub(crate) fn watcher(dice: &mut Dice, facts: &mut Facts) -> WatchCreateRequest {
-    let (key, range_end) = dice.span();
+pub(crate) fn watcher(generator: &mut Generator, facts: &mut Facts) -> WatchCreateRequest {
+    let (key, range_end) = generator.span();
     let (compacted, revision) = (facts.compacted(), facts.revision);
-    let start_revision = match dice.below(4) {
+    let start_revision = match generator.below(4) {
         0 => 0,
-        1 => revision + dice.between(1, 3),
-        2 => dice.between(compacted - 1, compacted + 1),
-        _ => dice.between(compacted, revision),
+        1 => revision + generator.between(1, 3),
+        2 => generator.between(compacted - 1, compacted + 1),
+        _ => generator.between(compacted, revision),
     };
-    let filters = (0..2).filter(|_| dice.one_in(6)).collect();
+    let filters = (0..2).filter(|_| generator.one_in(6)).collect();
     facts.watchers += 1;
     WatchCreateRequest {
-        key: if dice.one_in(20) { Bytes::new() } else { key },
+        key: if generator.one_in(20) {
+            Bytes::new()
+        } else {
+            key
+        },
         range_end,
-        start_revision: if dice.one_in(30) { -1 } else { start_revision },
-        progress_notify: dice.one_in(4),
+        start_revision: if generator.one_in(30) {
+            -1
+        } else {
+            start_revision
+        },
+        progress_notify: generator.one_in(4),
         filters,
-        prev_kv: dice.one_in(2),
+        prev_kv: generator.one_in(2),
         // An ID of its own, once, or that of the stream's first watcher, which is taken.
-        watch_id: match dice.below(12) {
+        watch_id: match generator.below(12) {
             0 => 1000 + facts.watchers,
             1 => -1000 - facts.watchers,
             _ => 0,
         },
-        fragment: dice.one_in(4),
+        fragment: generator.one_in(4),
     }
 }
 
 /// Values near and above the size of the largest request and message.
-fn oversized(dice: &mut Dice) -> Vec<Question> {
+fn oversized(generator: &mut Generator) -> Vec<Question> {
     let sizes = [1_500_000, 1_572_864, 2_097_152, 2_200_000];
-    let size = sizes[dice.below(sizes.len() as u64) as usize];
+    let size = sizes[generator.below(sizes.len() as u64) as usize];
     let put = |size: usize| {
         Question::Put(PutRequest {
             key: Bytes::from_static(b"x"),
@@ -296,12 +304,12 @@ fn oversized(dice: &mut Dice) -> Vec<Question> {
 }
 
 /// Cancellations follow a settling: what is under way to a cancelled watcher may be lost.
-fn cancels(dice: &mut Dice, facts: &Facts) -> Vec<Question> {
+fn cancels(generator: &mut Generator, facts: &Facts) -> Vec<Question> {
     let mut all = vec![Question::Settle];
-    for _ in 0..dice.between(1, 4) {
-        let stream = dice.below(STREAMS as u64) as usize;
+    for _ in 0..generator.between(1, 4) {
+        let stream = generator.below(STREAMS as u64) as usize;
         let newest = facts.watchers / STREAMS as i64;
-        all.push(Question::Cancel(stream, dice.between(1, newest + 1)));
+        all.push(Question::Cancel(stream, generator.between(1, newest + 1)));
     }
     all
 }

@@ -3,7 +3,7 @@
 
 use quorate::wire::etcd::{AlarmRequest, MemberAddRequest};
 
-use crate::dice::Dice;
+use crate::generator::Generator;
 use crate::question::{Facts, LEARNER, OWN_ID, Question, question};
 
 const GET: i32 = 0;
@@ -19,30 +19,33 @@ fn alarm(action: i32, member_id: u64, alarm: i32) -> Question {
 }
 
 /// Some requests under alarms: no space, corruption, or both.
-pub(crate) fn alarms(dice: &mut Dice, facts: &Facts) -> Vec<Question> {
+pub(crate) fn alarms(generator: &mut Generator, facts: &Facts) -> Vec<Question> {
     let members = [OWN_ID, 5];
     let mut raised = Vec::new();
     let mut all = Vec::new();
-    for _ in 0..dice.between(1, 3) {
-        let kind = if dice.one_in(3) { 2 } else { 1 };
-        let member = members[dice.below(2) as usize];
+    for _ in 0..generator.between(1, 3) {
+        let kind = if generator.one_in(3) { 2 } else { 1 };
+        let member = members[generator.below(2) as usize];
         raised.push((member, kind));
         all.push(alarm(ACTIVATE, member, kind));
-        for _ in 0..dice.between(2, 8) {
-            all.push(question(dice, facts));
+        for _ in 0..generator.between(2, 8) {
+            all.push(question(generator, facts));
         }
-        all.extend([alarm(GET, 0, dice.between(0, 2) as i32), Question::Status]);
+        all.extend([
+            alarm(GET, 0, generator.between(0, 2) as i32),
+            Question::Status,
+        ]);
     }
     for (member, kind) in raised {
         all.push(alarm(DEACTIVATE, member, kind));
-        all.push(question(dice, facts));
+        all.push(question(generator, facts));
     }
     all.extend([alarm(GET, 0, 0), Question::Status]);
     all
 }
 
 /// A learner that never starts, from its beginning to its end. Nothing listens on the first ports.
-pub(crate) fn learner(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
+pub(crate) fn learner(generator: &mut Generator, facts: &mut Facts) -> Vec<Question> {
     let mut url = || {
         // Others every time, for etcd makes IDs of addresses and seconds.
         facts.learners += 1;
@@ -56,12 +59,12 @@ pub(crate) fn learner(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
         })
     };
     let mut all = vec![add(&first), Question::Members, add(&second)];
-    all.extend([Question::MemberPromote(LEARNER), question(dice, facts)]);
+    all.extend([Question::MemberPromote(LEARNER), question(generator, facts)]);
     all.push(Question::MoveLeader(LEARNER));
-    if dice.one_in(2) {
+    if generator.one_in(2) {
         all.push(Question::MemberUpdate(LEARNER, third));
     }
-    all.extend([question(dice, facts), Question::Members]);
+    all.extend([question(generator, facts), Question::Members]);
     for last in [
         Question::MemberRemove(LEARNER),
         Question::MemberRemove(LEARNER),

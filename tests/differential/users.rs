@@ -18,7 +18,7 @@ use quorate::wire::etcd::{
 use tonic::Status;
 use tonic::metadata::AsciiMetadataValue;
 
-use crate::dice::Dice;
+use crate::generator::Generator;
 use crate::question::{Facts, OWN_PEER, Question, compact, question, watcher};
 use crate::server::{Said, Wire};
 
@@ -112,19 +112,19 @@ pub(crate) async fn watch_once(
     Ok((None, format!("{said:?}")))
 }
 
-fn user(dice: &mut Dice) -> String {
+fn user(generator: &mut Generator) -> String {
     // Mostly those that are there.
-    let among = if dice.one_in(8) { 6 } else { 4 };
-    USERS[dice.below(among) as usize].to_owned()
+    let among = if generator.one_in(8) { 6 } else { 4 };
+    USERS[generator.below(among) as usize].to_owned()
 }
 
-fn role(dice: &mut Dice) -> String {
-    let among = if dice.one_in(8) { 6 } else { 4 };
-    ROLES[dice.below(among) as usize].to_owned()
+fn role(generator: &mut Generator) -> String {
+    let among = if generator.one_in(8) { 6 } else { 4 };
+    ROLES[generator.below(among) as usize].to_owned()
 }
 
-fn password(dice: &mut Dice) -> String {
-    match dice.below(20) {
+fn password(generator: &mut Generator) -> String {
+    match generator.below(20) {
         0 => String::new(),
         1..=4 => "q".to_owned(),
         _ => "p".to_owned(),
@@ -132,44 +132,54 @@ fn password(dice: &mut Dice) -> String {
 }
 
 /// A request that changes or shows users and roles.
-fn management(dice: &mut Dice) -> Auth {
-    match dice.below(100) {
+fn management(generator: &mut Generator) -> Auth {
+    match generator.below(100) {
         0..=9 => Auth::UserAdd(AuthUserAddRequest {
-            name: user(dice),
-            password: password(dice),
-            options: dice.one_in(2).then(|| UserAddOptions {
-                no_password: dice.one_in(3),
+            name: user(generator),
+            password: password(generator),
+            options: generator.one_in(2).then(|| UserAddOptions {
+                no_password: generator.one_in(3),
             }),
             hashed_password: String::new(),
         }),
-        10..=15 => Auth::UserGet(AuthUserGetRequest { name: user(dice) }),
+        10..=15 => Auth::UserGet(AuthUserGetRequest {
+            name: user(generator),
+        }),
         16..=18 => Auth::UserList,
-        19..=22 => Auth::UserDelete(AuthUserDeleteRequest { name: user(dice) }),
+        19..=22 => Auth::UserDelete(AuthUserDeleteRequest {
+            name: user(generator),
+        }),
         23..=28 => Auth::Password(AuthUserChangePasswordRequest {
-            name: user(dice),
-            password: password(dice),
+            name: user(generator),
+            password: password(generator),
             hashed_password: String::new(),
         }),
         29..=42 => Auth::UserGrant(AuthUserGrantRoleRequest {
-            user: user(dice),
-            role: role(dice),
+            user: user(generator),
+            role: role(generator),
         }),
         43..=48 => Auth::UserRevoke(AuthUserRevokeRoleRequest {
-            name: user(dice),
-            role: role(dice),
+            name: user(generator),
+            role: role(generator),
         }),
-        49..=56 => Auth::RoleAdd(AuthRoleAddRequest { name: role(dice) }),
-        57..=62 => Auth::RoleGet(AuthRoleGetRequest { role: role(dice) }),
+        49..=56 => Auth::RoleAdd(AuthRoleAddRequest {
+            name: role(generator),
+        }),
+        57..=62 => Auth::RoleGet(AuthRoleGetRequest {
+            role: role(generator),
+        }),
         63..=65 => Auth::RoleList,
-        66..=68 => Auth::RoleDelete(AuthRoleDeleteRequest { role: role(dice) }),
+        66..=68 => Auth::RoleDelete(AuthRoleDeleteRequest {
+            role: role(generator),
+        }),
         69..=86 => Auth::RoleGrant(AuthRoleGrantPermissionRequest {
-            name: role(dice),
-            perm: (!dice.one_in(30)).then(|| permission(dice)),
+            name: role(generator),
+            perm: (!generator.one_in(30)).then(|| permission(generator)),
         }),
         87..=94 => {
-            let Permission { key, range_end, .. } = permission(dice);
+            let Permission { key, range_end, .. } = permission(generator);
             Auth::RoleRevoke(AuthRoleRevokePermissionRequest {
-                role: role(dice),
+                role: role(generator),
                 key,
                 range_end,
             })
@@ -180,11 +190,15 @@ fn management(dice: &mut Dice) -> Auth {
     }
 }
 
-fn permission(dice: &mut Dice) -> Permission {
-    let (key, range_end) = dice.span();
+fn permission(generator: &mut Generator) -> Permission {
+    let (key, range_end) = generator.span();
     Permission {
-        perm_type: dice.below(3) as i32,
-        key: if dice.one_in(20) { Bytes::new() } else { key },
+        perm_type: generator.below(3) as i32,
+        key: if generator.one_in(20) {
+            Bytes::new()
+        } else {
+            key
+        },
         range_end,
     }
 }
@@ -226,20 +240,20 @@ pub(crate) fn order() -> Vec<Question> {
 }
 
 /// The next request of a conversation about users, or a few that belong together.
-pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
+pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Question> {
     // Nobody in particular now and then, and root more often than others.
-    let who = match dice.below(10) {
+    let who = match generator.below(10) {
         0 => "",
         1..=4 => "root",
         other => ["ann", "bob", "cy"][(other % 3) as usize],
     };
-    let one = match dice.below(100) {
-        0..=29 => Question::Auth(management(dice)),
+    let one = match generator.below(100) {
+        0..=29 => Question::Auth(management(generator)),
         30..=37 => {
-            let (name, password) = (user(dice), password(dice));
+            let (name, password) = (user(generator), password(generator));
             authenticate(&name, &password)
         }
-        38..=91 => match question(dice, facts) {
+        38..=91 => match question(generator, facts) {
             // Of a lease with an ID of the server's choice nothing may stay, and users may not end all.
             Question::Grant(grant) if grant.id == 0 => Question::Leases,
             // etcd judges addresses before it asks who wants to add them.
@@ -249,8 +263,8 @@ pub(crate) fn questions(dice: &mut Dice, facts: &mut Facts) -> Vec<Question> {
             }),
             other => other,
         },
-        92..=96 => Question::WatchOnce(watcher(dice, facts)),
-        97 => compact(dice, facts),
+        92..=96 => Question::WatchOnce(watcher(generator, facts)),
+        97 => compact(generator, facts),
         98 => Question::Snapshot,
         _ => return order(),
     };

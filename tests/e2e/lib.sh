@@ -195,7 +195,7 @@ history_of() { kubectl -n "$ns" exec "$1" -- /quorate describe --changes 2>/dev/
 
 drop_cluster() { # drop_cluster NAME: the resource and, through ownership, everything of it
   kubectl -n "$ns" delete qec "$1" --wait=true >/dev/null
-  eventually 90 "nothing of $1 is left but its volume claims" gone "$1"
+  eventually 90 "nothing of $1 is left but its PVCs" gone "$1"
   kubectl -n "$ns" delete pvc -l "app.kubernetes.io/instance=$1" --wait=false >/dev/null
 }
 gone() { [ -z "$(kubectl -n "$ns" get sts,pods,svc,pdb,secrets -l "app.kubernetes.io/instance=$1" -o name)" ]; }

@@ -68,7 +68,7 @@ else
     tests/needs.sh rust go
     tests/kubernetes/packages.sh
     tests/needs.sh cc musl
-    tests/peers/build.sh
+    tests/interop/build.sh
     tests/kubernetes/build.sh
     tests/kubernetes/quorate-image.sh
     tests/kubernetes/install-yaml.sh --check

@@ -80,8 +80,8 @@ fn a_full_store_takes_deletes_and_nothing_else() {
 }
 
 #[test]
-fn every_member_refuses_what_one_has_no_space_for() {
-    let test = "every_member_refuses_what_one_has_no_space_for";
+fn every_member_refuses_under_nospace() {
+    let test = "every_member_refuses_under_nospace";
     compare_with(test, 3, &["--quota-backend-bytes=262144"], |teller| {
         fill(teller);
         for member in 0..3 {

@@ -31,8 +31,8 @@ fn both(peers: &Path) -> [Cluster; 2] {
 
 /// etcd's check for duplicates does not see how far an open end reaches.
 #[test]
-fn a_put_under_an_open_ended_delete_is_a_duplicate_here_alone() {
-    let test = "a_put_under_an_open_ended_delete_is_a_duplicate_here_alone";
+fn put_under_open_ended_delete_is_a_duplicate() {
+    let test = "put_under_open_ended_delete_is_a_duplicate";
     let Some(peers) = peers(test) else { return };
     let [ours, theirs] = both(&peers);
     for (txn, left) in [
@@ -59,8 +59,8 @@ fn a_put_under_an_open_ended_delete_is_a_duplicate_here_alone() {
 /// went on with the hash of what was left, which no client could compare with what it had been told.
 /// Now each keeps the hash from before, until it starts again.
 #[test]
-fn the_hash_at_the_revision_of_a_compaction_stays() {
-    let test = "the_hash_at_the_revision_of_a_compaction_stays";
+fn hash_at_the_compact_revision_stays() {
+    let test = "hash_at_the_compact_revision_stays";
     let Some(peers) = peers(test) else { return };
     let [mut ours, mut theirs] = both(&peers);
     let told = [&ours, &theirs].map(|cluster| {
@@ -105,8 +105,8 @@ fn the_hash_at_the_revision_of_a_compaction_stays() {
 
 /// etcd finds the hash of that compaction when it is asked for the newest, which is named 0 too.
 #[test]
-fn a_compaction_at_revision_0_does_not_stop_the_hash_here() {
-    let test = "a_compaction_at_revision_0_does_not_stop_the_hash_here";
+fn compaction_at_0_keeps_the_hash() {
+    let test = "compaction_at_0_keeps_the_hash";
     let Some(peers) = peers(test) else { return };
     let moved = both(&peers).map(|cluster| {
         cluster.must(0, &["compaction", "0", "--physical"]);

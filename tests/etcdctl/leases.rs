@@ -56,39 +56,35 @@ fn leases_are_etcds() {
 
 // Shows Lease.LeaseGrant: expiry deletes the keys of the lease.
 #[test]
-fn a_lease_that_nobody_renews_takes_its_keys_along() {
-    compare(
-        "a_lease_that_nobody_renews_takes_its_keys_along",
-        3,
-        |teller| {
-            let leader = teller.cluster.leader();
-            let follower = (leader + 1) % 3;
-            // Long enough for a few commands on a busy machine.
-            let id = grant(teller, follower, "6", 0);
-            let lease = format!("--lease={id}");
-            teller.cluster.must(follower, &["put", "k1", "v", &lease]);
-            teller.cluster.must(leader, &["put", "k2", "v", &lease]);
-            for at in [follower, leader] {
-                let listed = teller.cluster.must(at, &["lease", "list"]);
-                teller.note(&listed);
-                let kept = teller
-                    .cluster
-                    .must(at, &["lease", "keep-alive", "--once", &id]);
-                teller.note(&kept);
-            }
-            let gone = eventually(|| {
-                teller
-                    .cluster
-                    .must(follower, &["get", "--prefix", "k"])
-                    .is_empty()
-            });
-            assert!(gone, "the keys stayed:\n{}", teller.cluster.logs());
-            let listed = teller.cluster.must(follower, &["lease", "list"]);
+fn expired_lease_deletes_its_keys() {
+    compare("expired_lease_deletes_its_keys", 3, |teller| {
+        let leader = teller.cluster.leader();
+        let follower = (leader + 1) % 3;
+        // Long enough for a few commands on a busy machine.
+        let id = grant(teller, follower, "6", 0);
+        let lease = format!("--lease={id}");
+        teller.cluster.must(follower, &["put", "k1", "v", &lease]);
+        teller.cluster.must(leader, &["put", "k2", "v", &lease]);
+        for at in [follower, leader] {
+            let listed = teller.cluster.must(at, &["lease", "list"]);
             teller.note(&listed);
-            let get = teller
+            let kept = teller
                 .cluster
-                .must(leader, &["get", "--prefix", "k", "-w", "json"]);
-            teller.note(&get);
-        },
-    );
+                .must(at, &["lease", "keep-alive", "--once", &id]);
+            teller.note(&kept);
+        }
+        let gone = eventually(|| {
+            teller
+                .cluster
+                .must(follower, &["get", "--prefix", "k"])
+                .is_empty()
+        });
+        assert!(gone, "the keys stayed:\n{}", teller.cluster.logs());
+        let listed = teller.cluster.must(follower, &["lease", "list"]);
+        teller.note(&listed);
+        let get = teller
+            .cluster
+            .must(leader, &["get", "--prefix", "k", "-w", "json"]);
+        teller.note(&get);
+    });
 }

@@ -112,8 +112,8 @@ fn leadership_moves_as_in_etcd() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_every_member_was_killed() {
-    let test = "what_was_acknowledged_is_there_after_every_member_was_killed";
+fn acknowledged_writes_survive_killing_all() {
+    let test = "acknowledged_writes_survive_killing_all";
     let Some(peers) = peers(test) else { return };
     let mut cluster = Cluster::start(Kind::Quorate, &peers, 3);
     for number in 0..30 {

@@ -61,71 +61,67 @@ fn promote(teller: &mut Teller, at: usize, id: &str) {
 
 // Shows Cluster.MemberAdd, Cluster.MemberPromote, Cluster.MemberRemove, Cluster.MemberList: growth by learners, refusals, shrinking.
 #[test]
-fn a_cluster_grows_by_learners_and_shrinks_as_in_etcd() {
-    compare(
-        "a_cluster_grows_by_learners_and_shrinks_as_in_etcd",
-        1,
-        |teller| {
-            list(teller, 0);
-            teller.cluster.must(0, &["put", "before", "growth"]);
-            let learner = add(teller, 0, &["--learner"]);
-            let id = teller.cluster.id(learner);
-            list(teller, 0);
-            // It has not started, so it is not in sync; and one learner at a time is enough.
-            note_last(teller, 0, &["member", "promote", &id]);
-            let surplus = [
-                "member",
-                "add",
-                "mx",
-                "--learner",
-                "--peer-urls=http://127.0.0.1:1",
-            ];
-            note_last(teller, 0, &surplus);
-            let taken = format!(
-                "--peer-urls=http://{}",
-                teller.cluster.members[learner].peer
-            );
-            let again = ["member", "add", "mx", "--learner", &taken];
-            // etcd makes IDs of addresses and the second: within the same one it is the ID that it
-            // finds taken.
-            let passed = eventually(|| {
-                let answer = teller.cluster.ctl(0, &again, "");
-                !answer.stderr.contains("member ID already exist")
-            });
-            assert!(passed, "the ID is taken for good");
-            note_last(teller, 0, &again);
-            teller.cluster.run(learner, "existing");
-            let copied = eventually(|| {
-                let arguments = ["get", "before", "--consistency=s", "--command-timeout=2s"];
-                teller.cluster.ctl(learner, &arguments, "").stdout == "before\ngrowth\n"
-            });
-            assert!(
-                copied,
-                "the learner has no data:\n{}",
-                teller.cluster.logs()
-            );
-            refusals(teller, learner);
-            promote(teller, 0, &id);
-            list(teller, 0);
-            teller.cluster.wait_healthy(learner);
-            note_last(teller, 0, &["member", "promote", &id]);
-            note_last(teller, learner, &["put", "through", "the new one"]);
-            note_last(teller, 0, &["member", "promote", "abc"]);
-            note_last(teller, 0, &["member", "remove", "abc"]);
-            let update = ["member", "update", "abc", "--peer-urls=http://127.0.0.1:1"];
-            note_last(teller, 0, &update);
-            let third = add(teller, learner, &["--learner"]);
-            let third_id = teller.cluster.id(third);
-            teller.cluster.run(third, "existing");
-            promote(teller, learner, &third_id);
-            teller.cluster.wait_healthy(third);
-            list(teller, third);
-            note_last(teller, 0, &["member", "remove", &third_id]);
-            list(teller, learner);
-            note_last(teller, 0, &["member", "remove", &third_id]);
-            note_last(teller, learner, &["get", "--prefix", "", "-w", "json"]);
-        },
-    );
+fn growth_by_learners_as_in_etcd() {
+    compare("growth_by_learners_as_in_etcd", 1, |teller| {
+        list(teller, 0);
+        teller.cluster.must(0, &["put", "before", "growth"]);
+        let learner = add(teller, 0, &["--learner"]);
+        let id = teller.cluster.id(learner);
+        list(teller, 0);
+        // It has not started, so it is not in sync; and one learner at a time is enough.
+        note_last(teller, 0, &["member", "promote", &id]);
+        let surplus = [
+            "member",
+            "add",
+            "mx",
+            "--learner",
+            "--peer-urls=http://127.0.0.1:1",
+        ];
+        note_last(teller, 0, &surplus);
+        let taken = format!(
+            "--peer-urls=http://{}",
+            teller.cluster.members[learner].peer
+        );
+        let again = ["member", "add", "mx", "--learner", &taken];
+        // etcd makes IDs of addresses and the second: within the same one it is the ID that it
+        // finds taken.
+        let passed = eventually(|| {
+            let answer = teller.cluster.ctl(0, &again, "");
+            !answer.stderr.contains("member ID already exist")
+        });
+        assert!(passed, "the ID is taken for good");
+        note_last(teller, 0, &again);
+        teller.cluster.run(learner, "existing");
+        let copied = eventually(|| {
+            let arguments = ["get", "before", "--consistency=s", "--command-timeout=2s"];
+            teller.cluster.ctl(learner, &arguments, "").stdout == "before\ngrowth\n"
+        });
+        assert!(
+            copied,
+            "the learner has no data:\n{}",
+            teller.cluster.logs()
+        );
+        refusals(teller, learner);
+        promote(teller, 0, &id);
+        list(teller, 0);
+        teller.cluster.wait_healthy(learner);
+        note_last(teller, 0, &["member", "promote", &id]);
+        note_last(teller, learner, &["put", "through", "the new one"]);
+        note_last(teller, 0, &["member", "promote", "abc"]);
+        note_last(teller, 0, &["member", "remove", "abc"]);
+        let update = ["member", "update", "abc", "--peer-urls=http://127.0.0.1:1"];
+        note_last(teller, 0, &update);
+        let third = add(teller, learner, &["--learner"]);
+        let third_id = teller.cluster.id(third);
+        teller.cluster.run(third, "existing");
+        promote(teller, learner, &third_id);
+        teller.cluster.wait_healthy(third);
+        list(teller, third);
+        note_last(teller, 0, &["member", "remove", &third_id]);
+        list(teller, learner);
+        note_last(teller, 0, &["member", "remove", &third_id]);
+        note_last(teller, learner, &["get", "--prefix", "", "-w", "json"]);
+    });
 }
 
 /// The first line and the error that `member add` gave, with a name for the new ID.
@@ -190,8 +186,8 @@ fn a_cluster_grows_by_voters_as_in_etcd() {
 }
 
 #[test]
-fn a_cluster_grows_by_voters_without_the_strict_check() {
-    let test = "a_cluster_grows_by_voters_without_the_strict_check";
+fn growth_by_voters_without_strict_check() {
+    let test = "growth_by_voters_without_strict_check";
     compare_with(test, 1, &["--strict-reconfig-check=false"], |teller| {
         teller.cluster.must(0, &["put", "before", "growth"]);
         assert_eq!(teller.cluster.prepare(), 1);

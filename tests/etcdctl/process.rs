@@ -11,7 +11,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The directory of the real tools; `None`, said aloud, when they have not been built.
 pub(crate) fn peers(test: &str) -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
     let directory = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
     if ["etcd", "etcdctl", "etcdutl"]
         .iter()
@@ -20,7 +20,7 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
         return Some(directory);
     }
     let reason = format!(
-        "no real etcd in {}: run tests/peers/build.sh",
+        "no real etcd in {}: run tests/interop/build.sh",
         directory.display()
     );
     skip(test, &reason);
@@ -30,7 +30,7 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
 /// Says by name that a test could not run and why; an error where everything is to run.
 pub(crate) fn skip(test: &str, reason: &str) {
     let suite = env!("CARGO_CRATE_NAME");
-    let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+    let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
     assert!(!required, "{suite}::{test}: {reason}");
     // Straight to the handle: what a passing test prints through macros is not shown.
     let text = format!("skipped: {suite}::{test} ({reason})\n");

@@ -102,8 +102,8 @@ fn three_members_start_from_etcds_snapshot() {
 
 /// Where etcd's members would go on with different data.
 #[test]
-fn members_of_different_snapshots_are_of_different_clusters() {
-    let test = "members_of_different_snapshots_are_of_different_clusters";
+fn different_snapshots_make_different_clusters() {
+    let test = "different_snapshots_make_different_clusters";
     let Some(peers) = peers(test) else { return };
     let source = Cluster::start(Kind::Quorate, &peers, 1);
     source.must(0, &["put", "k", "1"]);

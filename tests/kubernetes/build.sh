@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the test cluster runs: Kubernetes, CoreDNS, helm, the pause program, and (by
-# tests/peers) etcd and etcdctl; with a NAME only that one. Only by its name, because few need it: cert-manager, for the scenario
+# tests/interop) etcd and etcdctl; with a NAME only that one. Only by its name, because few need it: cert-manager, for the scenario
 # of that name. Everything lands in target/kubernetes/bin; what is newer than its sources is not built again. Needs Go; touches nothing outside target/ and Go's own caches.
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -78,7 +78,7 @@ preflight() {
   [ -x "$bin/kube-apiserver" ] || fail "$bin/kube-apiserver is missing: run tests/kubernetes/build.sh"
   case $store in
     quorate) [ -x "$store_binary" ] || fail "$store_binary is missing: run tests/kubernetes/quorate-image.sh" ;;
-    etcd) [ -x "$top/target/peers/bin/etcd" ] || fail "target/peers/bin/etcd is missing: run tests/peers/build.sh" ;;
+    etcd) [ -x "$top/target/interop/bin/etcd" ] || fail "target/interop/bin/etcd is missing: run tests/interop/build.sh" ;;
     *) fail "E2E_STORE is quorate or etcd, not \"$store\"" ;;
   esac
   ! ip link show $bridge >/dev/null 2>&1 || fail "a test cluster is up already (bridge $bridge): run cluster.sh down"
@@ -118,7 +118,7 @@ store_flags() {
 
 start_store() {
   local flags command=("$store_binary" server)
-  [ "$store" = quorate ] || command=("$top/target/peers/bin/etcd" --log-level=error)
+  [ "$store" = quorate ] || command=("$top/target/interop/bin/etcd" --log-level=error)
   mapfile -t flags < <(store_flags)
   start store "${command[@]}" "${flags[@]}"
 }
@@ -377,7 +377,7 @@ up() {
   kubeconfig
   "$here/image.sh" localhost/pause:1 "$bin/pause" "$images/pause.tar"
   "$here/image.sh" localhost/coredns:1 "$bin/coredns" "$images/coredns.tar"
-  "$here/image.sh" localhost/etcdctl:1 "$top/target/peers/bin/etcdctl" "$images/etcdctl.tar"
+  "$here/image.sh" localhost/etcdctl:1 "$top/target/interop/bin/etcdctl" "$images/etcdctl.tar"
   control_plane
   for n in $(seq "$nodes"); do node "$n"; done
   kubectl apply -f "$here/manifests/dns.yaml" >/dev/null

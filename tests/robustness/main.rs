@@ -16,11 +16,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
-#[path = "../members/address.rs"]
+#[path = "../cluster/address.rs"]
 mod address;
+mod background_faults;
 mod checks;
 mod history;
 mod members;
+mod nemesis;
 mod porcupine;
 mod power;
 mod proxy;
@@ -28,9 +30,7 @@ mod report;
 mod run;
 mod schedule;
 mod server;
-mod storm;
 mod traffic;
-mod weather;
 
 use std::io::Write as _;
 use std::time::Duration;

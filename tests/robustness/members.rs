@@ -10,8 +10,8 @@ use quorate::wire::etcd::{
 };
 use tokio::time::sleep;
 
+use crate::nemesis::{Broken, Cluster};
 use crate::server::{PATIENCE, Server};
-use crate::storm::{Broken, Cluster};
 
 impl Cluster {
     /// A member comes back with an empty disk: the old one is removed, a new one takes its place.

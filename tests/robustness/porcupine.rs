@@ -20,7 +20,7 @@ pub(crate) struct Opinion {
 
 /// The program, where it was built.
 fn program() -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin");
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
     let folder = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
     Some(folder.join("porcupine")).filter(|program| program.is_file())
 }
@@ -28,8 +28,8 @@ fn program() -> Option<PathBuf> {
 /// Asks for the opinion; `Ok(None)` where the program was not built and need not be.
 pub(crate) fn opinion(folder: &Path) -> Result<Option<Opinion>, String> {
     let Some(program) = program() else {
-        let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
-        let text = "porcupine was not built: run tests/peers/porcupine/build.sh";
+        let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
+        let text = "porcupine was not built: run tests/interop/porcupine/build.sh";
         return if required {
             Err(text.to_owned())
         } else {

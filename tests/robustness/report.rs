@@ -138,7 +138,7 @@ fn tell(opinion: &Judged) {
             opinion.longest_seconds
         ),
         Ok(None) => {
-            println!("  porcupine: skipped, it was not built (tests/peers/porcupine/build.sh)")
+            println!("  porcupine: skipped, it was not built (tests/interop/porcupine/build.sh)")
         }
         Err(text) => println!("  porcupine: {text}"),
     }

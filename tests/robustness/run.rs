@@ -14,13 +14,13 @@ use quorate::wire::etcd::{AlarmRequest, HashKvRequest, LeaseLeasesRequest, Range
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::background_faults;
 use crate::history::{AtRest, History, Recorder};
+use crate::nemesis::{Broken, Cluster, Counts};
 use crate::server::{self, PATIENCE, Place, Server};
-use crate::storm::{Broken, Cluster, Counts};
 use crate::traffic::client::{Client, Directory, kv};
 use crate::traffic::load;
 use crate::traffic::watcher::{Interest, Watcher};
-use crate::weather;
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
@@ -102,18 +102,18 @@ async fn under_load(
         Arc::clone(&leaders),
         Arc::clone(&seen_all),
     ));
-    let weather = tokio::spawn(weather::weather(
+    let background_faults = tokio::spawn(background_faults::background_faults(
         Arc::clone(&cluster.network),
         Arc::clone(&cluster.directory),
         plan.seed,
         Arc::clone(&calm),
         cluster.counts.clone(),
     ));
-    let mut result = cluster.storm(plan.seed, plan.lasts).await;
+    let mut result = cluster.nemesis(plan.seed, plan.lasts).await;
     for flag in [&calm, &enough] {
         flag.store(true, Ordering::Relaxed);
     }
-    for task in clients.into_iter().chain([weather]) {
+    for task in clients.into_iter().chain([background_faults]) {
         let patience = if result.is_ok() { PATIENCE } else { SHORT };
         result = result.and(ended(task, patience).await);
     }

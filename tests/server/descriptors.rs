@@ -100,7 +100,7 @@ async fn a_crowd_that_asks_nothing_keeps_nobody_out() {
 /// Streams that are open are in use: nobody is cut off in the middle, newcomers beyond the limit are
 /// told so, and get in as soon as there is room.
 #[tokio::test]
-async fn where_every_connection_is_in_use_the_next_one_is_refused_until_one_ends() {
+async fn refuses_connections_when_all_are_in_use() {
     let server = Server::limited(256, &[]);
     let limit = metric(&server, "quorate_server_connections_limit{port=\"client\"}");
     let mut watching = Vec::new();
@@ -139,7 +139,7 @@ async fn where_every_connection_is_in_use_the_next_one_is_refused_until_one_ends
 /// A member with too few descriptors for its own files would end when they are used up: it says so
 /// before it touches anything.
 #[test]
-fn a_limit_that_is_too_small_is_refused_at_the_start() {
+fn too_small_a_limit_is_refused() {
     let (code, log) = super::fixture::refused_under(64, &["--data-dir=/nonexistent/never"]);
     assert_ne!(code, 0);
     assert!(

@@ -65,7 +65,7 @@ async fn the_digest_of_all_blobs_comes_last() {
 }
 
 #[tokio::test]
-async fn clients_that_do_not_read_hold_no_memory_and_no_one_up() {
+async fn clients_that_do_not_read_hold_no_memory() {
     let server = filled().await;
     // The first one brings buffers and threads that stay.
     read(begin(&server).await.expect("a snapshot")).await;

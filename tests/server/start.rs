@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::fixture::{Server, address, binary, ended, refused};
 
 #[test]
-fn called_as_etcd_it_says_etcd_s_version_in_etcd_s_lines() {
+fn argv0_etcd_prints_etcd_version() {
     let output = binary()
         .arg0("etcd")
         .arg("--version")
@@ -31,7 +31,7 @@ fn called_as_etcd_it_says_etcd_s_version_in_etcd_s_lines() {
 }
 
 #[test]
-fn a_file_of_settings_replaces_flags_and_variables() {
+fn config_file_replaces_flags_and_env() {
     let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
     let file = folder.path().join("etcd.yaml");
     let data = folder.path().join("data");
@@ -106,7 +106,7 @@ fn a_bad_file_of_settings_is_named() {
 }
 
 #[test]
-fn help_lists_the_flags_that_test_frameworks_look_for() {
+fn help_lists_flags_of_test_frameworks() {
     let output = binary().args(["server", "-h"]).output().expect("runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
@@ -152,7 +152,7 @@ fn a_setting_in_two_places_is_an_error() {
 }
 
 #[test]
-fn a_taken_port_is_told_apart_and_touches_no_disk() {
+fn taken_port_leaves_the_disk_untouched() {
     let host = address();
     let _taken = std::net::TcpListener::bind((host.as_str(), 2379)).expect("bound");
     let folder = tempfile::tempdir().expect("folder");
@@ -176,7 +176,7 @@ fn a_taken_port_is_told_apart_and_touches_no_disk() {
 }
 
 #[test]
-fn another_hostname_is_refused_before_the_disk_is_touched() {
+fn wrong_hostname_leaves_the_disk_untouched() {
     let folder = tempfile::tempdir().expect("folder");
     let data = folder.path().join("data");
     let (code, error) = refused(&[
@@ -219,7 +219,7 @@ fn a_server_that_is_asked_to_stop_stops_well() {
 /// until the end of its grace period. The server is the first process of its container, the signal
 /// came while it was opening its disk, and nobody had asked for it yet: it was lost.
 #[test]
-fn a_signal_during_the_start_ends_the_server_in_order() {
+fn signal_during_start_shuts_down_cleanly() {
     let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
     let message = folder.path().join("message");
     let made = Command::new("mkfifo").arg(&message).status();

@@ -90,7 +90,7 @@ fn values(answer: &WatchResponse) -> Vec<String> {
 
 // Shows Watch.Watch: creation, then history, then the present.
 #[tokio::test]
-async fn history_comes_after_the_creation_and_before_the_present() {
+async fn watch_history_precedes_live_events() {
     let server = Server::start(&[]);
     let mut kv = server.kv().await;
     kv.put(put("a", "1")).await.expect("put");
@@ -243,7 +243,7 @@ async fn the_future_is_silent_until_it_comes() {
 
 // Shows Watch.Watch: filters, progress notifications.
 #[tokio::test]
-async fn filters_hide_whole_batches_and_idle_watchers_get_a_sign_of_life() {
+async fn filtered_watchers_get_progress() {
     let server = Server::start(&["--watch-progress-notify-interval=300ms"]);
     let mut kv = server.kv().await;
     let mut stream = Stream::open(&server).await;

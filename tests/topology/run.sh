@@ -10,7 +10,7 @@
 #
 # Two bridges are the two sides of a partition: a host moves from one to the other, connections hang as
 # they do when a switch dies. TOPOLOGY_SERVER=etcd runs real etcd with the same flags, to compare.
-# Needs root, iproute2, curl, jq and target/peers/bin; leaves nothing behind.
+# Needs root, iproute2, curl, jq and target/interop/bin; leaves nothing behind.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -40,8 +40,8 @@ preflight() {
   local tool n
   [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || { echo "topology: needs Linux and root (network namespaces)" >&2; exit 1; }
   for tool in ip curl jq; do command -v $tool >/dev/null || { echo "topology: $tool is missing: tests/kubernetes/packages.sh installs it" >&2; exit 1; }; done
-  [ -x target/peers/bin/etcdctl ] || { echo "topology: target/peers/bin/etcdctl is missing: make peers builds it" >&2; exit 1; }
-  [ "$server" != etcd ] || binary=$top/target/peers/bin/etcd
+  [ -x target/interop/bin/etcdctl ] || { echo "topology: target/interop/bin/etcdctl is missing: make interop builds it" >&2; exit 1; }
+  [ "$server" != etcd ] || binary=$top/target/interop/bin/etcd
   [ -x "$binary" ] || { echo "topology: $binary is missing: cargo build --bin quorate" >&2; exit 1; }
   # the run without SIZES ends with hosts that have IPv6 alone, and is not to pass without them
   [ -e /proc/sys/net/ipv6 ] || { [ "$family" = 4 ] && [ -n "$given" ]; } ||
@@ -121,7 +121,7 @@ stop_all() {
 # --- clients: each host asks its own server
 ctl() { # ctl HOST ARGUMENT...
   local n=$1; shift
-  ip netns exec $prefix$n target/peers/bin/etcdctl --endpoints=https://$(called $n):2379 \
+  ip netns exec $prefix$n target/interop/bin/etcdctl --endpoints=https://$(called $n):2379 \
     --cacert="$dir/pki/ca.crt" --cert="$dir/pki/client.crt" --key="$dir/pki/client.key" --command-timeout="${limit:-5s}" "$@" 2>&1
 }
 written=0
@@ -260,8 +260,8 @@ lonely_leader() {
 }
 strangers() { # no certificate, a client's certificate on the peer port, plain text: each refused
   local answer
-  if answer=$(ip netns exec ${prefix}1 target/peers/bin/etcdctl --endpoints=https://$(at 1):2379 --cacert="$dir/pki/ca.crt" --command-timeout=3s get anchor 2>&1); then die "a client without a certificate was served: $answer"; fi
-  if answer=$(ip netns exec ${prefix}1 target/peers/bin/etcdctl --endpoints=http://$(at 1):2379 --command-timeout=3s get anchor 2>&1); then die "a client without TLS was served: $answer"; fi
+  if answer=$(ip netns exec ${prefix}1 target/interop/bin/etcdctl --endpoints=https://$(at 1):2379 --cacert="$dir/pki/ca.crt" --command-timeout=3s get anchor 2>&1); then die "a client without a certificate was served: $answer"; fi
+  if answer=$(ip netns exec ${prefix}1 target/interop/bin/etcdctl --endpoints=http://$(at 1):2379 --command-timeout=3s get anchor 2>&1); then die "a client without TLS was served: $answer"; fi
   if answer=$(ip netns exec ${prefix}1 curl -s -m 5 --cacert "$dir/pki/peer-ca.crt" --cert "$dir/pki/client.crt" --key "$dir/pki/client.key" https://$(at 1):2380/version 2>&1); then die "the peer port took a client's certificate: $answer"; fi
   say "size $size: no client without a certificate, none without TLS, no client on the peer port"
 }

@@ -174,7 +174,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return super::refuse(&error),
     };
-    match carry_out(arguments.what) {
+    match run_benchmark(arguments.what) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -184,7 +184,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn carry_out(what: What) -> Result<bool, Error> {
+fn run_benchmark(what: What) -> Result<bool, Error> {
     let (common, summary) = match what {
         What::Put(put) => {
             let mode = Mode::Put {

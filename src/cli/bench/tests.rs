@@ -28,7 +28,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[test]
-fn a_closed_loop_warms_up_by_time_and_counts_its_total_afterwards() {
+fn closed_loop_warms_up_by_time() {
     let schedule = Schedule::new(&load(Pace::Closed, Some(2), None));
     let ticket = |number, measured| {
         Some(Ticket {
@@ -71,7 +71,7 @@ fn a_rate_is_kept_whatever_the_clients_do() {
 }
 
 #[tokio::test]
-async fn a_late_request_is_measured_from_when_it_was_due() {
+async fn latency_counts_from_the_due_time() {
     let begun = std::time::Instant::now() - ms(500);
     let from = super::load::start(begun, Some(ms(100))).await;
     assert_eq!(from, ms(100), "400 ms late");
@@ -93,7 +93,7 @@ fn keys_have_the_size_asked_for_and_begin_again() {
 }
 
 #[test]
-fn failures_are_told_apart_up_to_a_bound_and_never_lost() {
+fn failures_are_kept_up_to_a_bound() {
     let mut tally = Tally::default();
     tally.record(ms(3), Ok(()));
     for number in 0..30 {

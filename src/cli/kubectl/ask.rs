@@ -15,8 +15,8 @@ use super::screen::Operator;
 use crate::cli::operator::LEASE;
 use crate::crd::EtcdCluster;
 use crate::operator::forecast::Forecast;
-use crate::operator::kubernetes::ahead::{Answer, Question};
 use crate::operator::kubernetes::callers::AUDIENCE;
+use crate::operator::kubernetes::dry_run::{Answer, Question};
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]

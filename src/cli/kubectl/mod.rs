@@ -1,8 +1,8 @@
 //! `kubectl quorate`: what a person asks of clusters on Kubernetes. Asks by the `kubectl` that is
 //! there, so contexts, logins and rights are those of every other command. Reads only.
 
-mod ahead;
 mod ask;
+mod dry_run;
 mod screen;
 #[cfg(test)]
 mod screen_test;
@@ -119,5 +119,5 @@ fn plan_of(plan: &Plan) -> Result<String, ask::Error> {
     let how = (plan.operator_port, plan.service_account.as_deref());
     let forecast = ask::forecast(&plan.which, &wanted, how)?;
     let applied = plan.filename.is_some();
-    Ok(ahead::plan(&wanted, &forecast, applied))
+    Ok(dry_run::plan(&wanted, &forecast, applied))
 }

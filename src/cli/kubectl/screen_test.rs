@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::ahead::plan;
+use super::dry_run::plan;
 use super::screen::{Operator, Seen, status};
 use super::table::{WIDTH, wrapped};
 
@@ -47,14 +47,14 @@ fn what_a_file_would_lead_to() {
         step(
             0,
             "demo-4",
-            "create claim data-demo-4-63b6a for demo-4",
+            "create PVC data-demo-4-63b6a for demo-4",
             "3 of 5 voters"
         ),
         step(
             1,
             "demo-4",
-            "apply set demo-4 on claim data-demo-4-63b6a",
-            "3 of 5 voters, and its volume claim is there"
+            "apply set demo-4 on PVC data-demo-4-63b6a",
+            "3 of 5 voters, and its PVC is there"
         ),
         step(
             2,
@@ -73,7 +73,7 @@ fn what_a_file_would_lead_to() {
     let none = json!({"steps": [], "end": {"state": "rest", "words": "3 voters, demo-2 leads"}, "holds": []});
     planned("plan-nothing", none, false);
     let stalled = json!({
-        "steps": [step(0, "demo-3", "apply set demo-3 on claim data-demo-3-63b6a", "its spec is outdated")],
+        "steps": [step(0, "demo-3", "apply set demo-3 on PVC data-demo-3-63b6a", "its spec is outdated")],
         "end": {"state": "stalled", "words": "demo-3 did not come back with the current spec in 600 s (ImagePullBackOff): correct the spec, or set it back"},
         "holds": ["demo-3 is not healthy", "demo-3 is not healthy"],
     });
@@ -214,7 +214,7 @@ fn a_cluster_sleeps() {
             condition("Stalled", "False", "NotStalled", "the operator goes on by itself", at),
         ],
     });
-    let stopped = "put set demo-1 to sleep on claim data-demo-1-63b6a: replicas is 0: it stops, and its volume stays";
+    let stopped = "put set demo-1 to sleep on PVC data-demo-1-63b6a: replicas is 0: it stops, and its volume stays";
     shown(
         "hibernated",
         cluster(json!({"replicas": 0, "version": "0.1.0"}), status),

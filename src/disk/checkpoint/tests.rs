@@ -55,7 +55,7 @@ fn what_is_written_is_read() {
 /// A checkpoint from another member was written until the volume was full, however long its sender
 /// went on, and the log found no room meanwhile: that ends a server.
 #[test]
-fn a_received_checkpoint_leaves_the_log_its_room() {
+fn received_checkpoint_leaves_log_space() {
     let disk = memory();
     let kept = checkpoints(&disk).write(at(8), b"", chunks()).unwrap();
     let before = disk.bytes();
@@ -171,7 +171,7 @@ fn a_cut_or_longer_file_is_found() {
 }
 
 #[test]
-fn a_damaged_newest_is_passed_over_only_where_the_log_covers_it() {
+fn damaged_newest_checkpoint_needs_the_log() {
     let disk = memory();
     checkpoints(&disk).write(at(6), b"", chunks()).unwrap();
     checkpoints(&disk).write(at(9), b"", chunks()).unwrap();
@@ -226,7 +226,7 @@ fn two_are_kept() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_leaves_the_old_one() {
+fn full_disk_keeps_the_old_file() {
     let disk = memory();
     checkpoints(&disk).write(at(6), b"", chunks()).unwrap();
     disk.set_faults(Faults {
@@ -241,7 +241,7 @@ fn a_full_disk_is_an_error_and_leaves_the_old_one() {
 /// A member with 2Gi of keys on a volume of 8Gi wrote a checkpoint, as it does every so often. What it
 /// had written so far counted as space that was lost, and all of the cluster's writes were refused.
 #[test]
-fn a_checkpoint_that_is_written_takes_no_room_away() {
+fn checkpoint_in_progress_takes_no_room() {
     let disk = memory();
     let passing = || passing_checkpoint_bytes(&disk).unwrap();
     let size = |name: &str| disk.open(name).unwrap().length().unwrap();

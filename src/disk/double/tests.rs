@@ -64,7 +64,7 @@ fn a_rename_survives_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_failed_sync_is_still_read_and_never_durable() {
+fn failed_sync_is_read_but_not_durable() {
     let disk = MemoryDisk::new();
     let file = disk.create("a").unwrap();
     disk.sync_directory("").unwrap();
@@ -101,7 +101,7 @@ fn handles_and_locks_die_with_the_process() {
 }
 
 #[test]
-fn a_misdirected_write_is_at_the_wrong_place_and_not_at_the_right_one() {
+fn misdirected_write_lands_elsewhere() {
     let disk = MemoryDisk::new();
     disk.plant("a", &[1; 1024]);
     disk.plant("b", &[2; 1024]);

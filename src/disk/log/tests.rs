@@ -147,7 +147,7 @@ impl Expected {
     }
 }
 
-fn carry_out(disk: &MemoryDisk, log: &mut Log, act: &Act) -> Result<()> {
+fn run_act(disk: &MemoryDisk, log: &mut Log, act: &Act) -> Result<()> {
     match act {
         Act::Append(state, entries) => log.append(state.as_ref(), entries),
         Act::Prepare => log.preparer().prepare(),
@@ -160,7 +160,7 @@ fn carry_out(disk: &MemoryDisk, log: &mut Log, act: &Act) -> Result<()> {
 /// Runs the script on `disk` until an error; returns how many acts were acknowledged.
 fn run_script(disk: &MemoryDisk, log: &mut Log) -> (usize, Option<Error>) {
     for (done, act) in script().iter().enumerate() {
-        if let Err(error) = carry_out(disk, log, act) {
+        if let Err(error) = run_act(disk, log, act) {
             return (done, Some(error));
         }
     }
@@ -228,7 +228,7 @@ fn zeros_are_synced_piece_by_piece() {
 }
 
 #[test]
-fn a_stop_at_every_sync_and_every_write_loses_nothing_acknowledged() {
+fn crash_at_every_write_loses_nothing() {
     let (writes, syncs) = totals();
     assert!(writes > 20 && syncs > 20, "{writes} writes, {syncs} syncs");
     let stops = (1..=syncs)
@@ -308,7 +308,7 @@ fn a_crash_while_opening_loses_nothing() {
 }
 
 #[test]
-fn a_failed_sync_is_final_and_its_batch_is_written_again_after_a_restart() {
+fn failed_sync_is_final_until_a_restart() {
     let (_, syncs) = totals();
     for n in 1..=syncs {
         let disk = memory();
@@ -386,7 +386,7 @@ fn flipped_bits_are_refused() {
 
 /// A lost sector is a torn tail in the very last batch alone.
 #[test]
-fn zeroed_sectors_before_the_last_batch_are_refused() {
+fn zeroed_sectors_mid_log_are_refused() {
     let (disk, entries) = full_disk();
     let names = disk.list(LOG).unwrap();
     let (mut refused, mut torn) = (0, 0);
@@ -432,7 +432,7 @@ fn a_missing_segment_is_refused() {
 }
 
 #[test]
-fn segments_of_another_disk_and_of_newer_releases_are_refused() {
+fn foreign_and_newer_segments_are_refused() {
     let (disk, _) = full_disk();
     let error = Log::open(shared(&disk), [8; 16], SMALL).unwrap_err();
     assert_eq!(error.class(), Class::ForeignDisk);
@@ -503,7 +503,7 @@ fn unreadable_segments_are_errors() {
 }
 
 #[test]
-fn reads_are_bounded_and_give_at_least_one_entry() {
+fn log_reads_are_bounded() {
     let (disk, entries) = full_disk();
     let log = open(&disk).unwrap();
     let reader = log.reader();
@@ -525,7 +525,7 @@ fn reads_are_bounded_and_give_at_least_one_entry() {
 }
 
 #[test]
-fn dropped_segments_are_gone_and_the_rest_is_kept() {
+fn dropped_segments_are_gone() {
     let (disk, entries) = full_disk();
     let mut log = open(&disk).unwrap();
     let (before, bytes) = (log.segments().len(), log.disk_bytes());
@@ -565,7 +565,7 @@ fn dropped_segments_that_come_back_are_void() {
 }
 
 #[test]
-fn hard_state_never_goes_back_and_gaps_are_refused() {
+fn hard_state_never_goes_back() {
     let disk = memory();
     let mut log = create(&disk);
     log.append(Some(&state(3, 2, 0)), &[entry(1, 3, 5)])
@@ -589,7 +589,7 @@ fn hard_state_never_goes_back_and_gaps_are_refused() {
 }
 
 #[test]
-fn a_commit_hint_alone_costs_no_write_and_goes_with_the_next_batch() {
+fn commit_hint_alone_costs_no_write() {
     let disk = memory();
     let mut log = create(&disk);
     log.append(Some(&state(1, 1, 0)), &[entry(1, 1, 1)])

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn in_sync_is_measured_by_what_was_committed_an_election_timeout_ago() {
+    fn in_sync_is_measured_by_an_older_commit() {
         let mut contacts = Contacts::default();
         contacts.lead(0);
         for tick in 1..=20 {
@@ -337,7 +337,7 @@ mod tests {
     /// leader counted on everybody who had answered it at all. A leader of a cluster that runs
     /// already may do so, except for those that have just connected.
     #[test]
-    fn a_young_leader_counts_on_connections_that_are_older_than_it() {
+    fn new_leader_counts_on_older_links() {
         let mut contacts = Contacts::default();
         for id in [2, 3] {
             contacts.meet(id, 100);
@@ -365,7 +365,7 @@ mod tests {
     /// A voter whose disk hung counted as one that holds what it is sent: it answered every
     /// heartbeat.
     #[test]
-    fn a_disk_that_hangs_shows_although_its_member_answers() {
+    fn hanging_disk_shows_in_the_description() {
         let mut contacts = Contacts::default();
         contacts.lead(0);
         for tick in 1..=50 {
@@ -398,7 +398,7 @@ mod tests {
     /// answered it yet. Then a leader counted on connections until they could have, and with them on
     /// a host that had lost power. It counts on answers alone, and knows when none can be there yet.
     #[test]
-    fn a_leader_counts_on_answers_and_knows_when_none_can_be_there() {
+    fn leader_counts_on_answers() {
         let mut contacts = Contacts::default();
         for id in [2, 3, 4] {
             contacts.meet(id, 1_000);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn leadership_goes_to_the_voter_in_contact_for_longest() {
+    fn transfer_prefers_the_longest_contact() {
         let voters: BTreeSet<MemberId> = [1, 2, 3].into();
         let mut contacts = Contacts::default();
         contacts.lead(0);

@@ -15,7 +15,7 @@ impl Member {
         self.distrusted = None;
         let election = self.spans().election;
         self.transfers.tick(self.now, out);
-        self.return_guests(out);
+        self.return_forwarded(out);
         // A removed one goes on as well: the others may need its vote until they know of the
         // removal, and it must forget the leader that it does not hear any more.
         if self.voting {

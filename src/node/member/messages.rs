@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::mutants::{Mutant, planted};
 use crate::node::api::{Effect, StopReason};
-use crate::node::peer::{FateKind, PeerBody, PeerMessage, RemovedNotice};
+use crate::node::peer::{ForwardedOutcomeKind, PeerBody, PeerMessage, RemovedNotice};
 use crate::raft::{Body, MemberId};
 
 use super::Member;
@@ -111,7 +111,7 @@ impl Member {
                 self.propose_for(change.request, payload, out);
                 Ok(())
             }
-            Some(PeerBody::Fates(fates)) => {
+            Some(PeerBody::ForwardedOutcomes(fates)) => {
                 for fate in fates.fates {
                     self.fate(from, fate, out);
                 }
@@ -155,7 +155,7 @@ impl Member {
                 Some(Body::PreVote(vote) | Body::Vote(vote)) if vote.transfer => Ok(()),
                 _ => self.hear_raft(from, message, out),
             },
-            Some(PeerBody::Fates(fates)) if leader == Some(from) => {
+            Some(PeerBody::ForwardedOutcomes(fates)) if leader == Some(from) => {
                 for fate in fates.fates {
                     self.fate(from, fate, out);
                 }
@@ -185,7 +185,7 @@ impl Member {
         }
         match message.body {
             Some(PeerBody::Raft(message)) => self.hear_raft(from, message, out),
-            Some(PeerBody::Fates(fates)) => {
+            Some(PeerBody::ForwardedOutcomes(fates)) => {
                 for fate in fates.fates {
                     self.fate(from, fate, out);
                 }
@@ -228,21 +228,28 @@ impl Member {
         self.step(message, out)
     }
 
-    fn fate(&mut self, from: MemberId, fate: crate::node::peer::Fate, out: &mut Vec<Effect>) {
+    fn fate(
+        &mut self,
+        from: MemberId,
+        fate: crate::node::peer::ForwardedOutcome,
+        out: &mut Vec<Effect>,
+    ) {
         match fate.kind {
             None => {}
-            Some(FateKind::Appended(place)) => self.proposals.placed(self.now, fate.request, place),
-            Some(FateKind::TryAgain(_)) => {
+            Some(ForwardedOutcomeKind::Appended(place)) => {
+                self.proposals.placed(self.now, fate.request, place)
+            }
+            Some(ForwardedOutcomeKind::TryAgain(_)) => {
                 if self.role.leader == Some(from) {
                     self.distrusted = Some(from);
                 }
                 self.proposals.try_again(self.now, fate.request);
             }
-            Some(FateKind::Refused(refusal)) if self.proposals.forget(fate.request) => {
+            Some(ForwardedOutcomeKind::Refused(refusal)) if self.proposals.forget(fate.request) => {
                 let (request, error) = (fate.request, refusal.into());
                 out.push(Effect::ProposalFailed { request, error });
             }
-            Some(FateKind::Refused(_)) => {}
+            Some(ForwardedOutcomeKind::Refused(_)) => {}
         }
     }
 }

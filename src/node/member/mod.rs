@@ -6,8 +6,8 @@ mod leading;
 mod messages;
 mod proposals;
 mod proposing;
+mod read_rounds;
 mod reading;
-mod reads;
 mod retention;
 mod transfer;
 
@@ -20,15 +20,15 @@ use crate::raft::{self, Index, MemberId, Message, Raft, Ready, Role, RoleChange,
 use super::api::{
     CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason,
 };
-use super::farewell::Farewell;
 use super::lessor::Lessor;
 use super::membership::Membership;
 use super::peer::{LeaseCall, PeerBody, PeerMessage, Place};
+use super::removal::Farewell;
 
 pub use contact::PeerStatus;
 use contact::{Contacts, Spans};
 use proposals::Proposals;
-use reads::Reads;
+use read_rounds::ReadRounds;
 pub use retention::CheckpointPolicy;
 use retention::Retention;
 use transfer::Transfers;
@@ -104,7 +104,7 @@ pub struct MemberRestored {
     pub raft: raft::Restored,
     /// The durable checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointInfo>,
-    /// [`Machine::take_report`](super::Machine::take_report) of the restored machine.
+    /// [`StateMachine::take_report`](super::Machine::take_report) of the restored machine.
     pub machine: Report,
 }
 
@@ -150,7 +150,7 @@ pub struct Member {
     proposals: Proposals,
     /// A follower that said it does not lead, until the next tick or change of role.
     distrusted: Option<MemberId>,
-    reads: Reads,
+    reads: ReadRounds,
     /// Calls about leases of this member's clients, with when and whether they were sent.
     lease_calls: BTreeMap<u64, (LeaseCall, Option<u64>)>,
     lessor: Lessor,
@@ -204,7 +204,7 @@ impl Member {
             contacts: Contacts::default(),
             proposals: Proposals::new(id, config.max_waiting_bytes),
             distrusted: None,
-            reads: Reads::default(),
+            reads: ReadRounds::default(),
             lease_calls: BTreeMap::new(),
             lessor: Lessor::new(config.lease_note_ms),
             renewals: Vec::new(),
@@ -377,7 +377,7 @@ impl Member {
             }
             if self.raft.has_ready() {
                 let ready = self.raft.take_ready();
-                self.carry_out(ready, effects);
+                self.process_ready(ready, effects);
                 continue;
             }
             // May propose in its turn.
@@ -388,7 +388,7 @@ impl Member {
         }
     }
 
-    fn carry_out(&mut self, ready: Ready, effects: &mut Vec<Effect>) {
+    fn process_ready(&mut self, ready: Ready, effects: &mut Vec<Effect>) {
         if let Some(change) = ready.role_change {
             self.role_changed(change, effects);
         }

@@ -163,11 +163,11 @@ impl Proposals {
 
     /// How many wait or are on their way.
     pub(super) fn len(&self) -> usize {
-        let guests = self
+        let forwarded = self
             .queue
             .iter()
             .filter(|w| !self.own.contains_key(&w.request));
-        self.own.len() + guests.count()
+        self.own.len() + forwarded.count()
     }
 
     /// Takes one in, of a client of this member or, parked here, of another member. False when
@@ -351,7 +351,7 @@ impl Proposals {
     }
 
     /// Takes out what was parked here for other members before `since`.
-    pub(super) fn overdue_guests(&mut self, since: u64) -> Vec<Waiting> {
+    pub(super) fn overdue_forwarded(&mut self, since: u64) -> Vec<Waiting> {
         let own = &self.own;
         let (overdue, rest): (VecDeque<Waiting>, VecDeque<Waiting>) =
             std::mem::take(&mut self.queue)
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn another_terms_entry_in_its_place_proves_it_dead() {
+    fn another_terms_entry_ends_the_proposal() {
         let mut proposals = appended();
         proposals.committed(1, [place(9, 2), place(10, 3)].into_iter());
         assert_eq!(proposals.take_waiting()[0].request, request(1, 1));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_judged_by_what_was_committed_since() {
+    fn late_answers_use_the_newer_commits() {
         for (committed, again) in [(2, false), (3, true)] {
             let mut proposals = Proposals::new(1, 1 << 20);
             let data = Payload::Data(Bytes::from_static(b"data"));
@@ -473,7 +473,7 @@ mod tests {
     /// was once kept for good: it was carried out when a leader came back, hours after its client
     /// had been told that there was none.
     #[test]
-    fn what_is_withdrawn_before_it_left_is_never_proposed() {
+    fn withdrawn_proposal_is_never_sent() {
         let data = || Payload::Data(Bytes::from_static(b"data"));
         let mut proposals = Proposals::new(1, 1 << 20);
         assert!(proposals.take_in(0, request(1, 1), data()));
@@ -507,11 +507,11 @@ mod tests {
         assert!(proposals.take_in(0, request(2, 1), data()));
         assert!(proposals.take_in(5, request(3, 1), data()));
         assert!(!proposals.take_in(5, request(1, 2), data()));
-        let overdue = proposals.overdue_guests(5);
+        let overdue = proposals.overdue_forwarded(5);
         assert_eq!(
             overdue.len(),
             1,
-            "own ones stay, and so does the younger guest"
+            "own ones stay, and so does the younger forwarded one"
         );
         assert_eq!(overdue[0].request, request(2, 1));
         proposals.forget(request(1, 1));
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_gives_up_fails_only_what_never_left_it() {
+    fn giving_up_fails_only_unsent_proposals() {
         let mut proposals = appended();
         let data = Payload::Data(Bytes::from_static(b"more"));
         proposals.take_in(0, request(1, 2), data);

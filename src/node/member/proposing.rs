@@ -10,7 +10,8 @@ use crate::node::change::{ChangeBody, MembershipCommand, MembershipError};
 use crate::node::membership::Membership;
 use crate::node::payload::{LogPayload, RequestId};
 use crate::node::peer::{
-    Fate, FateKind, Fates, Forward, ForwardChange, PeerBody, Place, Proposal, TryAgain,
+    Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, PeerBody,
+    Place, Proposal, TryAgain,
 };
 use crate::raft::{ChangeRefusal, MemberId, ProposeError};
 
@@ -132,13 +133,13 @@ impl Member {
             return;
         }
         let kind = if self.removed || !self.leads() {
-            FateKind::TryAgain(TryAgain {})
+            ForwardedOutcomeKind::TryAgain(TryAgain {})
         } else if let Err(error) = self.check_size(&payload) {
-            FateKind::Refused((&error).into())
+            ForwardedOutcomeKind::Refused((&error).into())
         } else if self.proposals.take_in(self.now, request, payload) {
             return;
         } else {
-            FateKind::Refused((&ProposalError::Overloaded).into())
+            ForwardedOutcomeKind::Refused((&ProposalError::Overloaded).into())
         };
         self.tell(
             BTreeMap::from([(request.member, vec![(request, kind)])]),
@@ -147,14 +148,22 @@ impl Member {
     }
 
     /// Tells origins what became of their proposals.
-    fn tell(&self, fates: BTreeMap<MemberId, Vec<(RequestId, FateKind)>>, out: &mut Vec<Effect>) {
+    fn tell(
+        &self,
+        fates: BTreeMap<MemberId, Vec<(RequestId, ForwardedOutcomeKind)>>,
+        out: &mut Vec<Effect>,
+    ) {
         for (origin, fates) in fates {
-            let fate = |(request, kind)| Fate {
+            let fate = |(request, kind)| ForwardedOutcome {
                 request,
                 kind: Some(kind),
             };
             let fates = fates.into_iter().map(fate).collect();
-            self.send(origin, PeerBody::Fates(Fates { fates }), out);
+            self.send(
+                origin,
+                PeerBody::ForwardedOutcomes(ForwardedOutcomes { fates }),
+                out,
+            );
         }
     }
 
@@ -200,7 +209,7 @@ impl Member {
     fn append_waiting(&mut self, out: &mut Vec<Effect>) {
         let mut rest = self.proposals.take_waiting();
         let mut back = Vec::new();
-        let mut fates: BTreeMap<MemberId, Vec<(RequestId, FateKind)>> = BTreeMap::new();
+        let mut fates: BTreeMap<MemberId, Vec<(RequestId, ForwardedOutcomeKind)>> = BTreeMap::new();
         loop {
             let chunk = next_chunk(&mut rest);
             let Some(first) = chunk.first() else { break };
@@ -236,7 +245,7 @@ impl Member {
         moved: &Moved,
         offset: u64,
         out: &mut Vec<Effect>,
-    ) -> Option<FateKind> {
+    ) -> Option<ForwardedOutcomeKind> {
         match moved {
             Moved::Stays => None,
             Moved::Appended(first) => {
@@ -245,7 +254,7 @@ impl Member {
                     term: first.term,
                 };
                 self.proposals.appended(self.now, waiting, place);
-                Some(FateKind::Appended(place))
+                Some(ForwardedOutcomeKind::Appended(place))
             }
             Moved::Refused(error) => {
                 if self.proposals.refused(waiting) {
@@ -254,7 +263,7 @@ impl Member {
                         error: error.clone(),
                     });
                 }
-                Some(FateKind::Refused(error.into()))
+                Some(ForwardedOutcomeKind::Refused(error.into()))
             }
         }
     }
@@ -347,15 +356,15 @@ impl Member {
 
     /// Sends back what was parked here for others for longer than an election timeout while
     /// nobody was found to lead.
-    pub(super) fn return_guests(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn return_forwarded(&mut self, out: &mut Vec<Effect>) {
         if self.leads() && !self.removed {
             return;
         }
         let since = self.now.saturating_sub(self.spans().election);
-        let mut fates: BTreeMap<MemberId, Vec<(RequestId, FateKind)>> = BTreeMap::new();
-        for waiting in self.proposals.overdue_guests(since) {
+        let mut fates: BTreeMap<MemberId, Vec<(RequestId, ForwardedOutcomeKind)>> = BTreeMap::new();
+        for waiting in self.proposals.overdue_forwarded(since) {
             let of_origin = fates.entry(waiting.request.member).or_default();
-            of_origin.push((waiting.request, FateKind::TryAgain(TryAgain {})));
+            of_origin.push((waiting.request, ForwardedOutcomeKind::TryAgain(TryAgain {})));
         }
         self.tell(fates, out);
     }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn due_by_bytes_and_not_before_the_lower_bound_of_entries() {
+    fn checkpoint_is_due_by_bytes_and_entries() {
         let mut retention = Retention::new(POLICY, &[info(1)], 2);
         retention.note(&entries(2, 9));
         assert!(retention.due(0, 9));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_from_the_older_of_two_checkpoints_stays() {
+    fn log_since_the_older_checkpoint_stays() {
         let mut retention = Retention::new(POLICY, &[info(1)], 2);
         retention.note(&entries(2, 40));
         assert_eq!(retention.droppable(None), None);

@@ -27,7 +27,7 @@ fn three_elect_and_serve_through_each_member() {
 }
 
 #[test]
-fn disks_are_bound_by_the_leader_and_another_is_not_heard() {
+fn leader_binds_disks() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     cluster.ticks(3);
@@ -62,7 +62,7 @@ fn disks_are_bound_by_the_leader_and_another_is_not_heard() {
 }
 
 #[test]
-fn a_cluster_grows_by_learners_and_its_leader_may_go() {
+fn growth_survives_losing_the_leader() {
     let mut cluster = Cluster::tweaked(&[1], |_, config| config.health_ms = 500);
     cluster.leader();
     for n in 0..20 {
@@ -125,7 +125,7 @@ fn a_removed_member_that_was_away_is_told() {
 }
 
 #[test]
-fn leadership_moves_under_load_without_a_failed_proposal() {
+fn leader_transfer_fails_no_proposal() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let mut leader = cluster.leader();
     cluster.ticks(12);
@@ -171,7 +171,7 @@ fn leadership_moves_under_load_without_a_failed_proposal() {
 }
 
 #[test]
-fn an_appended_proposal_that_died_with_its_leader_is_proposed_again() {
+fn lost_proposal_is_proposed_again() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let others = cluster.followers();
@@ -307,7 +307,7 @@ fn noting(_: MemberId, config: &mut MemberConfig) {
 }
 
 #[test]
-fn what_was_noted_of_a_lease_outlives_its_leader_until_a_renewal() {
+fn lease_checkpoint_outlives_its_leader() {
     let mut cluster = Cluster::tweaked(&[1, 2, 3], noting);
     let leader = cluster.leader();
     let through = cluster.followers()[0];
@@ -347,7 +347,7 @@ fn what_was_noted_of_a_lease_outlives_its_leader_until_a_renewal() {
 }
 
 #[test]
-fn a_cut_off_leader_answers_neither_reads_nor_keepalives() {
+fn partitioned_leader_answers_no_reads() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let others = cluster.followers();
@@ -390,7 +390,7 @@ fn small_checkpoints(_: MemberId, config: &mut MemberConfig) {
 }
 
 #[test]
-fn checkpoints_bound_the_log_and_a_laggard_gets_one() {
+fn checkpoints_bound_the_log() {
     let mut cluster = Cluster::tweaked(&[1, 2, 3], small_checkpoints);
     let leader = cluster.leader();
     let laggard = cluster.followers()[0];
@@ -434,7 +434,7 @@ fn checkpoints_bound_the_log_and_a_laggard_gets_one() {
 /// changes of membership among it do not take those of the checkpoint back. The simulator once
 /// restored the checkpoint first, and its machine then refused the entries.
 #[test]
-fn a_checkpoint_is_installed_behind_what_was_handed_out_before_it() {
+fn checkpoint_is_installed_in_order() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let late = cluster.followers()[0];
@@ -502,7 +502,7 @@ fn a_whole_cluster_restarts_with_what_it_had() {
 }
 
 #[test]
-fn a_member_that_may_not_vote_waits_until_it_may() {
+fn joining_member_waits_to_vote() {
     let mut cluster = Cluster::tweaked(&[1, 2, 3], |_, config| config.voting = false);
     cluster.ticks(50);
     let roles = cluster.servers.values().map(|s| s.member.status().raft);

@@ -156,7 +156,7 @@ enum ApplyJob {
 
 pub(super) struct Server {
     pub(super) member: Member,
-    pub(super) machine: Machine,
+    pub(super) machine: StateMachine,
     disk: Disk,
     inputs: VecDeque<Input>,
     disk_jobs: VecDeque<DiskJob>,
@@ -213,7 +213,7 @@ impl Cluster {
         };
         let members: Vec<MemberRecord> = ids.iter().map(record).collect();
         for id in ids {
-            let machine = Machine::found(7, "", 0, members.clone()).unwrap();
+            let machine = StateMachine::found(7, "", 0, members.clone()).unwrap();
             let (info, stored) = Stored::of(machine.checkpoint());
             let disk = Disk {
                 floor: (info.index, info.term),
@@ -263,14 +263,14 @@ impl Cluster {
         // Tests have no five seconds of contact behind them when they begin.
         config.health_ms = TICK;
         (self.tweak)(id, &mut config);
-        let mut machine = Machine::new(id, boot_nonce);
+        let mut machine = StateMachine::new(id, boot_nonce);
         let mut snapshot = SnapshotMeta::default();
         let mut checkpoints = Vec::new();
         for stored in disk.checkpoints.values() {
             let meta = CheckpointMeta::read(&stored.meta).unwrap();
             checkpoints.push(meta.info(stored.bytes()));
             snapshot = meta.snapshot();
-            machine = Machine::restore(id, boot_nonce, meta, &stored.chunks).unwrap();
+            machine = StateMachine::restore(id, boot_nonce, meta, &stored.chunks).unwrap();
         }
         let mut log = disk.shape();
         if log.term(snapshot.index) != Some(snapshot.term) {
@@ -402,11 +402,11 @@ impl Cluster {
         let mut effects = Vec::new();
         self.server(id).member.handle(now, input, &mut effects);
         for effect in effects {
-            self.carry_out(id, effect);
+            self.apply_effect(id, effect);
         }
     }
 
-    fn carry_out(&mut self, id: MemberId, effect: Effect) {
+    fn apply_effect(&mut self, id: MemberId, effect: Effect) {
         let server = self.servers.get_mut(&id).unwrap();
         match effect {
             Effect::Write(batch) => server.disk_jobs.push_back(DiskJob::Write(batch)),
@@ -685,7 +685,7 @@ impl Server {
         let stored = &self.disk.checkpoints[&meta.index];
         let read = CheckpointMeta::read(&stored.meta).unwrap();
         let id = self.member.id();
-        self.machine = Machine::restore(id, self.boot_nonce, read, &stored.chunks).unwrap();
+        self.machine = StateMachine::restore(id, self.boot_nonce, read, &stored.chunks).unwrap();
         let report = self.machine.take_report();
         self.inputs.push_back(Input::Installed(report));
     }

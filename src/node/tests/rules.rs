@@ -82,7 +82,7 @@ fn only_a_learner_is_promoted() {
 }
 
 #[test]
-fn a_learner_that_stopped_answering_is_not_promoted() {
+fn silent_learner_is_not_promoted() {
     let mut cluster = three();
     cluster.change(1, add(4, true)).unwrap();
     cluster.join(4);
@@ -131,7 +131,7 @@ fn a_caller_with_old_knowledge_is_refused() {
 }
 
 #[test]
-fn two_changes_at_once_are_carried_out_one_after_the_other() {
+fn two_changes_run_one_after_the_other() {
     let mut cluster = three();
     let leader = cluster.leader();
     let mut asked = Vec::new();
@@ -154,7 +154,7 @@ fn two_changes_at_once_are_carried_out_one_after_the_other() {
 /// Whoever still counts by the configuration before the last one could elect a second leader
 /// together with those that both changes removed.
 #[test]
-fn a_second_change_waits_until_the_first_is_settled() {
+fn second_change_waits_for_the_first() {
     let mut cluster = three();
     let leader = cluster.leader();
     let [gone, stays] = cluster.followers()[..] else {
@@ -189,7 +189,7 @@ fn a_second_change_waits_until_the_first_is_settled() {
 /// A voter that joined a single one was never answered: the answer waited until both had settled
 /// the addition, and nobody starts the second before the answer has told how.
 #[test]
-fn a_voter_that_joins_one_other_is_answered_before_it_starts() {
+fn voter_added_to_one_answers_at_once() {
     let mut cluster = Cluster::new(&[1]);
     cluster.leader();
     cluster.put(1, "key", "value");
@@ -210,7 +210,7 @@ fn a_voter_that_joins_one_other_is_answered_before_it_starts() {
 /// Where nobody leads, etcd refuses at once what its strict check cannot allow. A removal of one
 /// that is down it takes and waits, and so do we: whoever leads next may carry it out.
 #[test]
-fn a_member_without_a_leader_refuses_what_needs_the_others() {
+fn no_leader_refuses_what_needs_a_quorum() {
     let mut cluster = three();
     let leader = cluster.leader();
     let [one, other] = cluster.followers()[..] else {
@@ -238,7 +238,7 @@ fn a_member_without_a_leader_refuses_what_needs_the_others() {
 /// member was there: a member without a leader counted on itself alone, and the next leader on
 /// those that had answered it by then. It waits now until they have had time to.
 #[test]
-fn a_change_in_the_gap_between_two_leaders_waits_for_the_next() {
+fn membership_change_waits_for_a_leader() {
     let mut cluster = three();
     let [one, other] = cluster.followers()[..] else {
         panic!("two followers");
@@ -273,7 +273,7 @@ fn a_change_in_the_gap_between_two_leaders_waits_for_the_next() {
 /// counted on them, and on the dead leader with them: a fourth voter was added of whom two were
 /// alive, or a living one removed. It waits for answers instead, and refuses when there are none.
 #[test]
-fn a_young_leader_does_not_count_on_connections_that_merely_stand() {
+fn new_leader_needs_answers_not_links() {
     for of_a_living_one in [false, true] {
         let mut cluster = three();
         let dead = cluster.leader();
@@ -344,7 +344,7 @@ fn a_change_is_answered_when_it_is_settled() {
 /// Whoever deleted its disk upon that answer could strand the others: after a restart they did
 /// not know that the removal was committed, and needed its vote.
 #[test]
-fn a_leader_that_removes_itself_answers_when_the_other_can_go_on_alone() {
+fn leader_removing_itself_answers_when_settled() {
     let mut cluster = Cluster::new(&[1, 2]);
     let leader = cluster.leader();
     cluster.ticks(2);
@@ -374,7 +374,7 @@ fn a_leader_that_removes_itself_answers_when_the_other_can_go_on_alone() {
 /// A follower may know of its removal before any disk but the leader's does. It says so once the
 /// others have had time to settle it, or to ask for its help.
 #[test]
-fn a_follower_that_removes_itself_helps_for_an_election_timeout() {
+fn removed_follower_helps_for_a_timeout() {
     let mut cluster = Cluster::new(&[1, 2]);
     let leader = cluster.leader();
     cluster.ticks(2);
@@ -401,7 +401,7 @@ fn a_follower_that_removes_itself_helps_for_an_election_timeout() {
 
 /// It used to take etcd's five seconds of contact with the voter that had just been promoted.
 #[test]
-fn the_next_learner_is_added_as_soon_as_one_is_promoted() {
+fn next_learner_follows_a_promotion() {
     let mut cluster = Cluster::tweaked(&[1], |_, config| config.health_ms = 5000);
     cluster.leader();
     cluster.ticks(100);
@@ -460,7 +460,7 @@ fn a_join_binds_the_disk_once_and_publishes() {
 
 /// etcd once made a learner a voter when it was given other peer URLs (its issue 21736).
 #[test]
-fn a_new_address_of_a_learner_leaves_it_a_learner() {
+fn learner_stays_learner_at_a_new_address() {
     let mut cluster = three();
     cluster.change(1, add(4, true)).unwrap();
     let update = MembershipCommand::from(ChangeBody::Update(Update {
@@ -508,10 +508,10 @@ fn eventful_log() -> Vec<Entry> {
     log
 }
 
-fn founded(nonce: u64) -> Machine {
-    let machine = Machine::found(7, "", 0, founders()).unwrap();
+fn founded(nonce: u64) -> StateMachine {
+    let machine = StateMachine::found(7, "", 0, founders()).unwrap();
     let checkpoint = machine.checkpoint();
-    Machine::restore(nonce, nonce, checkpoint.meta, checkpoint.chunks).unwrap()
+    StateMachine::restore(nonce, nonce, checkpoint.meta, checkpoint.chunks).unwrap()
 }
 
 fn founders() -> Vec<MemberRecord> {
@@ -546,7 +546,7 @@ fn machines_fed_the_same_log_are_equal() {
 }
 
 #[test]
-fn a_restored_machine_goes_on_like_the_one_it_was_taken_of() {
+fn restored_state_machine_equals_its_source() {
     let log = eventful_log();
     for cut in 0..log.len() {
         let mut one = founded(1);
@@ -556,7 +556,7 @@ fn a_restored_machine_goes_on_like_the_one_it_was_taken_of() {
         let checkpoint = one.checkpoint();
         let bytes = checkpoint.meta.encode_to_vec();
         let meta = CheckpointMeta::read(&bytes).unwrap();
-        let mut other = Machine::restore(9, 9, meta, checkpoint.chunks).unwrap();
+        let mut other = StateMachine::restore(9, 9, meta, checkpoint.chunks).unwrap();
         assert_eq!(one.hash(), other.hash());
         for entry in &log[cut..] {
             one.apply(entry).unwrap();

@@ -64,7 +64,7 @@ fn one_voice_ends_nobody() {
 /// A stranger's proposals were carried out as a member's are: writes without any right, and changes
 /// of the membership. A forced vote, or one of a distant term, ended whoever led.
 #[test]
-fn a_stranger_proposes_nothing_and_moves_no_leader() {
+fn strangers_cannot_propose_or_depose() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     cluster.ticks(3);
@@ -93,7 +93,7 @@ fn a_stranger_proposes_nothing_and_moves_no_leader() {
 /// A follower that hears no leader has to listen, also to one that it does not know: those of today
 /// may all have joined while it was away. One frame must not use up the terms of all elections.
 #[test]
-fn a_term_that_no_election_leads_to_is_not_believed() {
+fn implausible_terms_are_ignored() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     cluster.ticks(3);
@@ -117,7 +117,7 @@ fn a_term_that_no_election_leads_to_is_not_believed() {
 /// The bound on terms once counted from the receiver's own term for everybody: a stranger took one
 /// member a leap beyond the others, twice, and each side dropped what the other said, for ever.
 #[test]
-fn a_member_whose_term_a_stranger_moved_comes_back() {
+fn member_recovers_from_a_foreign_term() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     cluster.ticks(3);

@@ -1,15 +1,15 @@
 //! What a step makes of certificates in an imagined future: servers have them at once.
 
 use crate::crd::{TlsPort, authority_secret_name};
-use crate::plan::{Action, Certificate, CertificateFacts, Observed, Owner, Rotation};
+use crate::plan::{Certificate, CertificateAction, CertificateFacts, Observed, Owner, Rotation};
 
 /// As long as the operator's own last, in milliseconds.
 const LIFE_MS: u64 = 90 * 86_400_000;
 
 /// Does what a step of certificates does. `id` is of nothing that was made before.
-pub(super) fn act(o: &mut Observed, action: &Action, id: &str) {
+pub(super) fn act(o: &mut Observed, action: &CertificateAction, id: &str) {
     match action {
-        Action::MakeAuthority { port, secret } => {
+        CertificateAction::MakeAuthority { port, secret } => {
             let suffix = format!("-{}-tls", port.as_str());
             let leaves = o.tls.secrets.iter();
             let leaves = leaves.filter(|(name, _)| name.ends_with(&suffix));
@@ -23,13 +23,13 @@ pub(super) fn act(o: &mut Observed, action: &Action, id: &str) {
             let facts = made(o.now_ms, id, id, None, (trusted, None));
             o.tls.secrets.insert(secret.clone(), facts);
         }
-        Action::RotateAuthority { secret, stage, .. } => {
+        CertificateAction::RotateAuthority { secret, stage, .. } => {
             let now_ms = o.now_ms;
             if let Some(facts) = o.tls.secrets.get_mut(secret) {
                 rotate(facts, stage, id, now_ms);
             }
         }
-        Action::IssueCertificate {
+        CertificateAction::IssueCertificate {
             port,
             member,
             secret,
@@ -42,15 +42,14 @@ pub(super) fn act(o: &mut Observed, action: &Action, id: &str) {
             let facts = made(now_ms, id, authority, member.clone(), (trusted, inputs));
             o.tls.secrets.insert(secret.clone(), facts);
         }
-        Action::TrustAuthorities {
+        CertificateAction::TrustAuthorities {
             secret, trusted, ..
         } => {
             if let Some(facts) = o.tls.secrets.get_mut(secret) {
                 facts.trusted.clone_from(trusted);
             }
         }
-        Action::DropCertificate { secret, .. } => drop(o.tls.secrets.remove(secret)),
-        _ => {}
+        CertificateAction::DropCertificate { secret, .. } => drop(o.tls.secrets.remove(secret)),
     }
     load(o);
 }

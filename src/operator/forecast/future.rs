@@ -2,21 +2,22 @@
 //! A member that answers now goes on answering, one that does not stays silent; a pod that is made
 //! starts on a node that takes it. Never fails a step, and knows nothing of time-outs.
 
+use crate::plan::{MemberAction, ObjectAction};
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::{ValidatedCluster, claim_name};
-use crate::operator::hints;
-use crate::operator::platform::Seen;
+use crate::crd::{ValidatedCluster, pvc_name};
+use crate::operator::platform::Observation;
+use crate::operator::status_memory;
 use crate::plan::{
-    Action, BudgetFacts, ClaimFacts, ClaimState, Description, Latch, MemberView, NodeFacts,
-    ObjectFacts, ObjectKey, ObjectKind, Observed, Owner, Phase, Plan, PodFacts, PodPhase,
-    ServerFacts, SetFacts, SlotFacts, Space,
+    Action, Description, IdentitySecret, MemberView, NodeFacts, ObjectFacts, ObjectKey, ObjectKind,
+    Observed, Owner, PdbFacts, Phase, Plan, PodFacts, PodPhase, PvcFacts, PvcState, ServerFacts,
+    SetFacts, SlotFacts, Space,
 };
 
 /// What was seen, carried on.
 pub(super) struct Future {
     o: Observed,
-    /// What the server of a disk said last, by claim: it says so again when it comes back.
+    /// What the server of a disk said last, by PVC: it says so again when it comes back.
     disks: BTreeMap<String, Description>,
     /// Members whose data differs; `None` where nobody has compared it.
     differing: Option<BTreeSet<u64>>,
@@ -25,10 +26,10 @@ pub(super) struct Future {
 }
 
 impl Future {
-    pub(super) fn new(seen: &Seen) -> Self {
+    pub(super) fn new(seen: &Observation) -> Self {
         Self {
             o: seen.observed.clone(),
-            disks: super::asleep::disks(&seen.observed),
+            disks: super::hibernation::disks(&seen.observed),
             differing: super::alarms::differing(&seen.observed),
             next: 0,
         }
@@ -42,10 +43,10 @@ impl Future {
         self.o.now_ms
     }
 
-    /// The pass is over: its status is written, and so many seconds pass.
-    pub(super) fn pass(&mut self, plan: &Plan, seconds: u64) {
+    /// The reconcile is over: its status is written, and so many seconds pass.
+    pub(super) fn end_reconcile(&mut self, plan: &Plan, seconds: u64) {
         self.o.status_cluster_id.clone_from(&plan.status.cluster_id);
-        self.o.hints = hints::of_status(&plan.status);
+        self.o.hints = status_memory::of_status(&plan.status);
         let passed_ms = seconds * 1000;
         self.o.now_ms += passed_ms;
         self.kubernetes();
@@ -56,9 +57,9 @@ impl Future {
         self.o.cluster.as_ref().ok()
     }
 
-    fn claim_of(&self, member: &str) -> String {
+    fn pvc_of(&self, member: &str) -> String {
         let uid = self.cluster().map(|cluster| cluster.uid.as_str());
-        claim_name(member, uid.unwrap_or_default())
+        pvc_name(member, uid.unwrap_or_default())
     }
 
     fn fresh(&mut self, what: &str) -> String {
@@ -66,9 +67,9 @@ impl Future {
         format!("{what}-to-be-{}", self.next)
     }
 
-    /// Sets make their pods, pods without a set go, claims that are let go are gone.
+    /// Sets make their pods, pods without a set go, PVCs that are let go are gone.
     fn kubernetes(&mut self) {
-        let awake = self.o.sets.iter().filter(|(_, set)| !set.asleep);
+        let awake = self.o.sets.iter().filter(|(_, set)| !set.hibernated);
         let sets: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         let orphans: Vec<String> = self.o.pods.keys().cloned().collect();
         for member in orphans {
@@ -81,18 +82,18 @@ impl Future {
                 self.make_pod(&member);
             }
         }
-        let used: Vec<String> = self.o.pods.keys().map(|name| self.claim_of(name)).collect();
+        let used: Vec<String> = self.o.pods.keys().map(|name| self.pvc_of(name)).collect();
         self.o
-            .claims
-            .retain(|name, claim| !claim.terminating || used.contains(name));
+            .pvcs
+            .retain(|name, pvc| !pvc.terminating || used.contains(name));
     }
 
     fn make_pod(&mut self, member: &str) {
-        let name = self.claim_of(member);
-        let Some(claim) = self.o.claims.get(&name).filter(|claim| !claim.terminating) else {
+        let name = self.pvc_of(member);
+        let Some(pvc) = self.o.pvcs.get(&name).filter(|pvc| !pvc.terminating) else {
             return;
         };
-        let Some(node) = self.node_for(claim) else {
+        let Some(node) = self.node_for(pvc) else {
             return;
         };
         let uid = self.fresh("pod");
@@ -119,10 +120,10 @@ impl Future {
         };
         self.o.pods.insert(member.to_owned(), pod);
         let bound_here = self.binds_to_nodes();
-        if let Some(claim) = self.o.claims.get_mut(&name).filter(|claim| !claim.bound) {
-            claim.bound = true;
-            claim.node_bound = Some(bound_here);
-            claim.nodes = node.filter(|_| bound_here).map(|node| [node].into());
+        if let Some(pvc) = self.o.pvcs.get_mut(&name).filter(|pvc| !pvc.bound) {
+            pvc.bound = true;
+            pvc.node_bound = Some(bound_here);
+            pvc.nodes = node.filter(|_| bound_here).map(|node| [node].into());
         }
         let mut description = match self.disks.remove(&name) {
             Some(description) => description,
@@ -150,17 +151,17 @@ impl Future {
 
     /// As other volumes of this cluster do, or as their class promises.
     fn binds_to_nodes(&self) -> bool {
-        let seen = self.o.claims.values().find_map(|claim| claim.node_bound);
+        let seen = self.o.pvcs.values().find_map(|pvc| pvc.node_bound);
         seen.or(self.o.class_node_bound).unwrap_or(false)
     }
 
-    /// The emptiest node that takes a pod with this claim; `Some(None)` where nodes are not seen.
-    fn node_for(&self, claim: &ClaimFacts) -> Option<Option<String>> {
+    /// The emptiest node that takes a pod with this PVC; `Some(None)` where nodes are not seen.
+    fn node_for(&self, pvc: &PvcFacts) -> Option<Option<String>> {
         if self.o.nodes.is_empty() {
             return Some(None);
         }
         let takes = |(name, node): &(&String, &NodeFacts)| {
-            let reaches = claim.nodes.as_ref().is_none_or(|all| all.contains(*name));
+            let reaches = pvc.nodes.as_ref().is_none_or(|all| all.contains(*name));
             node.ready && !node.closed && !node.out_of_service && reaches
         };
         let crowd = |name: &str| {
@@ -180,7 +181,7 @@ impl Future {
         };
         let led = std::mem::take(&mut description.leads);
         description.retiring_ms = None;
-        let name = self.claim_of(member);
+        let name = self.pvc_of(member);
         self.disks.insert(name, description);
         if led {
             self.elect();
@@ -306,12 +307,23 @@ impl Future {
     /// What a step does.
     pub(super) fn act(&mut self, action: &Action) {
         match action {
-            Action::AdmitSpec { hash } => {
+            Action::Member(action) => self.act_on_members(action),
+            Action::Certificate(action) => {
+                let id = self.fresh("certificate");
+                super::certificates::act(&mut self.o, action, &id);
+            }
+            Action::Object(action) => self.act_on_object(action),
+        }
+    }
+
+    fn act_on_object(&mut self, action: &ObjectAction) {
+        match action {
+            ObjectAction::AdmitSpec { hash } => {
                 let spec = self.o.spec.as_mut();
                 spec.into_iter()
                     .for_each(|spec| spec.kept = Some(hash.clone()));
             }
-            Action::ApplyObject(key) => {
+            ObjectAction::ApplyObject(key) => {
                 let inputs = self.o.wanted_objects.get(key).cloned();
                 let facts = ObjectFacts {
                     owner: Owner::Ours,
@@ -320,24 +332,16 @@ impl Future {
                 };
                 self.o.objects.insert(key.clone(), facts);
                 if key.kind == ObjectKind::PodDisruptionBudget {
-                    self.o.budget = Some(BudgetFacts::default());
+                    self.o.pdb = Some(PdbFacts::default());
                 }
             }
-            Action::SetBudget { least, .. } => self.set_budget(*least),
-            Action::MakeAuthority { .. }
-            | Action::IssueCertificate { .. }
-            | Action::RotateAuthority { .. }
-            | Action::TrustAuthorities { .. }
-            | Action::DropCertificate { .. } => {
-                let id = self.fresh("certificate");
-                super::certificates::act(&mut self.o, action, &id);
-            }
-            Action::CreateLatch {
+            ObjectAction::SetPdb { min_available, .. } => self.set_pdb(*min_available),
+            ObjectAction::CreateIdentitySecret {
                 seed,
                 nonce,
                 incarnation,
             } => {
-                self.o.latch = self.cluster().map(|cluster| Latch {
+                self.o.identity_secret = self.cluster().map(|cluster| IdentitySecret {
                     owner: Owner::Ours,
                     terminating: false,
                     cluster_uid: cluster.uid.clone(),
@@ -346,14 +350,16 @@ impl Future {
                     nonce: nonce.clone(),
                 });
             }
-            Action::CreateClaim { .. }
-            | Action::GrowClaim { .. }
-            | Action::MarkClaim { .. }
-            | Action::OwnClaim { .. }
-            | Action::DeleteClaim { .. } => self.act_on_claim(action),
-            Action::ApplySet { member, asleep, .. } => self.apply_set(member, *asleep),
-            Action::DeleteSet { member, .. } => drop(self.o.sets.remove(member)),
-            Action::MapSlot { slot, member, .. } => {
+            ObjectAction::CreatePvc { .. }
+            | ObjectAction::GrowPvc { .. }
+            | ObjectAction::MarkPvc { .. }
+            | ObjectAction::OwnPvc { .. }
+            | ObjectAction::DeletePvc { .. } => self.act_on_pvc(action),
+            ObjectAction::ApplySet {
+                member, hibernated, ..
+            } => self.apply_set(member, *hibernated),
+            ObjectAction::DeleteSet { member, .. } => drop(self.o.sets.remove(member)),
+            ObjectAction::MapSlot { slot, member, .. } => {
                 let facts = SlotFacts {
                     uid: self.fresh("slot"),
                     owner: Owner::Ours,
@@ -363,40 +369,32 @@ impl Future {
                 };
                 self.o.slots.insert(*slot, facts);
             }
-            Action::DropSlot { slot, .. } => drop(self.o.slots.remove(slot)),
-            Action::ReleasePod { member, .. } => {
+            ObjectAction::DropSlot { slot, .. } => drop(self.o.slots.remove(slot)),
+            ObjectAction::ReleasePod { member, .. } => {
                 let now_ms = self.o.now_ms;
                 if let Some(pod) = self.o.pods.get_mut(member) {
                     pod.released_ms = Some(now_ms);
                 }
             }
-            Action::HoldPod { member, .. } => {
+            ObjectAction::HoldPod { member, .. } => {
                 if let Some(pod) = self.o.pods.get_mut(member) {
                     pod.released_ms = None;
                 }
             }
-            Action::EvictPod { member, .. } | Action::DeletePod { member, .. } => {
+            ObjectAction::EvictPod { member, .. } | ObjectAction::DeletePod { member, .. } => {
                 self.lose_pod(member);
             }
-            Action::Bootstrap { .. }
-            | Action::AddLearner { .. }
-            | Action::SetPeerUrls { .. }
-            | Action::Promote { .. }
-            | Action::Transfer { .. }
-            | Action::Retire { .. }
-            | Action::Disarm { .. }
-            | Action::Remove { .. } => self.act_on_members(action),
         }
     }
 
-    fn set_budget(&mut self, least: u32) {
-        let is_budget = |key: &&ObjectKey| key.kind == ObjectKind::PodDisruptionBudget;
-        let key = self.o.wanted_objects.keys().find(is_budget).cloned();
+    fn set_pdb(&mut self, min_available: u32) {
+        let is_pdb = |key: &&ObjectKey| key.kind == ObjectKind::PodDisruptionBudget;
+        let key = self.o.wanted_objects.keys().find(is_pdb).cloned();
         if let Some(key) = key {
-            self.act(&Action::ApplyObject(key));
+            self.act(&Action::Object(ObjectAction::ApplyObject(key)));
         }
-        self.o.budget = Some(BudgetFacts {
-            least: Some(least),
+        self.o.pdb = Some(PdbFacts {
+            min_available: Some(min_available),
             available: None,
         });
         self.count_available();
@@ -408,12 +406,12 @@ impl Future {
             pod.ready_since_ms.is_some() && !pod.terminating && pod.released_ms.is_none()
         };
         let available = self.o.pods.values().filter(ready).count();
-        if let Some(budget) = &mut self.o.budget {
-            budget.available = u32::try_from(available).ok();
+        if let Some(pdb) = &mut self.o.pdb {
+            pdb.available = u32::try_from(available).ok();
         }
     }
 
-    fn apply_set(&mut self, member: &str, asleep: bool) {
+    fn apply_set(&mut self, member: &str, hibernated: bool) {
         let uid = self.fresh("set");
         let (now_ms, inputs) = (self.o.now_ms, self.o.wanted_inputs.clone());
         let sets = self.o.sets.entry(member.to_owned());
@@ -424,23 +422,23 @@ impl Future {
             terminating: false,
             inputs: None,
             created_ms: now_ms,
-            asleep,
+            hibernated,
             edited: false,
         });
-        set.asleep = asleep;
+        set.hibernated = hibernated;
         set.edited = false;
         set.inputs = Some(inputs);
     }
 
-    fn act_on_claim(&mut self, action: &Action) {
+    fn act_on_pvc(&mut self, action: &ObjectAction) {
         match action {
-            Action::CreateClaim { member, claim } => {
+            ObjectAction::CreatePvc { member, pvc } => {
                 let cluster = self.cluster();
-                let facts = ClaimFacts {
+                let facts = PvcFacts {
                     uid: String::new(),
                     cluster_uid: cluster.map(|cluster| cluster.uid.clone()),
                     member: Some(member.clone()),
-                    state: ClaimState::New,
+                    state: PvcState::New,
                     terminating: false,
                     bound: false,
                     volume_gone: None,
@@ -448,44 +446,42 @@ impl Future {
                     node_bound: None,
                     nodes: None,
                     requested_bytes: cluster.map_or(0, |cluster| cluster.storage_bytes),
-                    owned: cluster.is_some_and(owns_claims),
+                    owned: cluster.is_some_and(owns_pvcs),
                 };
                 let uid = self.fresh("claim");
-                self.o
-                    .claims
-                    .insert(claim.clone(), ClaimFacts { uid, ..facts });
+                self.o.pvcs.insert(pvc.clone(), PvcFacts { uid, ..facts });
             }
-            Action::GrowClaim { claim, bytes, .. } => {
-                self.claim(claim, |facts| facts.requested_bytes = *bytes);
+            ObjectAction::GrowPvc { pvc, bytes, .. } => {
+                self.pvc(pvc, |facts| facts.requested_bytes = *bytes);
             }
-            Action::MarkClaim { claim, state, .. } => {
-                self.claim(claim, |facts| facts.state = *state);
+            ObjectAction::MarkPvc { pvc, state, .. } => {
+                self.pvc(pvc, |facts| facts.state = *state);
             }
-            Action::OwnClaim { claim, owned, .. } => {
-                self.claim(claim, |facts| facts.owned = *owned);
+            ObjectAction::OwnPvc { pvc, owned, .. } => {
+                self.pvc(pvc, |facts| facts.owned = *owned);
             }
-            Action::DeleteClaim { claim, .. } => self.claim(claim, |facts| {
+            ObjectAction::DeletePvc { pvc, .. } => self.pvc(pvc, |facts| {
                 facts.terminating = true;
             }),
             _ => {}
         }
     }
 
-    fn claim(&mut self, name: &str, change: impl FnOnce(&mut ClaimFacts)) {
-        if let Some(facts) = self.o.claims.get_mut(name) {
+    fn pvc(&mut self, name: &str, change: impl FnOnce(&mut PvcFacts)) {
+        if let Some(facts) = self.o.pvcs.get_mut(name) {
             change(facts);
         }
     }
 
-    fn act_on_members(&mut self, action: &Action) {
+    fn act_on_members(&mut self, action: &MemberAction) {
         match action {
-            Action::Bootstrap {
+            MemberAction::Bootstrap {
                 member,
                 nonce,
                 disk_uuid,
                 ..
             } => self.form(member, nonce, disk_uuid),
-            Action::AddLearner {
+            MemberAction::AddLearner {
                 member, disk_uuid, ..
             } => {
                 self.next += 1;
@@ -498,23 +494,23 @@ impl Future {
                 };
                 self.change(|leader| leader.members.push(view));
             }
-            Action::SetPeerUrls { id, urls, .. } => self.change(|leader| {
+            MemberAction::SetPeerUrls { id, urls, .. } => self.change(|leader| {
                 let of = leader.members.iter_mut().find(|view| view.id == *id);
                 of.into_iter()
                     .for_each(|view| view.peer_urls.clone_from(urls));
             }),
-            Action::Promote { id, .. } => self.change(|leader| {
+            MemberAction::Promote { id, .. } => self.change(|leader| {
                 let of = leader.members.iter_mut().find(|view| view.id == *id);
                 of.into_iter().for_each(|view| view.learner = false);
             }),
-            Action::Disarm { kind, id, .. } => {
+            MemberAction::Disarm { kind, id, .. } => {
                 let on = format!("{} {id:x}", kind.as_str());
                 for said in self.o.descriptions.values_mut() {
                     said.alarms.retain(|alarm| *alarm != on);
                 }
             }
-            Action::Transfer { to, .. } => self.lead(to),
-            Action::Retire { member, .. } => {
+            MemberAction::Transfer { to, .. } => self.lead(to),
+            MemberAction::Retire { member, .. } => {
                 let said = self.o.descriptions.get_mut(member);
                 let led = said.is_some_and(|said| {
                     said.retiring_ms = Some(1);
@@ -525,7 +521,7 @@ impl Future {
                     self.elect_other(member);
                 }
             }
-            Action::Remove { member, id, .. } => {
+            MemberAction::Remove { member, id, .. } => {
                 self.change(|leader| {
                     leader.members.retain(|view| view.id != *id);
                     leader.tombstones.push((*id, member.clone()));
@@ -590,6 +586,6 @@ impl Future {
     }
 }
 
-fn owns_claims(cluster: &ValidatedCluster) -> bool {
+fn owns_pvcs(cluster: &ValidatedCluster) -> bool {
     cluster.spec.storage.retention.when_deleted == crate::crd::RetentionPolicy::Delete
 }

@@ -3,13 +3,13 @@
 //! starts, and nothing else changes. A function of what was observed; nothing is asked or done.
 
 mod alarms;
-mod asleep;
 mod certificates;
 mod future;
+mod hibernation;
 
 use serde::{Deserialize, Serialize};
 
-use super::platform::Seen;
+use super::platform::Observation;
 use crate::plan::{Plan, plan};
 use future::Future;
 
@@ -62,7 +62,7 @@ pub enum End {
 }
 
 /// Looks ahead from what was seen.
-pub fn forecast(seen: &Seen) -> Forecast {
+pub fn forecast(seen: &Observation) -> Forecast {
     let mut future = Future::new(seen);
     let start_ms = future.now_ms();
     let mut steps = Vec::new();
@@ -96,7 +96,7 @@ pub fn forecast(seen: &Seen) -> Forecast {
                 holds: holds.map(|hold| hold.reason.clone()).collect(),
             };
         }
-        future.pass(&plan, idle_s.max(1));
+        future.end_reconcile(&plan, idle_s.max(1));
     }
 }
 

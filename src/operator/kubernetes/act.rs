@@ -17,122 +17,111 @@ use crate::crd::{
     operator_secret_name, pod_name,
 };
 use crate::operator::platform::Failure;
-use crate::plan::{Action, ClaimState, ObjectKey, ObjectKind};
+use crate::plan::{ObjectAction, ObjectKey, ObjectKind, PvcState};
 
-/// Carries out an act that is not a call to a member.
-pub(super) async fn carry_out(one: &OneCluster, action: &Action) -> Result<(), Failure> {
-    let Some(cluster) = one.seen.as_ref().and_then(|view| view.cluster.as_ref()) else {
-        return Err(Failure::Changed("the resource is not valid".into()));
-    };
+/// Changes one object.
+pub(super) async fn apply_action(
+    one: &OneCluster,
+    cluster: &ValidatedCluster,
+    action: &ObjectAction,
+) -> Result<(), Failure> {
     let client = &one.shared.client;
     let namespace = one.key.0.as_str();
     let ours = Owned::Controller(&cluster.uid);
     match action {
-        Action::AdmitSpec { .. } => super::revisions::admit(client, namespace, cluster).await,
-        Action::ApplyObject(key) => apply_object(one, cluster, key).await,
-        Action::MakeAuthority { .. }
-        | Action::IssueCertificate { .. }
-        | Action::RotateAuthority { .. }
-        | Action::TrustAuthorities { .. }
-        | Action::DropCertificate { .. } => {
-            Box::pin(super::certificates::carry_out(one, cluster, action)).await
-        }
-        Action::CreateLatch {
+        ObjectAction::AdmitSpec { .. } => super::revisions::admit(client, namespace, cluster).await,
+        ObjectAction::ApplyObject(key) => apply_object(one, cluster, key).await,
+        ObjectAction::CreateIdentitySecret {
             seed,
             nonce,
             incarnation,
         } => {
-            let latch = build::identity_secret(cluster, *incarnation, seed, nonce);
-            create(client, namespace, &latch, ours).await.map(|_| ())
+            let identity_secret = build::identity_secret(cluster, *incarnation, seed, nonce);
+            create(client, namespace, &identity_secret, ours)
+                .await
+                .map(|_| ())
         }
-        Action::CreateClaim { member, .. } => {
-            let claim = build::claim(cluster, member, ClaimState::New);
+        ObjectAction::CreatePvc { member, .. } => {
+            let pvc = build::pvc(cluster, member, PvcState::New);
             let ours = Owned::Label(LABEL_CLUSTER_UID, &cluster.uid);
-            create(client, namespace, &claim, ours).await.map(|_| ())
+            create(client, namespace, &pvc, ours).await.map(|_| ())
         }
-        Action::GrowClaim { claim, uid, .. } => {
+        ObjectAction::GrowPvc { pvc, uid, .. } => {
             let size = &cluster.spec.storage.size;
             let change = json!({"spec": {"resources": {"requests": {"storage": size}}}});
-            patch_claim(one, claim, uid, change).await
+            patch_pvc(one, pvc, uid, change).await
         }
-        Action::MarkClaim { claim, uid, state } => {
+        ObjectAction::MarkPvc { pvc, uid, state } => {
             let state = match state {
-                ClaimState::New => Value::Null,
-                ClaimState::Joined => json!("joined"),
-                ClaimState::Retired => json!("retired"),
+                PvcState::New => Value::Null,
+                PvcState::Joined => json!("joined"),
+                PvcState::Retired => json!("retired"),
             };
             let change = json!({"metadata": {"labels": {LABEL_CLAIM_STATE: state}}});
-            patch_claim(one, claim, uid, change).await
+            patch_pvc(one, pvc, uid, change).await
         }
-        Action::OwnClaim { claim, uid, owned } => own_claim(one, cluster, claim, uid, *owned).await,
-        Action::MapSlot { slot, member, .. } => {
+        ObjectAction::OwnPvc { pvc, uid, owned } => own_pvc(one, cluster, pvc, uid, *owned).await,
+        ObjectAction::MapSlot { slot, member, .. } => {
             let service = build::slot_service(cluster, *slot, member);
             apply_noted(one, &service, ours).await
         }
-        Action::DropSlot { service, uid, .. } => {
+        ObjectAction::DropSlot { service, uid, .. } => {
             delete::<Service>(client, namespace, service, one.as_seen(uid))
                 .await
                 .map(|_| ())
         }
-        Action::ApplySet {
+        ObjectAction::ApplySet {
             member,
-            apart,
-            asleep,
-            transition,
+            one_per_node,
+            hibernated,
+            plaintext_peers,
             ..
         } => {
             let how = build::SetOptions {
-                apart: *apart,
-                asleep: *asleep,
-                transition: *transition,
+                one_per_node: *one_per_node,
+                hibernated: *hibernated,
+                plaintext_peers: *plaintext_peers,
             };
             let set = build::stateful_set(cluster, &one.shared.settings, member, how);
             apply_noted(one, &set, ours).await
         }
-        Action::ReleasePod { member, uid } => {
+        ObjectAction::ReleasePod { member, uid } => {
             let seconds = one.shared.outside.clock.unix_ms() / 1000;
             patch_pod(one, member, uid, json!(seconds.to_string())).await
         }
-        Action::HoldPod { member, uid } => patch_pod(one, member, uid, Value::Null).await,
-        Action::SetBudget { least, before } => {
-            let budget = build::budget(cluster, *least);
+        ObjectAction::HoldPod { member, uid } => patch_pod(one, member, uid, Value::Null).await,
+        ObjectAction::SetPdb {
+            min_available,
+            before,
+        } => {
+            let pdb = build::pdb_with_min_available(cluster, *min_available);
             let unchanged = |found: &PodDisruptionBudget| {
-                let said = facts::budget(found).least;
-                (said != *before).then(|| format!("the disruption budget keeps {said:?}"))
+                let said = facts::pdb(found).min_available;
+                (said != *before).then(|| format!("the PDB keeps {said:?}"))
             };
-            let stored = apply_where(client, namespace, &budget, ours, unchanged).await?;
-            one.made(&budget, &stored);
+            let stored = apply_where(client, namespace, &pdb, ours, unchanged).await?;
+            one.made(&pdb, &stored);
             Ok(())
         }
-        Action::EvictPod { member, uid } => evict(client, namespace, &pod_name(member), uid)
+        ObjectAction::EvictPod { member, uid } => evict(client, namespace, &pod_name(member), uid)
             .await
             .map(|_| ()),
-        Action::DeletePod { member, uid } => {
+        ObjectAction::DeletePod { member, uid } => {
             // Its status changes all the time, and the decision is about the member.
             delete::<Pod>(client, namespace, &pod_name(member), (uid, None))
                 .await
                 .map(|_| ())
         }
-        Action::DeleteSet { member, uid } => {
+        ObjectAction::DeleteSet { member, uid } => {
             delete::<StatefulSet>(client, namespace, member, one.as_seen(uid))
                 .await
                 .map(|_| ())
         }
-        Action::DeleteClaim { claim, uid } => {
-            delete::<PersistentVolumeClaim>(client, namespace, claim, one.as_seen(uid))
+        ObjectAction::DeletePvc { pvc, uid } => {
+            delete::<PersistentVolumeClaim>(client, namespace, pvc, one.as_seen(uid))
                 .await
                 .map(|_| ())
         }
-        Action::Bootstrap { .. }
-        | Action::AddLearner { .. }
-        | Action::SetPeerUrls { .. }
-        | Action::Promote { .. }
-        | Action::Transfer { .. }
-        | Action::Retire { .. }
-        | Action::Disarm { .. }
-        | Action::Remove { .. } => Err(Failure::Retry(
-            "the cluster's key has not been seen yet".into(),
-        )),
     }
 }
 
@@ -175,7 +164,9 @@ async fn apply_object(
                 .ok_or_else(|| Failure::Refused(format!("there is no Service {}", key.name)))?;
             apply_noted(one, &service, ours).await
         }
-        ObjectKind::PodDisruptionBudget => apply_noted(one, &build::gate(cluster), ours).await,
+        ObjectKind::PodDisruptionBudget => {
+            apply_noted(one, &build::pdb_without_evictions(cluster), ours).await
+        }
         ObjectKind::NetworkPolicy => {
             let policy = build::network_policy(cluster, &one.shared.settings);
             apply_noted(one, &policy, ours).await
@@ -233,10 +224,10 @@ async fn patch_pod(
     }
 }
 
-/// Changes one thing about the claim with this UID, and leaves the rest of it alone.
-async fn patch_claim(
+/// Changes one thing about the PVC with this UID, and leaves the rest of it alone.
+async fn patch_pvc(
     one: &OneCluster,
-    claim: &str,
+    pvc: &str,
     uid: &str,
     mut change: Value,
 ) -> Result<(), Failure> {
@@ -247,24 +238,24 @@ async fn patch_claim(
         field_manager: Some(MANAGER.into()),
         ..Default::default()
     };
-    match api.patch(claim, &parameters, &Patch::Merge(&change)).await {
+    match api.patch(pvc, &parameters, &Patch::Merge(&change)).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(failure("change", claim, &error)),
+        Err(error) => Err(failure("change", pvc, &error)),
     }
 }
 
-async fn own_claim(
+async fn own_pvc(
     one: &OneCluster,
     cluster: &ValidatedCluster,
-    claim: &str,
+    pvc: &str,
     uid: &str,
     owned: bool,
 ) -> Result<(), Failure> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(one.shared.client.clone(), &one.key.0);
     let found = api
-        .get(claim)
+        .get(pvc)
         .await
-        .map_err(|error| failure("read", claim, &error))?;
+        .map_err(|error| failure("read", pvc, &error))?;
     let mut owners = found.owner_references().to_vec();
     owners.retain(|owner| owner.uid != cluster.uid);
     if owned {
@@ -277,5 +268,5 @@ async fn own_claim(
     };
     let version = found.resource_version();
     let change = json!({"metadata": {"ownerReferences": owners, "resourceVersion": version}});
-    patch_claim(one, claim, uid, change).await
+    patch_pvc(one, pvc, uid, change).await
 }

@@ -280,7 +280,7 @@ mod tests {
     /// An operator whose role has no right to what is of the whole cluster must not wait for it for
     /// ever: it did, because a list that is refused is never complete.
     #[tokio::test]
-    async fn a_list_that_is_refused_is_empty_and_waited_for_no_longer() {
+    async fn refused_list_counts_as_empty() {
         use k8s_openapi::api::core::v1::Node;
         let answer = |code: u16| {
             let reason = if code == 403 {
@@ -311,7 +311,7 @@ mod tests {
 
     /// The same of a kind of a namespace that roles of before say nothing of.
     #[tokio::test]
-    async fn a_kind_that_an_older_role_does_not_name_is_done_without() {
+    async fn kinds_missing_in_an_older_role_are_skipped() {
         use k8s_openapi::api::discovery::v1::EndpointSlice;
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
             let body = serde_json::json!({"kind": "Status", "apiVersion": "v1", "code": 403,

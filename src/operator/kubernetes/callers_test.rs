@@ -70,7 +70,7 @@ fn clusters(namespace: &str) -> Wish {
 }
 
 #[tokio::test]
-async fn only_who_may_gets_an_answer_and_the_api_server_is_asked_once() {
+async fn callers_are_authorised_once() {
     let (client, asked) = api_server(true);
     let (callers, time) = callers(client);
     let metrics = Wish::Path("/metrics");
@@ -104,7 +104,7 @@ async fn only_who_may_gets_an_answer_and_the_api_server_is_asked_once() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_ask_it_is_off_and_says_so() {
+async fn dry_run_is_off_without_token_reviews() {
     let (client, _) = api_server(false);
     let (callers, _) = callers(client);
     let refused = callers.may("good", None, &Wish::Path("/metrics")).await;
@@ -117,7 +117,7 @@ async fn without_the_right_to_ask_it_is_off_and_says_so() {
 
 /// Each name that a stranger made up cost a question, and something was kept of it for good.
 #[tokio::test]
-async fn what_strangers_make_up_costs_a_bounded_number_of_questions() {
+async fn made_up_ids_cost_bounded_questions() {
     let (client, asked) = api_server(true);
     let (callers, time) = callers(client);
     for number in 0..1_000 {

@@ -19,7 +19,7 @@ use crate::crd::{
 };
 use crate::mutants::{Mutant, planted};
 use crate::operator::platform::Failure;
-use crate::plan::{Action, CertificateFacts, Owner, Rotation};
+use crate::plan::{CertificateAction, CertificateFacts, Owner, Rotation};
 use crate::server::certificates::{Certificate, Chain};
 use crate::server::member_secure::Secure;
 use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
@@ -170,25 +170,25 @@ pub(super) fn way(
 }
 
 /// Carries out an act on certificates.
-pub(super) async fn carry_out(
+pub(super) async fn apply_action(
     one: &OneCluster,
     cluster: &ValidatedCluster,
-    action: &Action,
+    action: &CertificateAction,
 ) -> Result<(), Failure> {
     let (client, namespace) = (&one.shared.client, one.key.0.as_str());
     let ours = Owned::Controller(&cluster.uid);
     match action {
-        Action::MakeAuthority { port, .. } => {
+        CertificateAction::MakeAuthority { port, .. } => {
             let secret = make_authority(one, cluster, *port).await?;
             create(client, namespace, &secret, ours).await.map(|_| ())
         }
-        Action::RotateAuthority {
+        CertificateAction::RotateAuthority {
             port,
             secret,
             signs,
             stage,
         } => rotate(one, cluster, *port, (secret, signs, stage)).await,
-        Action::IssueCertificate {
+        CertificateAction::IssueCertificate {
             port,
             member,
             secret,
@@ -210,13 +210,14 @@ pub(super) async fn carry_out(
                 build::certificate_secret(cluster, port, member, certificate, key, &signer.trusted);
             apply(client, namespace, &secret, ours).await.map(|_| ())
         }
-        Action::TrustAuthorities { port, secret, .. } => trust(one, cluster, *port, secret).await,
-        Action::DropCertificate { secret, uid } => {
+        CertificateAction::TrustAuthorities { port, secret, .. } => {
+            trust(one, cluster, *port, secret).await
+        }
+        CertificateAction::DropCertificate { secret, uid } => {
             delete::<Secret>(client, namespace, secret, one.as_seen(uid))
                 .await
                 .map(|_| ())
         }
-        other => Err(Failure::Refused(format!("{other} is of no certificate"))),
     }
 }
 

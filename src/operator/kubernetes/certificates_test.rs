@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::build::CONTAINER;
-use crate::operator::testing::seen_at;
+use crate::operator::testing::observation_at;
 
 fn started(arguments: &[&str]) -> serde_json::Value {
     json!({"containers": [{"name": CONTAINER, "args": arguments}]})
@@ -12,7 +12,7 @@ fn started(arguments: &[&str]) -> serde_json::Value {
 
 /// How `demo-1` is dialled, by the arguments of its pod and of its set, with this Secret there.
 fn dialled(pod: &[&str], set: &[&str], roots: Option<&str>) -> Way {
-    let cluster = seen_at(0).observed.cluster.expect("a cluster");
+    let cluster = observation_at(0).observed.cluster.expect("a cluster");
     let pod: Pod =
         serde_json::from_value(json!({"metadata": {}, "spec": started(pod)})).expect("a pod");
     let set: StatefulSet = serde_json::from_value(json!({"metadata": {}, "spec": {
@@ -40,7 +40,7 @@ const TLS: &[&str] = &["server", "--listen-peer-urls=https://0.0.0.0:2380"];
 /// A pod that said it had been started without TLS was dialled without, and one of which nobody said
 /// who vouches for it as well: whoever answered there was a member.
 #[test]
-fn once_its_set_is_made_for_tls_alone_nothing_leads_back() {
+fn no_way_back_from_tls() {
     let made = authority();
     let roots = Some(made.as_str());
     // Before TLS, and while it comes, what a pod was started with is what it speaks.

@@ -109,9 +109,9 @@ pub(super) fn set_as_made(
     // How it was made follows from what was seen then.
     let ways = (0..8u8).filter_map(|bits| {
         let how = SetOptions {
-            apart: bits & 1 != 0,
-            asleep: bits & 2 != 0,
-            transition: bits & 4 != 0,
+            one_per_node: bits & 1 != 0,
+            hibernated: bits & 2 != 0,
+            plaintext_peers: bits & 4 != 0,
         };
         build::stateful_set_by(by, cluster, settings, &member, how)
     });

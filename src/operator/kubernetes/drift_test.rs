@@ -7,10 +7,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::json;
 
 use super::*;
-use crate::operator::testing::seen_at;
+use crate::operator::testing::observation_at;
 
 fn cluster() -> ValidatedCluster {
-    seen_at(0).observed.cluster.expect("a cluster")
+    observation_at(0).observed.cluster.expect("a cluster")
 }
 
 fn settings() -> Settings {
@@ -42,23 +42,23 @@ fn fields<K: Resource<DynamicType = ()> + Serialize>(made: &K, live: &K) -> Vec<
     differ(made, live).into_iter().collect()
 }
 
-/// `maxUnavailable: 3`, written by hand, stayed for good: the budget's hash still said what it had
+/// `maxUnavailable: 3`, written by hand, stayed for good: the PDB's hash still said what it had
 /// been made from, and only that was compared.
 #[test]
-fn edits_of_what_is_rendered_are_seen_and_nothing_else() {
+fn only_edits_of_rendered_fields_are_seen() {
     let cluster = cluster();
-    let gate = build::gate(&cluster);
-    assert_eq!(fields(&gate, &gate), Vec::<String>::new());
-    let loose = edited(&gate, json!({"spec": {"maxUnavailable": 3}}));
-    assert_eq!(fields(&gate, &loose), ["spec.maxUnavailable"]);
+    let pdb = build::pdb_without_evictions(&cluster);
+    assert_eq!(fields(&pdb, &pdb), Vec::<String>::new());
+    let loose = edited(&pdb, json!({"spec": {"maxUnavailable": 3}}));
+    assert_eq!(fields(&pdb, &loose), ["spec.maxUnavailable"]);
     let narrow = json!({"spec": {"selector": {"matchLabels": {"one": "more"}}}});
     assert_eq!(
-        fields(&gate, &edited(&gate, narrow)),
+        fields(&pdb, &edited(&pdb, narrow)),
         ["spec.selector.matchLabels"]
     );
     let theirs = json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "x"}},
         "spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}});
-    assert!(fields(&gate, &edited(&gate, theirs)).is_empty());
+    assert!(fields(&pdb, &edited(&pdb, theirs)).is_empty());
 
     let service = build::client_service(&cluster);
     let stored = json!({"spec": {"clusterIP": "10.0.0.1", "sessionAffinity": "None"}});
@@ -74,7 +74,7 @@ fn edits_of_what_is_rendered_are_seen_and_nothing_else() {
 fn a_set_is_compared_with_what_it_was_made_as() {
     let (cluster, settings) = (cluster(), settings());
     let how = SetOptions {
-        apart: true,
+        one_per_node: true,
         ..SetOptions::default()
     };
     let set = build::stateful_set(&cluster, &settings, "demo-1", how);
@@ -107,24 +107,24 @@ fn a_set_is_compared_with_what_it_was_made_as() {
 
 /// A webhook that changes what is applied, each time, would have been fought for ever.
 #[test]
-fn what_the_api_server_keeps_otherwise_is_let_be_and_an_edit_is_not_fought_at_every_turn() {
+fn mutated_fields_are_kept_without_a_fight() {
     let time = Arc::new(AtomicU64::new(1_000));
     let (clock, known) = (Clock::simulated(time.clone()), Known::default());
-    let gate = build::gate(&cluster());
+    let pdb = build::pdb_without_evictions(&cluster());
     let version = |number: u32, change: Value| -> PodDisruptionBudget {
-        let mut live = edited(&gate, change);
+        let mut live = edited(&pdb, change);
         live.metadata.resource_version = Some(number.to_string());
         live
     };
-    let is_edited = |live: &PodDisruptionBudget| known.is_edited(live, "s", || Some(gate.clone()));
+    let is_edited = |live: &PodDisruptionBudget| known.is_edited(live, "s", || Some(pdb.clone()));
     let mutated = json!({"metadata": {"labels": {"app.kubernetes.io/name": "other"}}});
     assert!(is_edited(&version(1, mutated.clone())));
-    known.made(&gate, &version(2, mutated.clone()), &clock);
+    known.made(&pdb, &version(2, mutated.clone()), &clock);
     time.fetch_add(10_000, Ordering::SeqCst);
     assert!(!is_edited(&version(2, mutated)), "it would come back");
     let edit = json!({"spec": {"maxUnavailable": 1}});
     assert!(is_edited(&version(3, edit.clone())));
-    known.made(&gate, &version(4, json!({})), &clock);
+    known.made(&pdb, &version(4, json!({})), &clock);
     assert!(
         !is_edited(&version(5, edit.clone())),
         "a moment ago it was mended"
@@ -201,11 +201,11 @@ fn what_a_real_kubernetes_fills_in_is_no_edit() {
         assert_eq!(fields(&rendered, &of_this_builder(live)), none, "{name}");
         assert_eq!(fields(&rendered, live), none, "{name} of the first builder");
     }
-    let budgets: Vec<PodDisruptionBudget> = kept("poddisruptionbudgets");
-    assert_eq!(budgets.len(), 1);
-    let gate = build::gate(&cluster);
-    assert!(fields(&gate, &of_this_builder(&budgets[0])).is_empty());
-    assert!(fields(&gate, &budgets[0]).is_empty());
+    let pdbs: Vec<PodDisruptionBudget> = kept("poddisruptionbudgets");
+    assert_eq!(pdbs.len(), 1);
+    let pdb = build::pdb_without_evictions(&cluster);
+    assert!(fields(&pdb, &of_this_builder(&pdbs[0])).is_empty());
+    assert!(fields(&pdb, &pdbs[0]).is_empty());
     let sets: Vec<StatefulSet> = kept("statefulsets");
     assert_eq!(sets.len(), 3);
     for live in &sets {
@@ -218,9 +218,9 @@ fn what_a_real_kubernetes_fills_in_is_no_edit() {
 /// How the sets of the kept cluster were made: on volumes that follow their pods, with TLS from the
 /// beginning.
 const AS_KEPT: SetOptions = SetOptions {
-    apart: false,
-    asleep: false,
-    transition: false,
+    one_per_node: false,
+    hibernated: false,
+    plaintext_peers: false,
 };
 /// What this builder writes into a set, and the first one did not.
 const ADDED: [&str; 2] = [
@@ -229,15 +229,15 @@ const ADDED: [&str; 2] = [
 ];
 
 /// What the operator of release 0.1.0 had made was compared with nothing until it was applied again, which
-/// for a set is its member's next roll: a disruption budget that somebody had opened, a Service that
+/// for a set is its member's next roll: a PDB that somebody had opened, a Service that
 /// led elsewhere and a set of two pods stayed as they were through the upgrade and after it.
 #[test]
 fn edits_of_what_an_older_release_made_are_seen() {
     let cluster = kept_cluster();
-    let budgets: Vec<PodDisruptionBudget> = kept("poddisruptionbudgets");
-    let loose = edited(&budgets[0], json!({"spec": {"maxUnavailable": 3}}));
+    let pdbs: Vec<PodDisruptionBudget> = kept("poddisruptionbudgets");
+    let loose = edited(&pdbs[0], json!({"spec": {"maxUnavailable": 3}}));
     assert_eq!(
-        fields(&build::gate(&cluster), &loose),
+        fields(&build::pdb_without_evictions(&cluster), &loose),
         ["spec.maxUnavailable"]
     );
     for live in kept::<Service>("services") {
@@ -279,7 +279,7 @@ fn edits_of_what_an_older_release_made_are_seen() {
 /// The repository of an image that the resource does not name is the operator's setting, and may have
 /// been another one at the time of an older release: nothing may be written for that.
 #[test]
-fn another_repository_is_no_edit_and_another_tag_is_one() {
+fn another_tag_is_an_edit() {
     let mut cluster = kept_cluster();
     cluster.spec.image = None;
     let elsewhere = Settings {
@@ -307,7 +307,7 @@ fn another_repository_is_no_edit_and_another_tag_is_one() {
 
 /// Whoever took the note of what a set was made as away hid every other edit of it.
 #[test]
-fn a_set_without_the_note_of_its_making_is_an_edited_one() {
+fn set_without_its_annotation_counts_as_edited() {
     let (cluster, settings) = (cluster(), settings());
     let set = build::stateful_set(&cluster, &settings, "demo-1", SetOptions::default());
     let mut live = edited(&set, json!({"spec": {"replicas": 2}}));

@@ -33,7 +33,7 @@ impl OneCluster {
     pub(super) fn unmark_edited(
         &self,
         cluster: Option<&ValidatedCluster>,
-        budgets: &[Arc<PodDisruptionBudget>],
+        pdbs: &[Arc<PodDisruptionBudget>],
         objects: &mut BTreeMap<ObjectKey, ObjectFacts>,
     ) {
         let caches = &self.shared.caches;
@@ -61,14 +61,18 @@ impl OneCluster {
                         })
                     }),
                 ObjectKind::PodDisruptionBudget => {
-                    let mut ours = budgets.iter().filter(|one| one.name_any() == key.name);
+                    let mut ours = pdbs.iter().filter(|one| one.name_any() == key.name);
                     ours.next().is_some_and(|live| {
-                        let least = facts::budget(live).least;
+                        let min_available = facts::pdb(live).min_available;
                         self.is_edited(cluster, &**live, |cluster| {
-                            Some(match least.filter(|_| counts_evictions(Some(cluster))) {
-                                Some(least) => build::budget(cluster, least),
-                                None => build::gate(cluster),
-                            })
+                            Some(
+                                match min_available.filter(|_| counts_evictions(Some(cluster))) {
+                                    Some(min_available) => {
+                                        build::pdb_with_min_available(cluster, min_available)
+                                    }
+                                    None => build::pdb_without_evictions(cluster),
+                                },
+                            )
                         })
                     })
                 }

@@ -20,13 +20,13 @@ use crate::crd::{
 use crate::operator::describe;
 use crate::operator::members::MadeOf;
 use crate::plan::{
-    BudgetFacts, ClaimFacts, ClaimState, Exit, ObjectFacts, Owner, PodFacts, PodPhase, ServerFacts,
+    Exit, ObjectFacts, Owner, PdbFacts, PodFacts, PodPhase, PvcFacts, PvcState, ServerFacts,
     SetFacts, SlotFacts,
 };
 
 /// The label by which nodes are told apart.
 const HOST: &str = "kubernetes.io/hostname";
-/// Says that a class is for claims that name none.
+/// Says that a class is for PVCs that name none.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Words of a pod that cannot start are cut here.
 const WAITING_MAX: usize = 300;
@@ -51,17 +51,20 @@ pub(super) fn object(meta: &ObjectMeta, name: &str, uid: &str) -> ObjectFacts {
     }
 }
 
-/// What a disruption budget says, and what Kubernetes has counted for that.
-pub(super) fn budget(budget: &PodDisruptionBudget) -> BudgetFacts {
-    let spec = budget.spec.as_ref();
-    let least = match spec.and_then(|spec| spec.min_available.as_ref()) {
-        Some(IntOrString::Int(least)) => u32::try_from(*least).ok(),
+/// What a PDB says, and what Kubernetes has counted for that.
+pub(super) fn pdb(pdb: &PodDisruptionBudget) -> PdbFacts {
+    let spec = pdb.spec.as_ref();
+    let min_available = match spec.and_then(|spec| spec.min_available.as_ref()) {
+        Some(IntOrString::Int(min_available)) => u32::try_from(*min_available).ok(),
         _ => None,
     };
-    let status = budget.status.as_ref();
-    let counted = status.filter(|status| status.observed_generation == budget.metadata.generation);
+    let status = pdb.status.as_ref();
+    let counted = status.filter(|status| status.observed_generation == pdb.metadata.generation);
     let available = counted.map(|status| u32::try_from(status.current_healthy).unwrap_or(0));
-    BudgetFacts { least, available }
+    PdbFacts {
+        min_available,
+        available,
+    }
 }
 
 /// A slot's Service.
@@ -85,7 +88,7 @@ pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
         terminating: meta.deletion_timestamp.is_some(),
         inputs: annotation(meta, ANNOTATION_INPUTS),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
-        asleep: set.spec.as_ref().and_then(|spec| spec.replicas) == Some(0),
+        hibernated: set.spec.as_ref().and_then(|spec| spec.replicas) == Some(0),
         edited: false,
         plain_peers: {
             let template = set.spec.as_ref().map(|spec| &spec.template);
@@ -229,36 +232,36 @@ fn last_exit(container: &ContainerStatus) -> Option<Exit> {
     Some(describe::exit(ended.exit_code, Some(&words)))
 }
 
-/// A member's claim. Its volume is lost if the claim says so; that no Node that exists can satisfy
+/// A member's PVC. Its volume is lost if the PVC says so; that no Node that exists can satisfy
 /// its affinity is told as well, and is no loss: a node that is replaced comes back.
-pub(super) fn claim(
-    claim: &PersistentVolumeClaim,
+pub(super) fn pvc(
+    pvc: &PersistentVolumeClaim,
     cluster_uid: &str,
     volume: Option<&PersistentVolume>,
     nodes: &[Arc<Node>],
-) -> ClaimFacts {
-    let meta = &claim.metadata;
-    let phase = claim
+) -> PvcFacts {
+    let meta = &pvc.metadata;
+    let phase = pvc
         .status
         .as_ref()
         .and_then(|status| status.phase.as_deref());
     let lost = phase == Some("Lost");
-    let volume_gone = lost.then(|| "the claim is Lost: its volume does not exist any more".into());
-    let requested = claim
+    let volume_gone = lost.then(|| "the PVC is Lost: its volume does not exist any more".into());
+    let requested = pvc
         .spec
         .as_ref()
         .and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
     let requested = requested.and_then(|requests| requests.get("storage"));
     let owners = meta.owner_references.iter().flatten();
-    ClaimFacts {
+    PvcFacts {
         uid: meta.uid.clone().unwrap_or_default(),
         cluster_uid: label(meta, LABEL_CLUSTER_UID),
         member: label(meta, LABEL_MEMBER),
         state: match label(meta, LABEL_CLAIM_STATE).as_deref() {
-            None => ClaimState::New,
-            Some("retired") => ClaimState::Retired,
+            None => PvcState::New,
+            Some("retired") => PvcState::Retired,
             // A word of a newer operator: whatever it means, the disk was used.
-            Some(_) => ClaimState::Joined,
+            Some(_) => PvcState::Joined,
         },
         terminating: meta.deletion_timestamp.is_some(),
         bound: phase == Some("Bound"),

@@ -54,7 +54,7 @@ fn a_pod_that_cannot_be_placed_says_why() {
 }
 
 #[test]
-fn a_pod_that_ended_says_how_and_a_bad_image_is_named() {
+fn pod_facts_name_exits_and_bad_images() {
     let facts = pod(&of(json!({
         "metadata": {"uid": "p1"},
         "spec": {"nodeName": "node-a", "containers": []},
@@ -104,7 +104,7 @@ fn only_the_members_own_container_is_evidence() {
 }
 
 #[test]
-fn what_a_stranger_tells_of_itself_is_no_evidence() {
+fn strangers_give_no_evidence() {
     let facts = stranger(&of(
         json!({"metadata": {"uid": "p1", "labels": {LABEL_RELEASED: "5"}},
             "status": {"phase": "Running", "containerStatuses": [{
@@ -152,7 +152,7 @@ fn named(name: &str) -> Arc<Node> {
 fn a_volume_that_no_node_can_use_is_told_of() {
     let on_a = volume(json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}));
     let facts = |volume: Option<&PersistentVolume>, nodes: &[Arc<Node>]| {
-        claim(
+        pvc(
             &of(json!({"metadata": {}, "status": {"phase": "Bound"}})),
             "u1",
             volume,
@@ -179,8 +179,8 @@ fn a_volume_that_no_node_can_use_is_told_of() {
 }
 
 #[test]
-fn a_claim_tells_whose_it_is_and_what_it_has_been() {
-    let facts = claim(
+fn a_pvc_tells_whose_it_is_and_what_it_has_been() {
+    let facts = pvc(
         &of(json!({
             "metadata": {"uid": "c1",
                 "labels": {"quorate.dev/cluster-uid": "u1", "quorate.dev/member": "demo-1",
@@ -196,7 +196,7 @@ fn a_claim_tells_whose_it_is_and_what_it_has_been() {
     );
     assert_eq!(
         (facts.state, facts.owned, facts.bound),
-        (ClaimState::Joined, true, false)
+        (PvcState::Joined, true, false)
     );
     assert_eq!(
         (facts.member.as_deref(), facts.requested_bytes),
@@ -206,7 +206,7 @@ fn a_claim_tells_whose_it_is_and_what_it_has_been() {
 }
 
 #[test]
-fn volumes_that_stay_on_their_node_are_told_apart() {
+fn node_bound_volumes_are_recognised() {
     let of_terms = |terms: Value| -> PersistentVolume {
         of(json!({"metadata": {"name": "pv1"},
             "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}))
@@ -235,7 +235,7 @@ fn volumes_that_stay_on_their_node_are_told_apart() {
             false,
         ),
     ] {
-        let facts = claim(
+        let facts = pvc(
             &of(json!({"metadata": {}, "status": {"phase": "Bound"}})),
             "u1",
             Some(&volume),
@@ -243,7 +243,7 @@ fn volumes_that_stay_on_their_node_are_told_apart() {
         );
         assert_eq!(facts.node_bound, Some(bound), "{volume:?}");
     }
-    let unseen = claim(&of(json!({"metadata": {}})), "u1", None, &[]);
+    let unseen = pvc(&of(json!({"metadata": {}})), "u1", None, &[]);
     assert_eq!(unseen.node_bound, None);
 }
 
@@ -292,16 +292,19 @@ fn a_slot_says_whom_it_leads_to() {
 }
 
 #[test]
-fn a_budget_is_a_number_and_what_was_counted_for_it() {
+fn pdb_facts_hold_number_and_count() {
     let said = |spec: serde_json::Value, counted: i64| {
         let object = json!({
             "metadata": {"name": "demo", "generation": 3}, "spec": spec,
             "status": {"observedGeneration": counted, "currentHealthy": 2, "desiredHealthy": 2,
                 "disruptionsAllowed": 0, "expectedPods": 3},
         });
-        budget(&serde_json::from_value(object).expect("a valid object"))
+        pdb(&serde_json::from_value(object).expect("a valid object"))
     };
-    let facts = |least, available| BudgetFacts { least, available };
+    let facts = |min_available, available| PdbFacts {
+        min_available,
+        available,
+    };
     let two = json!({"minAvailable": 2});
     assert_eq!(said(two.clone(), 3), facts(Some(2), Some(2)));
     assert_eq!(
@@ -318,7 +321,7 @@ fn a_budget_is_a_number_and_what_was_counted_for_it() {
 
 /// A tag that came to mean other content was taken for the same image.
 #[test]
-fn an_image_is_known_by_its_content_where_the_node_has_told_it() {
+fn image_is_known_by_its_digest() {
     let pod = |id: &str| -> Arc<Pod> {
         Arc::new(of(json!({
             "metadata": {"uid": "p1"},

@@ -1,4 +1,4 @@
-//! A reflector's store that knows whose each object is, so that a pass over one cluster of many
+//! A reflector's store that knows whose each object is, so that a reconcile of one cluster of many
 //! looks at its own objects alone. Holds what it is told, and asks nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_found_by_the_name_and_by_the_life_of_their_cluster() {
+    fn objects_are_found_by_name_and_uid() {
         let (mut filler, pods) = Indexed::new();
         let both = json!({LABEL_CLUSTER: "one", LABEL_CLUSTER_UID: "u1"});
         filler.apply(&Event::Apply(pod("here", "b", both.clone())));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_its_owner_or_goes_is_not_found_by_the_earlier_one() {
+    fn index_follows_owner_changes() {
         let (mut filler, pods) = Indexed::new();
         let of_one = json!({LABEL_CLUSTER: "one"});
         let of_two = json!({LABEL_CLUSTER: "two"});
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_all_that_was_there_once_it_is_whole() {
+    fn relist_replaces_the_cache_when_complete() {
         let (mut filler, pods) = Indexed::new();
         let labels = json!({LABEL_CLUSTER: "one"});
         filler.apply(&Event::Apply(pod("here", "old", labels.clone())));

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_lease_is_created_and_a_released_one_taken_at_once() {
+    fn released_lease_is_taken_at_once() {
         assert_eq!(decide(None, "a", Duration::ZERO, NOW), taken(100));
         let released = held_by("", 400);
         assert_eq!(
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_holder_is_waited_for_and_a_silent_one_replaced_under_a_new_epoch() {
+    fn silent_lease_holder_is_replaced() {
         let mut lease = held_by("b", 4);
         let waits = || Move::Wait { holder: "b".into() };
         assert_eq!(decide(Some(&lease), "a", 14 * SECOND, NOW), waits());
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_renews_under_the_same_epoch_however_late() {
+    fn lease_holder_keeps_its_epoch() {
         let lease = held_by("a", 4);
         let renewed = Move::Write {
             transitions: 4,
@@ -435,7 +435,7 @@ mod tests {
     /// The count was raised beyond whatever any member said it had seen: one that said `u64::MAX`
     /// brought it to its end, and from then on no holder was told from the next, for any cluster.
     #[test]
-    fn epochs_go_on_by_the_lease_and_the_clock_alone() {
+    fn epochs_follow_lease_and_clock() {
         let before = held_by("b", 1_000);
         assert_eq!(decide(Some(&before), "a", 15 * SECOND, NOW), taken(1_001));
         // Deleted and made anew, a good while later.
@@ -449,7 +449,7 @@ mod tests {
     /// looked at the time only once a try had ended: it could act until twelve seconds after
     /// the answer, and a rival begin eleven seconds after it.
     #[test]
-    fn a_holder_has_ended_all_that_it_began_when_another_may_take_over() {
+    fn lease_holder_ends_before_its_successor() {
         let time = Arc::new(AtomicU64::new(1_000_000));
         let clock = Clock::simulated(time.clone());
         let leadership = Leadership::by_lease(clock.clone());

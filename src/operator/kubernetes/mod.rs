@@ -2,27 +2,27 @@
 //! events and probes. It carries out requests; what to do is the plan's alone.
 
 mod act;
-pub(crate) mod ahead;
-mod beside;
 pub mod cache;
 pub(crate) mod callers;
+mod cert_manager;
 mod certificates;
 mod drift;
+pub(crate) mod dry_run;
 mod edits;
 mod facts;
-mod given;
 pub(crate) mod indexed;
-mod issued;
 pub mod lease;
 mod nodes;
 pub mod objects;
 mod ours;
-pub mod passes;
 pub(crate) mod platform;
 pub mod probes;
+mod related_objects;
 mod revisions;
 mod routes;
 mod run;
 pub(crate) mod triggers;
+mod user_certificates;
+pub mod workers;
 
 pub use run::{Error, MemberUser, MetricsFor, Options, run};

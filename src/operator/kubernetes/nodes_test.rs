@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::operator::testing::seen_at;
+use crate::operator::testing::observation_at;
 
 fn cluster(change: impl FnOnce(&mut ValidatedCluster)) -> ValidatedCluster {
-    let seen = seen_at(1).observed.cluster;
+    let seen = observation_at(1).observed.cluster;
     let mut cluster = seen.expect("the test's cluster is valid");
     change(&mut cluster);
     cluster
@@ -48,7 +48,7 @@ fn nodes_report_or_do_not() {
 }
 
 #[test]
-fn what_a_well_node_says_of_itself_concerns_no_member() {
+fn healthy_node_updates_trigger_nothing() {
     assert!(!concerns_members(&of(json!({}), json!({}))));
     let taint = json!({"taints": [{"key": "of-somebody", "effect": "NoSchedule"}]});
     for (metadata, spec) in [

@@ -20,7 +20,7 @@ use crate::operator::platform::Failure;
 pub enum Owned<'a> {
     /// Its controller owner has this UID.
     Controller(&'a str),
-    /// It carries this label with this value (claims, which may have no owner).
+    /// It carries this label with this value (PVCs, which may have no owner).
     Label(&'a str, &'a str),
 }
 
@@ -166,7 +166,7 @@ pub async fn delete<K: Object>(
     }
 }
 
-/// Evicts the pod with this name and UID, and no other. A disruption budget may refuse it for now.
+/// Evicts the pod with this name and UID, and no other. A PDB may refuse it for now.
 pub async fn evict(
     client: &Client,
     namespace: &str,

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::*;
-use crate::opsim::api::{ApiServer, Delete, Kind, Shared};
+use crate::opsim::api::{ApiServer, Delete, Kind, SharedApiServer};
 
 fn service(controller: Option<&str>, label: Option<&str>) -> Service {
     let owner_references = controller.map(|uid| {
@@ -65,7 +65,7 @@ fn an_object_on_its_way_out_is_waited_for() {
 }
 
 #[test]
-fn refusals_are_told_from_what_may_work_the_next_time() {
+fn refusals_differ_from_retries() {
     let api = |code| {
         let status = Status {
             code,
@@ -85,7 +85,7 @@ fn refusals_are_told_from_what_may_work_the_next_time() {
 /// its earlier life, with that life's cluster ID.
 #[tokio::test]
 async fn a_status_never_lands_on_another_life() {
-    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+    let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let made = || {
         let resource = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
@@ -119,8 +119,8 @@ async fn a_status_never_lands_on_another_life() {
 /// That another object has taken a name by now was told as a refusal, which only somebody's
 /// change of the specification would end.
 #[tokio::test]
-async fn another_object_of_the_name_is_a_change_and_no_refusal() {
-    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+async fn another_uid_is_a_change_not_a_refusal() {
+    let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let service = json!({"metadata": {"name": "demo-client", "namespace": "prod"},
         "spec": {"ports": [{"port": 1}]}});
     let made = shared.lock().create("user", Kind::Service, service);
@@ -138,27 +138,31 @@ async fn another_object_of_the_name_is_a_change_and_no_refusal() {
     assert!(matches!(told, Failure::Changed(_)), "{told:?}");
 }
 
-fn budget(least: Option<i32>) -> PodDisruptionBudget {
+fn pdb(min_available: Option<i32>) -> PodDisruptionBudget {
     let number = |number: i32| Some(IntOrString::Int(number));
     let spec = PodDisruptionBudgetSpec {
-        min_available: least.and_then(number),
-        max_unavailable: if least.is_none() { number(0) } else { None },
+        min_available: min_available.and_then(number),
+        max_unavailable: if min_available.is_none() {
+            number(0)
+        } else {
+            None
+        },
         ..PodDisruptionBudgetSpec::default()
     };
-    let mut budget = PodDisruptionBudget {
+    let mut pdb = PodDisruptionBudget {
         spec: Some(spec),
         ..PodDisruptionBudget::default()
     };
-    budget.metadata.name = Some("demo".into());
-    budget.metadata.owner_references = service(Some("u1"), None).metadata.owner_references;
-    budget
+    pdb.metadata.name = Some("demo".into());
+    pdb.metadata.owner_references = service(Some("u1"), None).metadata.owner_references;
+    pdb
 }
 
 /// From a gate to a number and back is one write each, and a number that was decided on what it
 /// said before is not written over what it says by now.
 #[tokio::test]
 async fn a_budget_is_written_only_over_what_was_seen() {
-    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+    let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let ours = Owned::Controller("u1");
     let said = || {
@@ -169,26 +173,26 @@ async fn a_budget_is_written_only_over_what_was_seen() {
             spec["maxUnavailable"].as_i64(),
         )
     };
-    let made = apply(&client, "prod", &budget(None), ours).await;
+    let made = apply(&client, "prod", &pdb(None), ours).await;
     made.expect("made");
     assert_eq!(said(), (None, Some(0)));
-    let two = apply_where(&client, "prod", &budget(Some(2)), ours, |_| None).await;
+    let two = apply_where(&client, "prod", &pdb(Some(2)), ours, |_| None).await;
     two.expect("written");
     assert_eq!(said(), (Some(2), None));
     let other = |_: &PodDisruptionBudget| Some("it says something else".to_owned());
-    let three = apply_where(&client, "prod", &budget(Some(3)), ours, other).await;
+    let three = apply_where(&client, "prod", &pdb(Some(3)), ours, other).await;
     assert!(matches!(three, Err(Failure::Changed(_))), "{three:?}");
     assert_eq!(said(), (Some(2), None));
-    let gate = apply(&client, "prod", &budget(None), ours).await;
+    let gate = apply(&client, "prod", &pdb(None), ours).await;
     gate.expect("written");
     assert_eq!(said(), (None, Some(0)));
 }
 
-/// A budget's refusal is one for now, an eviction never takes another pod of the name, and one
+/// A PDB's refusal is one for now, an eviction never takes another pod of the name, and one
 /// that is gone is what was wanted.
 #[tokio::test]
-async fn an_eviction_is_refused_for_now_or_takes_the_pod_that_was_meant() {
-    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+async fn eviction_takes_only_the_pod_of_its_uid() {
+    let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let pod = json!({"metadata": {"name": "demo-1-0", "namespace": "prod", "labels": {"a": "b"}},
         "spec": {"containers": [{"name": "main", "image": "registry.example/quorate:1"}]}});
@@ -224,11 +228,11 @@ async fn an_eviction_is_refused_for_now_or_takes_the_pod_that_was_meant() {
     assert_eq!(gone, Ok(Deleted::Already));
 }
 
-/// A claim that had become a member's since it was looked at was deleted all the same: its UID is the
+/// A PVC that had become a member's since it was looked at was deleted all the same: its UID is the
 /// same one.
 #[tokio::test]
-async fn what_is_deleted_for_what_it_says_has_to_say_so_still() {
-    let shared = Shared::new(ApiServer::new(1, 1_700_000_000_000));
+async fn delete_needs_the_observed_version() {
+    let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
     let client = shared.client("operator-1", "prod");
     let secret = json!({"metadata": {"name": "demo-1-peer-tls", "namespace": "prod"}});
     let made = shared.lock().create("user", Kind::Secret, secret);

@@ -11,9 +11,7 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
 use super::facts;
-use crate::crd::{
-    LABEL_CLUSTER_UID, LABEL_MEMBER, claim_name, member_name, member_number, pod_name,
-};
+use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, member_name, member_number, pod_name, pvc_name};
 use crate::mutants::{Mutant, planted};
 use crate::plan::Owner;
 
@@ -72,16 +70,16 @@ impl Life<'_> {
         pods
     }
 
-    /// The claims that this life's members use, and those of other lives. One that says that it is of
-    /// this life and has not the name that it would have is neither. A claim has no owner where it
+    /// The PVCs that this life's members use, and those of other lives. One that says that it is of
+    /// this life and has not the name that it would have is neither. A PVC has no owner where it
     /// outlives the resource, so its name has to do.
-    pub(super) fn claims(
+    pub(super) fn pvcs(
         self,
         found: Vec<Arc<PersistentVolumeClaim>>,
     ) -> Vec<Arc<PersistentVolumeClaim>> {
         let mut found = found;
-        found.retain(|claim| {
-            let meta = &claim.metadata;
+        found.retain(|pvc| {
+            let meta = &pvc.metadata;
             if !facts::has_label(meta, LABEL_CLUSTER_UID, self.uid)
                 || planted(Mutant::LabelsBelieved)
             {
@@ -90,7 +88,7 @@ impl Life<'_> {
             let member = facts::label(meta, LABEL_MEMBER);
             let number = member.and_then(|member| member_number(self.name, &member));
             number.is_some_and(|number| {
-                claim.name_any() == claim_name(&member_name(self.name, number), self.uid)
+                pvc.name_any() == pvc_name(&member_name(self.name, number), self.uid)
             })
         });
         found

@@ -73,19 +73,19 @@ fn a_pod_counts_only_as_its_set_made_it() {
 }
 
 #[test]
-fn claims_and_sets_count_by_the_names_that_they_would_have() {
-    let claim = |name: &str, uid: &str, member: &str| {
+fn objects_count_by_their_derived_names() {
+    let pvc = |name: &str, uid: &str, member: &str| {
         let labels = json!({LABEL_CLUSTER: "demo", LABEL_CLUSTER_UID: uid, LABEL_MEMBER: member});
         of::<PersistentVolumeClaim>(json!({"metadata": {"name": name, "labels": labels}}))
     };
     let found = vec![
-        claim("data-demo-1-11111", DEMO.uid, "demo-1"),
-        claim("loot", DEMO.uid, "demo-9"),
-        claim("data-demo-2-11111", DEMO.uid, "demo-3"),
-        claim("data-demo-1-00000", "00000000-earlier", "demo-1"),
+        pvc("data-demo-1-11111", DEMO.uid, "demo-1"),
+        pvc("loot", DEMO.uid, "demo-9"),
+        pvc("data-demo-2-11111", DEMO.uid, "demo-3"),
+        pvc("data-demo-1-00000", "00000000-earlier", "demo-1"),
     ];
-    let kept = DEMO.claims(found);
-    let names: Vec<String> = kept.iter().map(|claim| claim.name_any()).collect();
+    let kept = DEMO.pvcs(found);
+    let names: Vec<String> = kept.iter().map(|pvc| pvc.name_any()).collect();
     assert_eq!(names, ["data-demo-1-11111", "data-demo-1-00000"]);
     let sets = DEMO.sets(vec![
         set("web", "s", json!([])),
@@ -96,7 +96,7 @@ fn claims_and_sets_count_by_the_names_that_they_would_have() {
 
 /// The next name after this one was none: the number wrapped around to 0.
 #[test]
-fn no_label_drives_the_numbers_of_members_to_their_end() {
+fn labels_cannot_exhaust_member_numbers() {
     assert_eq!(member_number("demo", "demo-18446744073709551615"), None);
     assert_eq!(
         member_number("demo", "demo-4294967295"),

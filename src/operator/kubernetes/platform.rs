@@ -1,4 +1,4 @@
-//! One cluster on Kubernetes, for the length of a pass: looks through the caches or past them,
+//! One cluster on Kubernetes, for the length of a reconcile: looks through the caches or past them,
 //! applies what `build` renders, calls members at their pods' addresses, writes the status.
 
 use std::collections::BTreeMap;
@@ -18,31 +18,34 @@ use kube::core::DeserializeGuard;
 use kube::runtime::events::{Event as KubeEvent, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
-use super::beside;
 use super::cache::Cache;
+use super::cert_manager;
 use super::certificates::{self, Way};
 use super::drift;
 use super::facts;
-use super::given;
-use super::issued;
 use super::lease::{self, Leadership};
 use super::objects::{apply_status, failure};
 use super::ours::{Life, Pods};
-use super::passes::Key;
+use super::related_objects;
 use super::revisions;
+use super::user_certificates;
+use super::workers::Key;
 use crate::build::{self, Settings};
 use crate::crd::{
     DisruptionPolicy, EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID,
-    LABEL_MEMBER, TlsPort, ValidatedCluster, claim_name, latch_name, operator_secret_name,
-    pdb_name,
+    LABEL_MEMBER, TlsPort, ValidatedCluster, identity_secret_name, operator_secret_name, pdb_name,
+    pvc_name,
 };
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::forecast::{Forecast, forecast};
 use crate::operator::members::{Described, Dial, MadeOf, Members};
 use crate::operator::metrics::Metrics;
-use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
-use crate::operator::{describe, hints};
-use crate::plan::{Description, InvalidCluster, Latch, NodeFacts, Observed, Owner, TlsFacts};
+use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report, Severity};
+use crate::operator::{describe, status_memory};
+use crate::plan::{
+    Action, Description, IdentitySecret, InvalidCluster, NodeFacts, ObjectAction, Observed, Owner,
+    TlsFacts,
+};
 use crate::server::member_secure::Secure;
 use crate::server::operator_auth::Key as MemberKey;
 
@@ -55,10 +58,10 @@ pub(crate) struct Caches {
     pub(crate) clusters: Cache<Resourceful>,
     pub(crate) sets: Cache<StatefulSet>,
     pub(crate) pods: Cache<Pod>,
-    pub(crate) claims: Cache<PersistentVolumeClaim>,
+    pub(crate) pvcs: Cache<PersistentVolumeClaim>,
     pub(crate) services: Cache<Service>,
     pub(crate) secrets: Cache<Secret>,
-    pub(crate) budgets: Cache<PodDisruptionBudget>,
+    pub(crate) pdbs: Cache<PodDisruptionBudget>,
     pub(crate) policies: Cache<NetworkPolicy>,
     pub(crate) slices: Cache<EndpointSlice>,
     pub(crate) nodes: Cache<Node>,
@@ -66,28 +69,28 @@ pub(crate) struct Caches {
     pub(crate) classes: Cache<StorageClass>,
 }
 
-/// What all passes share.
-pub(crate) struct Shared {
+/// What all reconciles share.
+pub(crate) struct Context {
     pub(super) client: Client,
     pub(crate) caches: Caches,
     pub(super) settings: Settings,
     pub(crate) leadership: Leadership,
     pub(super) recorder: Recorder,
     pub(super) metrics: Metrics,
-    pub(super) outside: Outside,
+    pub(super) outside: Environment,
     memories: Mutex<BTreeMap<Key, Memory>>,
 }
 
 /// What is outside of the API server: time, and the way to the members.
 #[derive(Clone)]
-pub(crate) struct Outside {
+pub(crate) struct Environment {
     /// The time.
     pub(crate) clock: Clock,
     /// How members are reached.
     pub(crate) dial: Dial,
 }
 
-/// What is kept of a cluster between passes; losing it costs a connection or a status write.
+/// What is kept of a cluster between reconciles; losing it costs a connection or a status write.
 #[derive(Clone, Default)]
 pub(super) struct Memory {
     /// The key of the cluster's Secret and the connections made with it.
@@ -96,9 +99,9 @@ pub(super) struct Memory {
     /// What was read of Secrets with certificates.
     certificates: certificates::Known,
     /// What was read of the Secrets that the user gives.
-    given: given::Known,
+    given: user_certificates::Known,
     /// What was read of the certificates that cert-manager was asked for.
-    pub(super) issued: issued::Known,
+    pub(super) issued: cert_manager::Known,
     /// The specification that was last admitted.
     revisions: revisions::Known,
     /// Which objects somebody edited.
@@ -109,13 +112,13 @@ pub(super) struct Memory {
 #[derive(Clone)]
 struct Written {
     at: Moment,
-    /// Version of the resource that the pass saw in the cache: while the cache still shows it, the
+    /// Version of the resource that the reconcile saw in the cache: while the cache still shows it, the
     /// cache has not caught up with the write.
     over: Option<String>,
     status: EtcdClusterStatus,
 }
 
-impl Shared {
+impl Context {
     pub(crate) fn new(
         client: Client,
         caches: Caches,
@@ -123,7 +126,7 @@ impl Shared {
         leadership: Leadership,
         recorder: Recorder,
         metrics: Metrics,
-        outside: Outside,
+        outside: Environment,
     ) -> Self {
         let memories = Mutex::default();
         Self {
@@ -138,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// The platform of one cluster, for one pass.
+    /// The platform of one cluster, for one reconcile.
     pub(crate) fn cluster(self: &Arc<Self>, key: &Key) -> OneCluster {
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = memories.entry(key.clone()).or_default().clone();
@@ -176,9 +179,9 @@ impl Shared {
     }
 }
 
-/// One cluster, for the length of a pass.
+/// One cluster, for the length of a reconcile.
 pub(crate) struct OneCluster {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Context>,
     pub(super) key: Key,
     pub(super) memory: Memory,
     /// Nothing is remembered of what it sees.
@@ -201,22 +204,22 @@ pub(super) struct View {
 struct Found {
     sets: Vec<Arc<StatefulSet>>,
     pods: Vec<Arc<Pod>>,
-    claims: Vec<Arc<PersistentVolumeClaim>>,
-    latch: Option<Secret>,
+    pvcs: Vec<Arc<PersistentVolumeClaim>>,
+    identity_secret: Option<Secret>,
     nodes: Vec<Arc<Node>>,
     secrets: Vec<Arc<Secret>>,
-    budgets: Vec<Arc<PodDisruptionBudget>>,
+    pdbs: Vec<Arc<PodDisruptionBudget>>,
 }
 
 impl Found {
-    /// The versions of the sets, claims and Secrets, and of these Services, by their UIDs.
+    /// The versions of the sets, PVCs and Secrets, and of these Services, by their UIDs.
     fn versions(&self, services: Vec<Arc<Service>>) -> BTreeMap<String, String> {
         let version = |meta: &ObjectMeta| Some((meta.uid.clone()?, meta.resource_version.clone()?));
         let sets = self.sets.iter().map(|one| &one.metadata);
-        let claims = self.claims.iter().map(|one| &one.metadata);
+        let pvcs = self.pvcs.iter().map(|one| &one.metadata);
         let secrets = self.secrets.iter().map(|one| &one.metadata);
         let services = services.iter().map(|one| &one.metadata);
-        let all = sets.chain(claims).chain(secrets).chain(services);
+        let all = sets.chain(pvcs).chain(secrets).chain(services);
         all.filter_map(version).collect()
     }
 }
@@ -229,11 +232,15 @@ impl OneCluster {
         Api::namespaced(self.shared.client.clone(), &self.key.0)
     }
 
-    async fn look(&mut self, look: Look, entropy: &str) -> Result<Option<Seen>, Failure> {
+    async fn look(
+        &mut self,
+        look: Freshness,
+        entropy: &str,
+    ) -> Result<Option<Observation>, Failure> {
         let (namespace, name) = self.key.clone();
         let resource = match look {
-            Look::Cached => self.shared.caches.clusters.get(&namespace, &name),
-            Look::Live => {
+            Freshness::Cached => self.shared.caches.clusters.get(&namespace, &name),
+            Freshness::Live => {
                 let found = self.api::<Resourceful>().get_opt(&name).await;
                 found
                     .map_err(|error| failure("read", &name, &error))?
@@ -262,7 +269,7 @@ impl OneCluster {
             return Ok(None);
         }
         let wanted = Arc::new(DeserializeGuard(Ok(wanted)));
-        let seen = Box::pin(self.look_at(&wanted, Look::Cached, "")).await?;
+        let seen = Box::pin(self.look_at(&wanted, Freshness::Cached, "")).await?;
         Ok(Some(forecast(&seen)))
     }
 
@@ -271,9 +278,9 @@ impl OneCluster {
     async fn look_at(
         &mut self,
         resource: &Arc<Resourceful>,
-        look: Look,
+        look: Freshness,
         entropy: &str,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<Observation, Failure> {
         let uid = resource.uid().unwrap_or_default();
         let api = self.api();
         let id = (self.key.1.as_str(), uid.as_str());
@@ -297,24 +304,24 @@ impl OneCluster {
         &mut self,
         cluster: Result<ValidatedCluster, InvalidCluster>,
         resource: &Arc<Resourceful>,
-        look: Look,
+        look: Freshness,
         entropy: &str,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<Observation, Failure> {
         let name = self.key.1.clone();
         let uid = resource.uid().unwrap_or_default();
         let (status, status_age_ms) = self.status(look, resource);
         let found = self.find(look, &uid, status.cluster_id.is_some());
         let mut found = found.await?;
-        if look == Look::Live && counts_evictions(cluster.as_ref().ok()) {
+        if look == Freshness::Live && counts_evictions(cluster.as_ref().ok()) {
             // Whether a vote more is covered is not asked of a cache.
-            found.budgets = live(self.api(), &self.of_name()).await?;
+            found.pdbs = live(self.api(), &self.of_name()).await?;
         }
         let life = Life {
             name: &name,
             uid: &uid,
         };
         found.sets = life.sets(found.sets);
-        found.claims = life.claims(found.claims);
+        found.pvcs = life.pvcs(found.pvcs);
         let Pods { own: pods, others } = life.pods(&found.pods, &found.sets);
         let valid = cluster.as_ref().ok();
         self.read_given(valid, &pods).await?;
@@ -343,32 +350,32 @@ impl OneCluster {
             deleting: resource.meta().deletion_timestamp.is_some(),
             client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
             status_cluster_id: status.cluster_id.clone(),
-            hints: hints::of_status(&status),
-            latch: found
-                .latch
+            hints: status_memory::of_status(&status),
+            identity_secret: found
+                .identity_secret
                 .as_ref()
-                .map(|latch| read_latch(latch, &name, &uid)),
+                .map(|identity_secret| read_identity_secret(identity_secret, &name, &uid)),
             objects: {
-                let mut objects = beside::objects(caches, &found.budgets, &self.key, &uid);
+                let mut objects = related_objects::objects(caches, &found.pdbs, &self.key, &uid);
                 // Any other object is in nobody's way, whatever its labels say.
                 objects.retain(|key, facts| {
                     facts.owner == Owner::Ours || wanted_objects.contains_key(key)
                 });
                 objects.extend(issued.objects(&name, &uid));
-                self.unmark_edited(valid, &found.budgets, &mut objects);
+                self.unmark_edited(valid, &found.pdbs, &mut objects);
                 objects
             },
             wanted_objects,
-            budget: {
-                let mut budgets = found.budgets.iter();
-                let ours = budgets.find(|budget| budget.name_any() == pdb_name(&name));
-                ours.map(|budget| facts::budget(budget))
+            pdb: {
+                let mut pdbs = found.pdbs.iter();
+                let ours = pdbs.find(|pdb| pdb.name_any() == pdb_name(&name));
+                ours.map(|pdb| facts::pdb(pdb))
             },
             slot_endpoints: valid.map(build::slot_endpoints).unwrap_or_default(),
             wanted_slot_inputs: build::wanted_slot_inputs(),
             tls,
             slots: {
-                let mut slots = beside::slots(caches, &self.key, &uid);
+                let mut slots = related_objects::slots(caches, &self.key, &uid);
                 self.unmark_edited_slots(valid, &mut slots);
                 slots
             },
@@ -391,10 +398,11 @@ impl OneCluster {
                 let others = others.map(|(member, pod)| (member.clone(), facts::stranger(pod)));
                 others.chain(own).collect()
             },
-            claims: beside::claims(caches, &found.claims, &found.nodes, &uid),
-            class_node_bound: valid.and_then(|cluster| beside::class_node_bound(caches, cluster)),
+            pvcs: related_objects::pvcs(caches, &found.pvcs, &found.nodes, &uid),
+            class_node_bound: valid
+                .and_then(|cluster| related_objects::class_node_bound(caches, cluster)),
             nodes: nodes(&found, valid),
-            denied: beside::denied(caches, routed.is_none()),
+            denied: related_objects::denied(caches, routed.is_none()),
             routed: routed.unwrap_or_default(),
             descriptions,
             refused: None,
@@ -403,7 +411,7 @@ impl OneCluster {
         };
         let generation = resource.meta().generation.unwrap_or(0);
         let cluster = cluster.ok();
-        let versions = found.versions(beside::of_name(&caches.services, &self.key));
+        let versions = found.versions(related_objects::of_name(&caches.services, &self.key));
         self.seen = Some(View {
             resource: resource.clone(),
             cluster,
@@ -411,7 +419,7 @@ impl OneCluster {
             versions,
             successor,
         });
-        Ok(Seen {
+        Ok(Observation {
             observed,
             generation,
             status,
@@ -420,7 +428,7 @@ impl OneCluster {
     }
 
     /// The status as stored; what this operator wrote last where the cache is still behind it.
-    fn status(&self, look: Look, resource: &Resourceful) -> (EtcdClusterStatus, Option<u64>) {
+    fn status(&self, look: Freshness, resource: &Resourceful) -> (EtcdClusterStatus, Option<u64>) {
         let stored = resource
             .0
             .as_ref()
@@ -428,7 +436,7 @@ impl OneCluster {
             .and_then(|cluster| cluster.status.clone());
         let written = self.memory.written.as_ref();
         let age_ms = written.map(|written| milliseconds(written.at.elapsed()));
-        let behind = look == Look::Cached
+        let behind = look == Freshness::Cached
             && written.is_some_and(|written| written.over == resource.resource_version());
         let status = match written {
             Some(written) if behind => Some(written.status.clone()),
@@ -437,43 +445,49 @@ impl OneCluster {
         (status.unwrap_or_default(), age_ms)
     }
 
-    /// Claims and the latch are read live until the cluster is known to be formed: what is formed is
+    /// PVCs and the identity Secret are read live until the cluster is known to be formed: what is formed is
     /// decided on them. From then on they are as all else: cached, and read live before an act, so
     /// that a cluster at rest asks the API server for nothing.
-    async fn find(&self, look: Look, uid: &str, formed: bool) -> Result<Found, Failure> {
+    async fn find(&self, look: Freshness, uid: &str, formed: bool) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let of_name = self.of_name();
         let caches = &self.shared.caches;
-        let budgets = beside::of_name(&caches.budgets, &self.key);
-        if look == Look::Live {
+        let pdbs = related_objects::of_name(&caches.pdbs, &self.key);
+        if look == Freshness::Live {
             let sets = live(self.api(), &of_name).await?;
             return Ok(Found {
-                claims: self.live_claims(uid, &sets).await?,
-                latch: self.live_latch().await?,
+                pvcs: self.live_pvcs(uid, &sets).await?,
+                identity_secret: self.live_identity_secret().await?,
                 sets,
                 pods: live(self.api(), &of_name).await?,
                 nodes: self.live_nodes().await?,
                 secrets: live(self.api(), &of_name).await?,
-                budgets,
+                pdbs,
             });
         }
         // This life's objects, and whatever else carries the cluster's name.
         let ours = [(LABEL_CLUSTER, name.as_str()), (LABEL_CLUSTER_UID, uid)];
-        let (claims, latch) = if formed {
-            let latch = caches.secrets.get(namespace, &latch_name(name));
-            let claims = caches.claims.of_any(namespace, &ours);
-            (claims, latch.map(|latch| (*latch).clone()))
+        let (pvcs, identity_secret) = if formed {
+            let identity_secret = caches.secrets.get(namespace, &identity_secret_name(name));
+            let pvcs = caches.pvcs.of_any(namespace, &ours);
+            (
+                pvcs,
+                identity_secret.map(|identity_secret| (*identity_secret).clone()),
+            )
         } else {
-            (live(self.api(), &of_name).await?, self.live_latch().await?)
+            (
+                live(self.api(), &of_name).await?,
+                self.live_identity_secret().await?,
+            )
         };
         Ok(Found {
             sets: caches.sets.of_any(namespace, &ours),
             pods: caches.pods.of_any(namespace, &ours),
-            claims,
-            latch,
+            pvcs,
+            identity_secret,
             nodes: caches.nodes.select(|_| true),
             secrets: caches.secrets.of_any(namespace, &ours),
-            budgets,
+            pdbs,
         })
     }
 
@@ -482,39 +496,39 @@ impl OneCluster {
         ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", self.key.1))
     }
 
-    /// The claims as they are now. One that a member's set mounts is looked for by its name as well: that
+    /// The PVCs as they are now. One that a member's set mounts is looked for by its name as well: that
     /// somebody took its labels off must not count as the loss of a disk.
-    async fn live_claims(
+    async fn live_pvcs(
         &self,
         uid: &str,
         sets: &[Arc<StatefulSet>],
     ) -> Result<Vec<Arc<PersistentVolumeClaim>>, Failure> {
         let api: Api<PersistentVolumeClaim> = self.api();
-        let mut claims = live(api.clone(), &self.of_name()).await?;
+        let mut pvcs = live(api.clone(), &self.of_name()).await?;
         for set in sets {
             let member = set.name_any();
-            let name = claim_name(&member, uid);
+            let name = pvc_name(&member, uid);
             if facts::owner(&set.metadata, &self.key.1, uid) != Owner::Ours
-                || claims.iter().any(|claim| claim.name_any() == name)
+                || pvcs.iter().any(|pvc| pvc.name_any() == name)
             {
                 continue;
             }
             let found = api.get_opt(&name).await;
             let found = found.map_err(|error| failure("read", &name, &error))?;
-            claims.extend(found.map(|mut claim| {
-                let labels = claim.labels_mut();
+            pvcs.extend(found.map(|mut pvc| {
+                let labels = pvc.labels_mut();
                 labels.insert(LABEL_CLUSTER_UID.to_owned(), uid.to_owned());
                 labels.insert(LABEL_MEMBER.to_owned(), member);
-                Arc::new(claim)
+                Arc::new(pvc)
             }));
         }
-        Ok(claims)
+        Ok(pvcs)
     }
 
-    async fn live_latch(&self) -> Result<Option<Secret>, Failure> {
-        let name = latch_name(&self.key.1);
-        let latch = self.api::<Secret>().get_opt(&name).await;
-        latch.map_err(|error| failure("read", &name, &error))
+    async fn live_identity_secret(&self) -> Result<Option<Secret>, Failure> {
+        let name = identity_secret_name(&self.key.1);
+        let identity_secret = self.api::<Secret>().get_opt(&name).await;
+        identity_secret.map_err(|error| failure("read", &name, &error))
     }
 
     /// Reads the Secrets that the user gives, where he gives some and it is time.
@@ -523,7 +537,7 @@ impl OneCluster {
         cluster: Option<&ValidatedCluster>,
         pods: &BTreeMap<String, Arc<Pod>>,
     ) -> Result<(), Failure> {
-        let names = cluster.map(|cluster| given::names(cluster, pods));
+        let names = cluster.map(|cluster| user_certificates::names(cluster, pods));
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             return Ok(());
         };
@@ -537,7 +551,7 @@ impl OneCluster {
     /// Reads what cert-manager was asked for, where it is and it is time.
     async fn read_issued(&mut self, cluster: Option<&ValidatedCluster>) -> Result<(), Failure> {
         let Some(cluster) = cluster.filter(|one| !build::issued_names(one).is_empty()) else {
-            self.memory.issued = issued::Known::default();
+            self.memory.issued = cert_manager::Known::default();
             return Ok(());
         };
         let (api, clock) = (self.api(), &self.shared.outside.clock);
@@ -639,7 +653,7 @@ impl OneCluster {
         let members = match &self.memory.members {
             Some((known, members)) if *known == key => members.clone(),
             _ => {
-                let Outside { clock, dial } = self.shared.outside.clone();
+                let Environment { clock, dial } = self.shared.outside.clone();
                 let members = Members::new(MemberKey::new(&key), dial, clock);
                 self.memory.members = Some((key, members.clone()));
                 self.remember();
@@ -678,17 +692,34 @@ impl OneCluster {
         memories.insert(self.key.clone(), self.memory.clone());
     }
 
-    async fn call(&self, act: &Act) -> Option<Result<(), Failure>> {
-        if !self.shared.leadership.may_act() {
-            return Some(Err(Failure::Retry(lease::NOT_RENEWED.to_owned())));
+    /// Executes one act, unless this operator may not act any more.
+    async fn execute(&self, act: &Act) -> Result<(), Failure> {
+        let view = self.seen.as_ref();
+        if let Some(newer) = view.and_then(|view| view.successor) {
+            return Err(overtaken(newer, &self.shared.leadership));
         }
-        let view = self.seen.as_ref()?;
-        let (cluster, members) = (view.cluster.as_ref()?, self.memory.members.as_ref());
-        let epoch = self.shared.leadership.epoch();
-        let urls = |member: &str, secure: bool| build::peer_url(cluster, member, secure);
-        match members {
-            Some((_, members)) => members.act(act, epoch, &view.addresses, urls).await,
-            None => None,
+        if !self.shared.leadership.may_act() {
+            return Err(Failure::Retry(lease::NOT_RENEWED.to_owned()));
+        }
+        let Some((view, cluster)) = view.and_then(|view| Some((view, view.cluster.as_ref()?)))
+        else {
+            return Err(Failure::Changed("the resource is not valid".into()));
+        };
+        match &act.action {
+            Action::Member(action) => {
+                let Some((_, members)) = &self.memory.members else {
+                    let why = "the cluster's key has not been seen yet";
+                    return Err(Failure::Retry(why.into()));
+                };
+                let (leader, epoch) = (act.leader.as_deref(), self.shared.leadership.epoch());
+                let urls = |member: &str, secure: bool| build::peer_url(cluster, member, secure);
+                let call = members.act(action, leader, epoch, &view.addresses, urls);
+                call.await
+            }
+            Action::Certificate(action) => {
+                super::certificates::apply_action(self, cluster, action).await
+            }
+            Action::Object(action) => super::act::apply_action(self, cluster, action).await,
         }
     }
 
@@ -727,7 +758,7 @@ impl OneCluster {
             secondary: None,
         };
         let about = view.resource.object_ref(&());
-        // An event that is lost is not worth a failed pass.
+        // An event that is lost is not worth a failed reconcile.
         if let Err(error) = self.shared.recorder.publish(&event, &about).await {
             tracing::warn!(cluster = %self.key.1, %error, "an event was not written");
         }
@@ -735,23 +766,19 @@ impl OneCluster {
 }
 
 impl Platform for OneCluster {
-    async fn observe(&mut self, look: Look, entropy: &str) -> Result<Option<Seen>, Failure> {
+    async fn observe(
+        &mut self,
+        look: Freshness,
+        entropy: &str,
+    ) -> Result<Option<Observation>, Failure> {
         Box::pin(self.look(look, entropy)).await
     }
 
     async fn act(&mut self, act: &Act) -> Result<(), Failure> {
         let (namespace, cluster) = (&self.key.0, &self.key.1);
         tracing::info!(%namespace, %cluster, action = %act.action, "acts");
-        let successor = self.seen.as_ref().and_then(|view| view.successor);
-        let called = match successor {
-            Some(newer) => Some(Err(overtaken(newer, &self.shared.leadership))),
-            None => Box::pin(self.call(act)).await,
-        };
-        let done = match called {
-            Some(done) => done,
-            None => Box::pin(super::act::carry_out(self, &act.action)).await,
-        };
-        if matches!(act.action, crate::plan::Action::AdmitSpec { .. }) {
+        let done = Box::pin(self.execute(act)).await;
+        if matches!(act.action, Action::Object(ObjectAction::AdmitSpec { .. })) {
             // What is kept now is read again.
             self.memory.revisions = revisions::Known::default();
             self.remember();
@@ -830,10 +857,10 @@ fn validated(resource: &Resourceful, name: &str) -> Result<ValidatedCluster, Inv
     })
 }
 
-/// A Secret of the latch's name that cannot be read is a latch of nobody: never a free name.
-fn read_latch(secret: &Secret, name: &str, uid: &str) -> Latch {
+/// A Secret of the identity Secret's name that cannot be read is an identity Secret of nobody: never a free name.
+fn read_identity_secret(secret: &Secret, name: &str, uid: &str) -> IdentitySecret {
     let owner = facts::owner(&secret.metadata, name, uid);
-    build::latch_of(secret, owner.clone()).unwrap_or_else(|| Latch {
+    build::read_identity_secret(secret, owner.clone()).unwrap_or_else(|| IdentitySecret {
         owner,
         terminating: secret.metadata.deletion_timestamp.is_some(),
         cluster_uid: String::new(),

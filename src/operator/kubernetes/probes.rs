@@ -1,6 +1,6 @@
 //! The operator's own HTTP endpoint: `/livez` and `/readyz` for everybody, `/metrics` for whom the API
 //! server lets read it, and `/forecast` where that is offered. Ready means that the caches are filled; it does not need the Lease, so that a standby
-//! replica is ready too. Alive means that no pass has been stuck. Nothing here changes anything.
+//! replica is ready too. Alive means that no reconcile has been stuck. Nothing here changes anything.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use super::callers::{Callers, Refusal, Wish};
 use crate::server::listen::listen_at;
 
-/// A pass that takes longer than this is stuck: each of its calls is bounded far below.
+/// A reconcile that takes longer than this is stuck: each of its calls is bounded far below.
 const STUCK: Duration = Duration::from_secs(300);
 /// Connections at the same time.
 const CONNECTIONS: usize = 64;
@@ -41,7 +41,7 @@ pub struct Health {
 struct Inner {
     ready: bool,
     /// Passes under way, by cluster.
-    passes: BTreeMap<String, Instant>,
+    reconciles: BTreeMap<String, Instant>,
 }
 
 impl Health {
@@ -50,22 +50,22 @@ impl Health {
         self.lock().ready = true;
     }
 
-    /// A pass over this cluster begins.
+    /// A reconcile of this cluster begins.
     pub fn begin(&self, cluster: &str) {
         self.lock()
-            .passes
+            .reconciles
             .insert(cluster.to_owned(), Instant::now());
     }
 
-    /// The pass ended.
+    /// The reconcile ended.
     pub fn end(&self, cluster: &str) {
-        self.lock().passes.remove(cluster);
+        self.lock().reconciles.remove(cluster);
     }
 
     fn stuck(&self, now: Instant) -> Option<String> {
         let inner = self.lock();
         let stuck = inner
-            .passes
+            .reconciles
             .iter()
             .find(|(_, begun)| now.duration_since(**begun) > STUCK);
         stuck.map(|(cluster, _)| cluster.clone())
@@ -89,7 +89,7 @@ pub(super) enum Metered {
 }
 
 #[derive(Clone)]
-struct Shared {
+struct ProbeState {
     health: Arc<Health>,
     registry: Arc<Registry>,
     metered: Metered,
@@ -104,7 +104,7 @@ pub(super) fn bind(
     further: Router,
 ) -> std::io::Result<impl Future<Output = std::io::Result<()>>> {
     let listener = tokio::net::TcpListener::from_std(listen_at(address)?)?;
-    let routes = further.merge(own(Shared {
+    let routes = further.merge(own(ProbeState {
         health,
         registry,
         metered,
@@ -138,7 +138,7 @@ async fn serve(listener: tokio::net::TcpListener, routes: Router) -> std::io::Re
     }
 }
 
-fn own(shared: Shared) -> Router {
+fn own(shared: ProbeState) -> Router {
     Router::new()
         .route("/livez", get(livez))
         .route("/healthz", get(livez))
@@ -147,12 +147,12 @@ fn own(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-async fn livez(State(shared): State<Shared>) -> (StatusCode, String) {
+async fn livez(State(shared): State<ProbeState>) -> (StatusCode, String) {
     match shared.health.stuck(Instant::now()) {
         None => (StatusCode::OK, "ok\n".into()),
         Some(cluster) => {
             let text = format!(
-                "the pass over {cluster} has been stuck for {} s\n",
+                "the reconcile of {cluster} has been stuck for {} s\n",
                 STUCK.as_secs()
             );
             (StatusCode::SERVICE_UNAVAILABLE, text)
@@ -160,7 +160,7 @@ async fn livez(State(shared): State<Shared>) -> (StatusCode, String) {
     }
 }
 
-async fn readyz(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+async fn readyz(State(shared): State<ProbeState>) -> (StatusCode, &'static str) {
     if shared.health.lock().ready {
         (StatusCode::OK, "ok\n")
     } else {
@@ -171,7 +171,7 @@ async fn readyz(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+async fn metrics(State(shared): State<ProbeState>, headers: HeaderMap) -> Response {
     let refused = |status: StatusCode, why: String| {
         let how = [(header::WWW_AUTHENTICATE, "Bearer")];
         (status, how, format!("{why}\n")).into_response()
@@ -223,7 +223,7 @@ mod tests {
         let mut registry = Registry::default();
         let figures = Metrics::new(&mut registry);
         figures.step("Promote", "done");
-        let shared = Shared {
+        let shared = ProbeState {
             health: health.clone(),
             registry: Arc::new(registry),
             metered: Metered::Everybody,

@@ -9,9 +9,9 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::Api;
 
 use super::platform::{OneCluster, live};
-use super::{beside, facts};
+use super::{facts, related_objects};
 use crate::crd::{client_service_name, slot_number};
-use crate::operator::platform::{Failure, Look};
+use crate::operator::platform::{Failure, Freshness};
 use crate::plan::Description;
 
 /// Says of which Service a slice is.
@@ -22,7 +22,7 @@ impl OneCluster {
     /// is decided on it. `None` where the operator may not see it.
     pub(super) async fn routed(
         &self,
-        look: Look,
+        look: Freshness,
         pods: &BTreeMap<String, Arc<Pod>>,
         descriptions: &BTreeMap<String, Description>,
     ) -> Result<Option<BTreeSet<String>>, Failure> {
@@ -35,7 +35,7 @@ impl OneCluster {
             return Ok(Some(BTreeSet::new()));
         }
         let slices = match look {
-            Look::Live => {
+            Freshness::Live => {
                 let api = Api::namespaced(self.shared.client.clone(), &self.key.0);
                 match live(api, &self.of_name()).await {
                     // The right was taken away, and the watch does not know it yet.
@@ -43,7 +43,7 @@ impl OneCluster {
                     slices => slices?,
                 }
             }
-            Look::Cached => beside::of_name(slices, &self.key),
+            Freshness::Cached => related_objects::of_name(slices, &self.key),
         };
         let routed = routed(&slices, &self.key.1);
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ready_endpoints_of_the_services_for_clients_count() {
+    fn only_ready_client_endpoints_count() {
         let slices = [
             slice(
                 "demo-client",

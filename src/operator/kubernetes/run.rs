@@ -1,4 +1,4 @@
-//! The operator's process: probes, caches, the Lease, then passes until it is told to stop or
+//! The operator's process: probes, caches, the Lease, then reconciles until it is told to stop or
 //! loses the Lease.
 
 use std::net::SocketAddr;
@@ -16,21 +16,21 @@ use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::ahead::{self, Acting};
 use super::cache::{Cache, Namespaces};
 use super::callers::Callers;
+use super::dry_run::{self, Acting};
 use super::lease::{self, Candidate};
-use super::passes::{self, Key};
-use super::platform::{Caches, Outside, Shared};
+use super::platform::{Caches, Context, Environment};
 use super::probes::{self, Health, Metered};
 use super::triggers;
+use super::workers::{self, Key};
 use crate::build::{self, Settings};
 use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::members;
 use crate::operator::metrics::Metrics;
-use crate::operator::pass::{self, Rules};
 use crate::operator::queue::Ended;
+use crate::operator::reconcile::{Rules, reconcile};
 
 /// What was asked for on the command line.
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     let acting = Acting::default();
     let callers = Arc::new(Callers::new(client.clone(), Clock::machine()));
     let further = if options.forecasts {
-        ahead::route(acting.clone(), callers.clone())
+        dry_run::route(acting.clone(), callers.clone())
     } else {
         Router::new()
     };
@@ -223,11 +223,11 @@ pub async fn run(options: Options) -> Result<(), Error> {
     };
     let client = lease::fenced(client, leadership.clone(), Some(lease::REQUEST));
     let recorder = Recorder::new(client.clone(), reporter);
-    let outside = Outside {
+    let outside = Environment {
         clock,
         dial: members::network(),
     };
-    let shared = Arc::new(Shared::new(
+    let shared = Arc::new(Context::new(
         client, caches, settings, leadership, recorder, metrics, outside,
     ));
     let _ = acting.set(shared.clone());
@@ -236,10 +236,10 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let _ = trigger.send(key);
         }
     }
-    let pass = |key: Key| one_pass(shared.clone(), health.clone(), key);
+    let reconciling = |key: Key| reconcile_one(shared.clone(), health.clone(), key);
     let lost = tokio::select! {
         lost = candidate.hold() => Some(lost),
-        () = passes::run(triggers, options.concurrency, stop.wait(), pass) => None,
+        () = workers::run(triggers, options.concurrency, stop.wait(), reconciling) => None,
     };
     match lost {
         Some(lost) => Err(lost.into()),
@@ -251,13 +251,13 @@ pub async fn run(options: Options) -> Result<(), Error> {
     }
 }
 
-async fn one_pass(shared: Arc<Shared>, health: Arc<Health>, key: Key) -> Ended {
+async fn reconcile_one(shared: Arc<Context>, health: Arc<Health>, key: Key) -> Ended {
     let name = format!("{}/{}", key.0, key.1);
     health.begin(&name);
     let started = Instant::now();
     let entropy = uuid::Uuid::new_v4().simple().to_string();
     let mut cluster = shared.cluster(&key);
-    let ended = Box::pin(pass::run(&mut cluster, Rules::SHIPPED, &entropy)).await;
+    let ended = Box::pin(reconcile(&mut cluster, Rules::SHIPPED, &entropy)).await;
     let outcome = match ended {
         Ended::After(_) => "done",
         Ended::Failed => "failed",
@@ -265,7 +265,7 @@ async fn one_pass(shared: Arc<Shared>, health: Arc<Health>, key: Key) -> Ended {
     };
     shared
         .metrics
-        .pass(outcome, started.elapsed().as_secs_f64());
+        .reconciled(outcome, started.elapsed().as_secs_f64());
     if ended == Ended::Gone {
         shared.forget(&key);
     }
@@ -322,10 +322,10 @@ fn watch(client: &Client, namespaces: &Namespaces, trigger: &mpsc::UnboundedSend
         }),
         sets: owned!(),
         pods,
-        claims: owned!(),
+        pvcs: owned!(),
         services: owned!(),
         secrets: owned!(),
-        budgets: owned!(),
+        pdbs: owned!(),
         policies: owned!(),
         slices,
         nodes: Cache::cluster_wide(client, &everything, held),
@@ -346,10 +346,10 @@ impl Caches {
         self.clusters.ready().await;
         self.sets.ready().await;
         self.pods.ready().await;
-        self.claims.ready().await;
+        self.pvcs.ready().await;
         self.services.ready().await;
         self.secrets.ready().await;
-        self.budgets.ready().await;
+        self.pdbs.ready().await;
         self.policies.ready().await;
         self.slices.ready().await;
         self.nodes.ready().await;

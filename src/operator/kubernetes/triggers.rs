@@ -1,5 +1,5 @@
 //! Whose turn it is: the clusters that an event of an object is about. Decides nothing else, and
-//! what no event tells is found by the passes, which never rest for long.
+//! what no event tells is found by the reconciles, which never rest for long.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use kube::api::ObjectMeta;
 
 use super::cache::Cache;
 use super::nodes;
-use super::passes::Key;
+use super::workers::Key;
 use crate::crd::LABEL_CLUSTER;
 
 /// The clusters that a node's change may concern: those with a pod on it. The others, which may have
-/// waited for such a node, see it in their next pass.
+/// waited for such a node, see it in their next reconcile.
 pub(crate) fn of_node(node: &Node, pods: &Cache<Pod>) -> BTreeSet<Key> {
     let name = node.metadata.name.as_deref();
     if name.is_none() || !nodes::concerns_members(node) {
@@ -43,9 +43,9 @@ mod tests {
 
     use super::*;
 
-    /// A cordon was seen by the next pass alone, up to ten seconds later, while a drain waited.
+    /// A cordon was seen by the next reconcile alone, up to ten seconds later, while a drain waited.
     #[test]
-    fn a_node_that_goes_away_concerns_the_clusters_with_a_pod_on_it_at_once() {
+    fn lost_node_triggers_its_clusters_at_once() {
         let (mut filler, pods) = Cache::filled();
         for (cluster, node) in [("one", "a"), ("two", "a"), ("two", "b"), ("three", "b")] {
             let pod = json!({

@@ -1,6 +1,6 @@
 //! The story of a cluster in under a minute, on this machine and without Kubernetes: it grows by
 //! learners, is written to without pause, loses a member with its disk, heals, and has every
-//! member replaced, one at a time. Everything that it claims at the end was checked.
+//! member replaced, one at a time. Everything that it PVCs at the end was checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub enum Ending {
     Interrupted,
 }
 
-/// One claim and whether it held.
+/// One PVC and whether it held.
 #[derive(Debug)]
 struct Check {
     what: String,
@@ -227,15 +227,15 @@ impl Stage {
     /// Kills a member's process and takes its disk away, as a burnt machine would.
     fn lose(&mut self, member: &str) {
         let local = &mut self.runner.local;
-        let claim = local
+        let pvc = local
             .home
             .state()
             .sets
             .get(member)
-            .map(|set| set.claim.clone());
+            .map(|set| set.pvc.clone());
         local.pods.kill(member);
-        if let Some(claim) = claim {
-            let directory = local.home.root().join("claims").join(claim);
+        if let Some(pvc) = pvc {
+            let directory = local.home.root().join("claims").join(pvc);
             let removed = std::fs::remove_dir_all(&directory);
             let how = if removed.is_ok() {
                 "kill -9, rm -r"

@@ -1,12 +1,12 @@
-//! The directory of a local cluster: what stands for the API server's objects. Claims are
+//! The directory of a local cluster: what stands for the API server's objects. PVCs are
 //! directories that carry their own record, so that a removed directory is a lost disk; sets,
-//! ports, the latch and the cluster's UID are one small file. Knows no process and no plan.
+//! ports, the identity Secret and the cluster's UID are one small file. Knows no process and no plan.
 //!
 //! ```text
 //! <dir>/lock              held while a `quorate local` runs here
-//! <dir>/state.json        UID, epoch, latch, sets, ports (written whole, renamed into place)
+//! <dir>/state.json        UID, epoch, identity Secret, sets, ports (written whole, renamed into place)
 //! <dir>/operator-secret   the key that authorises calls to the members
-//! <dir>/claims/<claim>/claim.json, data/
+//! <dir>/claims/<PVC>/claim.json, data/
 //! <dir>/logs/<member>.log
 //! ```
 
@@ -84,9 +84,9 @@ pub struct Ports {
     pub peer: u16,
 }
 
-/// The immutable identity latch.
+/// The immutable identity Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LatchRecord {
+pub struct IdentityRecord {
     /// The resource's incarnation.
     pub incarnation: u64,
     /// The member that bootstraps.
@@ -100,30 +100,31 @@ pub struct LatchRecord {
 pub struct SetRecord {
     /// This record's own identity.
     pub uid: String,
-    /// The claim that it mounts.
-    pub claim: String,
+    /// The PVC that it mounts.
+    #[serde(rename = "claim")]
+    pub pvc: String,
     /// Hash of the inputs that it was rendered from.
     pub input_hash: String,
     /// When it was made, in Unix milliseconds.
     pub created_ms: u64,
     /// No process is wanted for now.
-    #[serde(default)]
-    pub asleep: bool,
+    #[serde(default, rename = "asleep")]
+    pub hibernated: bool,
     /// The server's arguments, as rendered.
     pub arguments: Vec<String>,
 }
 
-/// A directory that stands for a volume claim.
+/// A directory that stands for a PVC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClaimRecord {
-    /// This claim's own identity.
+pub struct PvcRecord {
+    /// This PVC's own identity.
     pub uid: String,
     /// The member that it belongs to.
     pub member: String,
     /// The life of the cluster that it belongs to.
     pub cluster_uid: String,
     /// What it has been.
-    pub state: ClaimState,
+    pub state: PvcState,
     /// It goes once no process uses it.
     pub terminating: bool,
     /// Bytes asked for. A directory has no size of its own: kept so that a raised size is seen.
@@ -132,10 +133,10 @@ pub struct ClaimRecord {
     pub owned: bool,
 }
 
-/// What a claim has been.
+/// What a PVC has been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ClaimState {
+pub enum PvcState {
     /// No member lived on it, as far as is recorded.
     New,
     /// A member lives on it.
@@ -162,8 +163,9 @@ pub struct State {
     pub admitted: serde_json::Value,
     /// The status as last written.
     pub status: serde_json::Value,
-    /// The latch, once created.
-    pub latch: Option<LatchRecord>,
+    /// The identity Secret, once created.
+    #[serde(rename = "latch")]
+    pub identity_secret: Option<IdentityRecord>,
     /// Wanted processes by member.
     pub sets: BTreeMap<String, SetRecord>,
     /// Ports by member; never given to another name.
@@ -286,30 +288,30 @@ impl Home {
         Ok(ports)
     }
 
-    /// All claims that are there now, by name, read from the disk.
-    pub fn claims(&self) -> Result<BTreeMap<String, ClaimRecord>, Error> {
+    /// All PVCs that are there now, by name, read from the disk.
+    pub fn pvcs(&self) -> Result<BTreeMap<String, PvcRecord>, Error> {
         let directory = self.root.join("claims");
-        let mut claims = BTreeMap::new();
+        let mut pvcs = BTreeMap::new();
         for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
             let entry = entry.map_err(file("list", &directory))?;
             let path = entry.path().join("claim.json");
             match fs::read(&path) {
                 Ok(bytes) => {
-                    let claim = ClaimRecord::read(&bytes)
+                    let pvc = PvcRecord::read(&bytes)
                         .map_err(|source| Error::Damaged { path, source })?;
-                    claims.insert(entry.file_name().to_string_lossy().into_owned(), claim);
+                    pvcs.insert(entry.file_name().to_string_lossy().into_owned(), pvc);
                 }
                 // A directory whose record is gone is a lost disk, as is a lost directory.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(file("read", &path)(source)),
             }
         }
-        Ok(claims)
+        Ok(pvcs)
     }
 
-    /// Where the server of this claim keeps its data.
-    pub fn data_dir(&self, claim: &str) -> PathBuf {
-        self.root.join("claims").join(claim).join("data")
+    /// Where the server of this PVC keeps its data.
+    pub fn data_dir(&self, pvc: &str) -> PathBuf {
+        self.root.join("claims").join(pvc).join("data")
     }
 
     /// Where the output of this member's server goes.
@@ -317,57 +319,52 @@ impl Home {
         self.root.join("logs").join(format!("{member}.log"))
     }
 
-    /// Makes a claim, or leaves the one that is there. Returns its record.
-    pub fn create_claim(
-        &self,
-        claim: &str,
-        member: &str,
-        bytes: u64,
-    ) -> Result<ClaimRecord, Error> {
-        if let Some(found) = self.claims()?.remove(claim) {
+    /// Makes a PVC, or leaves the one that is there. Returns its record.
+    pub fn create_pvc(&self, pvc: &str, member: &str, bytes: u64) -> Result<PvcRecord, Error> {
+        if let Some(found) = self.pvcs()?.remove(pvc) {
             return Ok(found);
         }
-        let data = self.data_dir(claim);
+        let data = self.data_dir(pvc);
         fs::create_dir_all(&data).map_err(file("create", &data))?;
-        let record = ClaimRecord {
+        let record = PvcRecord {
             uid: uuid::Uuid::new_v4().to_string(),
             member: member.to_owned(),
             cluster_uid: self.state.cluster_uid.clone(),
-            state: ClaimState::New,
+            state: PvcState::New,
             terminating: false,
             bytes,
             owned: false,
         };
-        self.write_claim(claim, &record)?;
+        self.write_pvc(pvc, &record)?;
         Ok(record)
     }
 
-    /// Changes a claim's record if it is still the one meant. True if it was there.
-    pub fn update_claim(
+    /// Changes a PVC's record if it is still the one meant. True if it was there.
+    pub fn update_pvc(
         &self,
-        claim: &str,
+        pvc: &str,
         uid: &str,
-        change: impl FnOnce(&mut ClaimRecord),
+        change: impl FnOnce(&mut PvcRecord),
     ) -> Result<bool, Error> {
-        match self.claims()?.remove(claim) {
+        match self.pvcs()?.remove(pvc) {
             Some(mut found) if found.uid == uid => {
                 change(&mut found);
-                self.write_claim(claim, &found)?;
+                self.write_pvc(pvc, &found)?;
                 Ok(true)
             }
             _ => Ok(false),
         }
     }
 
-    /// Removes the directories of claims that are to go and that nobody uses, and what is left of
+    /// Removes the directories of PVCs that are to go and that nobody uses, and what is left of
     /// directories whose record is gone.
     pub fn collect(&self, in_use: impl Fn(&str) -> bool) -> Result<(), Error> {
-        let claims = self.claims()?;
+        let pvcs = self.pvcs()?;
         let root = self.root.join("claims");
         for entry in fs::read_dir(&root).map_err(file("list", &root))? {
             let entry = entry.map_err(file("list", &root))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let goes = claims.get(&name).is_none_or(|claim| claim.terminating);
+            let goes = pvcs.get(&name).is_none_or(|pvc| pvc.terminating);
             if goes && !in_use(&name) {
                 fs::remove_dir_all(entry.path()).map_err(file("remove", &entry.path()))?;
             }
@@ -375,16 +372,16 @@ impl Home {
         Ok(())
     }
 
-    fn write_claim(&self, claim: &str, record: &ClaimRecord) -> Result<(), Error> {
+    fn write_pvc(&self, pvc: &str, record: &PvcRecord) -> Result<(), Error> {
         write_json(
-            &self.root.join("claims").join(claim).join("claim.json"),
+            &self.root.join("claims").join(pvc).join("claim.json"),
             record,
         )
     }
 }
 
-impl ClaimRecord {
-    /// Reads `claim.json`.
+impl PvcRecord {
+    /// Reads `pvc.json`.
     pub fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
@@ -413,7 +410,7 @@ impl State {
             spec: serde_json::Value::Null,
             admitted: serde_json::Value::Null,
             status: serde_json::Value::Null,
-            latch: None,
+            identity_secret: None,
             sets: BTreeMap::new(),
             ports: BTreeMap::new(),
         }
@@ -461,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_its_identity_and_raises_the_epoch() {
+    fn directory_keeps_identity_and_raises_epoch() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut home = open(&directory).expect("a new home");
         let (uid, epoch) = (home.state().cluster_uid.clone(), home.state().epoch);
@@ -515,50 +512,45 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_directory_is_a_lost_claim_and_deletion_needs_the_right_uid() {
+    fn removed_directory_is_a_lost_pvc() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let home = open(&directory).expect("a new home");
-        let claim = home
-            .create_claim("data-demo-1", "demo-1", 1)
-            .expect("a claim");
+        let pvc = home.create_pvc("data-demo-1", "demo-1", 1).expect("a PVC");
         assert_eq!(
-            home.create_claim("data-demo-1", "demo-1", 1)
+            home.create_pvc("data-demo-1", "demo-1", 1)
                 .expect("the same"),
-            claim
+            pvc
         );
-        let joined = |claim: &mut ClaimRecord| claim.state = ClaimState::Joined;
+        let joined = |pvc: &mut PvcRecord| pvc.state = PvcState::Joined;
         assert!(
-            home.update_claim("data-demo-1", &claim.uid, joined)
+            home.update_pvc("data-demo-1", &pvc.uid, joined)
                 .expect("marked")
         );
         assert_eq!(
-            home.claims().expect("claims")["data-demo-1"].state,
-            ClaimState::Joined
+            home.pvcs().expect("claims")["data-demo-1"].state,
+            PvcState::Joined
         );
-        let goes = |claim: &mut ClaimRecord| claim.terminating = true;
+        let goes = |pvc: &mut PvcRecord| pvc.terminating = true;
         assert!(
             !home
-                .update_claim("data-demo-1", "someone else's", goes)
+                .update_pvc("data-demo-1", "someone else's", goes)
                 .expect("no failure")
         );
         home.collect(|_| false).expect("nothing to collect");
         assert!(home.data_dir("data-demo-1").is_dir());
-        fs::remove_dir_all(home.data_dir("data-demo-1").parent().expect("its claim"))
+        fs::remove_dir_all(home.data_dir("data-demo-1").parent().expect("its PVC"))
             .expect("removed by hand");
-        assert!(home.claims().expect("claims").is_empty());
+        assert!(home.pvcs().expect("claims").is_empty());
         let again = home
-            .create_claim("data-demo-1", "demo-1", 1)
-            .expect("a new claim");
-        assert_ne!(again.uid, claim.uid);
+            .create_pvc("data-demo-1", "demo-1", 1)
+            .expect("a new PVC");
+        assert_ne!(again.uid, pvc.uid);
         assert!(
-            home.update_claim("data-demo-1", &again.uid, goes)
+            home.update_pvc("data-demo-1", &again.uid, goes)
                 .expect("deleted")
         );
         home.collect(|_| true).expect("in use");
-        assert!(
-            home.data_dir("data-demo-1").is_dir(),
-            "a claim in use stays"
-        );
+        assert!(home.data_dir("data-demo-1").is_dir(), "a PVC in use stays");
         home.collect(|_| false).expect("collected");
         assert!(!home.data_dir("data-demo-1").exists());
     }

@@ -1,4 +1,4 @@
-//! The operator's platform on one machine, without Kubernetes: a claim is a directory, a set is
+//! The operator's platform on one machine, without Kubernetes: a PVC is a directory, a set is
 //! the record that a process is wanted, a pod is a child process, the node is this machine. The
 //! plan and the loop are those of Kubernetes; nothing is decided here.
 

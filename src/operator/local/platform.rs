@@ -1,5 +1,6 @@
 //! How a plan's acts are carried out on this machine, and how the machine looks to a plan.
 
+use crate::plan::ObjectAction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,17 +9,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 use super::console::Console;
-use super::home::{self, ClaimState, Home, LatchRecord, Ports, SetRecord};
+use super::home::{self, Home, IdentityRecord, Ports, PvcState, SetRecord};
 use super::pods::{PodView, Pods};
 use crate::build::spec_hash;
 use crate::crd::{EtcdCluster, EtcdClusterStatus, Invalid, ValidatedCluster, validate};
 use crate::operator::clock::Clock;
 use crate::operator::members::{Described, Members, network};
-use crate::operator::platform::{Act, Failure, Look, Platform, Report, Seen, Severity};
-use crate::operator::{describe, hints};
+use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report, Severity};
+use crate::operator::{describe, status_memory};
 use crate::plan::{
-    self, Action, ClaimFacts, InvalidCluster, Latch, Observed, Owner, PodFacts, PodPhase, SetFacts,
-    SpecFacts,
+    self, Action, IdentitySecret, InvalidCluster, Observed, Owner, PodFacts, PodPhase, PvcFacts,
+    SetFacts, SpecFacts,
 };
 use crate::server::operator_auth::Key;
 
@@ -44,7 +45,7 @@ pub struct Local {
     status: EtcdClusterStatus,
     status_written: Option<Instant>,
     lag_said: Option<Instant>,
-    seen: Option<Seen>,
+    seen: Option<Observation>,
     /// The last report had nothing left to do.
     pub at_rest: bool,
 }
@@ -152,18 +153,18 @@ impl Local {
         self.pods.stop_all(leader.as_deref()).await;
     }
 
-    /// Keeps processes and directories as recorded. Cheap; to be called before each pass.
+    /// Keeps processes and directories as recorded. Cheap; to be called before each reconcile.
     pub fn housekeep(&mut self) -> Result<(), home::Error> {
         for line in self.pods.reconcile(&self.home, now_ms())? {
             self.console.say(&line);
         }
         let pods = &self.pods;
-        self.home.collect(|claim| pods.uses(claim))
+        self.home.collect(|pvc| pods.uses(pvc))
     }
 
     /// What is so, by the specification of the file; where that cannot be carried out, by the one
     /// that was last admitted.
-    async fn look(&mut self, entropy: &str) -> Result<Seen, Failure> {
+    async fn look(&mut self, entropy: &str) -> Result<Observation, Failure> {
         self.effective = self.cluster.clone();
         let admitted = crate::operator::admission::admit(&self.cluster);
         let seen = Box::pin(self.look_by(admitted, entropy)).await?;
@@ -189,7 +190,7 @@ impl Local {
         &mut self,
         cluster: Result<ValidatedCluster, Invalid>,
         entropy: &str,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<Observation, Failure> {
         self.housekeep().map_err(broken)?;
         let pods = self.pods.view();
         let running = pods
@@ -222,8 +223,11 @@ impl Local {
             }),
             client_endpoint: self.endpoints().join(","),
             status_cluster_id: self.status.cluster_id.clone(),
-            hints: hints::of_status(&self.status),
-            latch: state.latch.as_ref().map(|latch| self.latch(latch)),
+            hints: status_memory::of_status(&self.status),
+            identity_secret: state
+                .identity_secret
+                .as_ref()
+                .map(|identity_secret| self.identity_secret(identity_secret)),
             wanted_objects: BTreeMap::new(),
             objects: BTreeMap::new(),
             slot_endpoints: Vec::new(),
@@ -245,9 +249,9 @@ impl Local {
                     )
                 })
                 .collect(),
-            claims: self.claims()?,
+            pvcs: self.pvcs()?,
             class_node_bound: None,
-            budget: None,
+            pdb: None,
             nodes: BTreeMap::new(),
             routed: BTreeSet::new(),
             denied: BTreeSet::new(),
@@ -262,7 +266,7 @@ impl Local {
         };
         let status_age_ms = self.status_written.map(|at| milliseconds(at.elapsed()));
         let (generation, status) = (state.generation, self.status.clone());
-        Ok(Seen {
+        Ok(Observation {
             observed,
             generation,
             status,
@@ -270,45 +274,45 @@ impl Local {
         })
     }
 
-    fn latch(&self, latch: &LatchRecord) -> Latch {
-        Latch {
+    fn identity_secret(&self, identity_secret: &IdentityRecord) -> IdentitySecret {
+        IdentitySecret {
             owner: Owner::Ours,
             terminating: false,
             cluster_uid: self.home.state().cluster_uid.clone(),
-            incarnation: latch.incarnation,
-            seed: latch.seed.clone(),
-            nonce: latch.nonce.clone(),
+            incarnation: identity_secret.incarnation,
+            seed: identity_secret.seed.clone(),
+            nonce: identity_secret.nonce.clone(),
         }
     }
 
-    fn claims(&self) -> Result<BTreeMap<String, ClaimFacts>, Failure> {
-        let claims = self.home.claims().map_err(broken)?;
-        let facts = |claim: home::ClaimRecord| ClaimFacts {
-            uid: claim.uid,
-            cluster_uid: Some(claim.cluster_uid),
-            member: Some(claim.member),
-            state: match claim.state {
-                ClaimState::New => plan::ClaimState::New,
-                ClaimState::Joined => plan::ClaimState::Joined,
-                ClaimState::Retired => plan::ClaimState::Retired,
+    fn pvcs(&self) -> Result<BTreeMap<String, PvcFacts>, Failure> {
+        let pvcs = self.home.pvcs().map_err(broken)?;
+        let facts = |pvc: home::PvcRecord| PvcFacts {
+            uid: pvc.uid,
+            cluster_uid: Some(pvc.cluster_uid),
+            member: Some(pvc.member),
+            state: match pvc.state {
+                PvcState::New => plan::PvcState::New,
+                PvcState::Joined => plan::PvcState::Joined,
+                PvcState::Retired => plan::PvcState::Retired,
             },
-            terminating: claim.terminating,
+            terminating: pvc.terminating,
             bound: true,
             volume_gone: None,
             no_node: None,
             node_bound: None,
             nodes: None,
-            requested_bytes: claim.bytes,
-            owned: claim.owned,
+            requested_bytes: pvc.bytes,
+            owned: pvc.owned,
         };
-        Ok(claims
+        Ok(pvcs
             .into_iter()
-            .map(|(name, claim)| (name, facts(claim)))
+            .map(|(name, pvc)| (name, facts(pvc)))
             .collect())
     }
 
     /// The arguments of a member's server. A new member asks every address that there is.
-    fn arguments(&mut self, member: &str, claim: &str) -> Result<Vec<String>, home::Error> {
+    fn arguments(&mut self, member: &str, pvc: &str) -> Result<Vec<String>, home::Error> {
         let own = self.home.ports(member)?;
         let (secret, _) = self.home.secret()?;
         let state = self.home.state();
@@ -322,7 +326,7 @@ impl Local {
         Ok(vec![
             "server".into(),
             format!("--name={member}"),
-            format!("--data-dir={}", self.home.data_dir(claim).display()),
+            format!("--data-dir={}", self.home.data_dir(pvc).display()),
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),
@@ -334,9 +338,9 @@ impl Local {
         ])
     }
 
-    fn local_act(&mut self, action: &Action) -> Result<(), Failure> {
+    fn act_on_object(&mut self, action: &ObjectAction) -> Result<(), Failure> {
         match action {
-            Action::AdmitSpec { .. } => {
+            ObjectAction::AdmitSpec { .. } => {
                 let mut spec = self.effective.spec.clone();
                 spec.paused = false;
                 let spec = serde_json::to_value(&spec).unwrap_or_default();
@@ -344,60 +348,58 @@ impl Local {
                     .update(|state| state.admitted = spec)
                     .map_err(broken)?;
             }
-            Action::CreateLatch {
+            ObjectAction::CreateIdentitySecret {
                 seed,
                 nonce,
                 incarnation,
             } => {
-                let latch = LatchRecord {
+                let identity_secret = IdentityRecord {
                     incarnation: *incarnation,
                     seed: seed.clone(),
                     nonce: nonce.clone(),
                 };
                 self.home
-                    .update(|state| state.latch.get_or_insert(latch).clone())
+                    .update(|state| state.identity_secret.get_or_insert(identity_secret).clone())
                     .map_err(broken)?;
             }
-            Action::CreateClaim { member, claim } => {
+            ObjectAction::CreatePvc { member, pvc } => {
                 let bytes = self.storage_bytes();
-                self.home
-                    .create_claim(claim, member, bytes)
-                    .map_err(broken)?;
+                self.home.create_pvc(pvc, member, bytes).map_err(broken)?;
             }
-            Action::GrowClaim { claim, uid, bytes } => {
-                self.change_claim(claim, uid, |record| record.bytes = *bytes)?;
+            ObjectAction::GrowPvc { pvc, uid, bytes } => {
+                self.change_pvc(pvc, uid, |record| record.bytes = *bytes)?;
             }
-            Action::MarkClaim { claim, uid, state } => {
+            ObjectAction::MarkPvc { pvc, uid, state } => {
                 let state = match state {
-                    plan::ClaimState::New => ClaimState::New,
-                    plan::ClaimState::Joined => ClaimState::Joined,
-                    plan::ClaimState::Retired => ClaimState::Retired,
+                    plan::PvcState::New => PvcState::New,
+                    plan::PvcState::Joined => PvcState::Joined,
+                    plan::PvcState::Retired => PvcState::Retired,
                 };
-                self.change_claim(claim, uid, |record| record.state = state)?;
+                self.change_pvc(pvc, uid, |record| record.state = state)?;
             }
-            Action::OwnClaim { claim, uid, owned } => {
-                self.change_claim(claim, uid, |record| record.owned = *owned)?;
+            ObjectAction::OwnPvc { pvc, uid, owned } => {
+                self.change_pvc(pvc, uid, |record| record.owned = *owned)?;
             }
-            Action::DeleteClaim { claim, uid } => {
-                self.change_claim(claim, uid, |record| record.terminating = true)?;
+            ObjectAction::DeletePvc { pvc, uid } => {
+                self.change_pvc(pvc, uid, |record| record.terminating = true)?;
             }
-            Action::ApplySet {
+            ObjectAction::ApplySet {
                 member,
-                claim,
-                asleep,
+                pvc,
+                hibernated,
                 ..
             } => {
                 let set = SetRecord {
                     uid: uuid::Uuid::new_v4().to_string(),
-                    claim: claim.clone(),
+                    pvc: pvc.clone(),
                     input_hash: inputs(&self.effective),
                     created_ms: now_ms(),
-                    asleep: *asleep,
-                    arguments: self.arguments(member, claim).map_err(broken)?,
+                    hibernated: *hibernated,
+                    arguments: self.arguments(member, pvc).map_err(broken)?,
                 };
                 let apply = |state: &mut home::State| match state.sets.get_mut(member) {
                     Some(found) => {
-                        found.asleep = set.asleep;
+                        found.hibernated = set.hibernated;
                         found.input_hash = set.input_hash;
                         found.arguments = set.arguments;
                     }
@@ -407,14 +409,14 @@ impl Local {
                 };
                 self.home.update(apply).map_err(broken)?;
             }
-            Action::DeletePod { member, uid } => {
+            ObjectAction::DeletePod { member, uid } => {
                 if !self.pods.delete(member, uid) {
                     return Err(Failure::Changed(format!(
                         "the pod of {member} is another one"
                     )));
                 }
             }
-            Action::DeleteSet { member, uid } => {
+            ObjectAction::DeleteSet { member, uid } => {
                 let remove = |state: &mut home::State| {
                     if state.sets.get(member).is_some_and(|set| set.uid == *uid) {
                         state.sets.remove(member);
@@ -422,53 +424,36 @@ impl Local {
                 };
                 self.home.update(remove).map_err(broken)?;
             }
-            Action::MapSlot { service, .. } | Action::DropSlot { service, .. } => {
+            ObjectAction::MapSlot { service, .. } | ObjectAction::DropSlot { service, .. } => {
                 return Err(Failure::Refused(format!(
                     "this machine has no Service {service}"
                 )));
             }
-            Action::MakeAuthority { secret, .. }
-            | Action::IssueCertificate { secret, .. }
-            | Action::RotateAuthority { secret, .. }
-            | Action::TrustAuthorities { secret, .. }
-            | Action::DropCertificate { secret, .. } => {
-                return Err(Failure::Refused(format!("this machine has no Secret {secret}")));
-            }
-            Action::ApplyObject(key) => {
+            ObjectAction::ApplyObject(key) => {
                 return Err(Failure::Refused(format!(
                     "this machine has no {}",
                     key.kind.as_str()
                 )));
             }
-            Action::Bootstrap { .. }
-            | Action::AddLearner { .. }
-            | Action::SetPeerUrls { .. }
-            | Action::Promote { .. }
-            | Action::Transfer { .. }
-            | Action::Retire { .. }
-            | Action::Disarm { .. }
             // There are no nodes to go away, and no evictions.
-            | Action::SetBudget { .. }
-            | Action::EvictPod { .. }
-            | Action::ReleasePod { .. }
-            | Action::HoldPod { .. }
-            | Action::Remove { .. } => {
-                return Err(Failure::Refused(format!(
-                    "{action} is no act of this machine's"
-                )));
+            ObjectAction::SetPdb { .. }
+            | ObjectAction::EvictPod { .. }
+            | ObjectAction::ReleasePod { .. }
+            | ObjectAction::HoldPod { .. } => {
+                return Err(Failure::Refused(format!("this machine cannot {action}")));
             }
         }
         self.housekeep().map_err(broken)
     }
 
-    fn change_claim(
+    fn change_pvc(
         &self,
-        claim: &str,
+        pvc: &str,
         uid: &str,
-        change: impl FnOnce(&mut home::ClaimRecord),
+        change: impl FnOnce(&mut home::PvcRecord),
     ) -> Result<(), Failure> {
         self.home
-            .update_claim(claim, uid, change)
+            .update_pvc(pvc, uid, change)
             .map_err(broken)
             .map(|_| ())
     }
@@ -483,7 +468,11 @@ impl Local {
 }
 
 impl Platform for Local {
-    async fn observe(&mut self, _: Look, entropy: &str) -> Result<Option<Seen>, Failure> {
+    async fn observe(
+        &mut self,
+        _: Freshness,
+        entropy: &str,
+    ) -> Result<Option<Observation>, Failure> {
         let seen = self.look(entropy).await?;
         self.seen = Some(seen.clone());
         Ok(Some(seen))
@@ -497,13 +486,18 @@ impl Platform for Local {
             let ports = state.ports.get(member).copied();
             ports.map(Ports::peer_url).unwrap_or_default()
         };
-        match self
-            .members
-            .act(act, self.home.state().epoch, &addresses, urls)
-            .await
-        {
-            Some(done) => done,
-            None => self.local_act(&act.action),
+        match &act.action {
+            Action::Member(action) => {
+                let leader = act.leader.as_deref();
+                let call = self
+                    .members
+                    .act(action, leader, state.epoch, &addresses, urls);
+                call.await
+            }
+            Action::Certificate(action) => Err(Failure::Refused(format!(
+                "this machine has no Secrets: it cannot {action}"
+            ))),
+            Action::Object(action) => self.act_on_object(action),
         }
     }
 
@@ -604,7 +598,7 @@ fn set_facts(set: &SetRecord) -> SetFacts {
         terminating: false,
         inputs: Some(set.input_hash.clone()),
         created_ms: set.created_ms,
-        asleep: set.asleep,
+        hibernated: set.hibernated,
         edited: false,
     }
 }
@@ -614,7 +608,7 @@ fn pod_facts(pod: &PodView, said: Option<&Described>, silent: Option<&String>) -
     let process = pod.process.as_ref();
     let started = process.and_then(|process| process.pid);
     let waiting = match process {
-        None => Some("its volume claim is missing".to_owned()),
+        None => Some("its PVC is missing".to_owned()),
         Some(process) => process.start_error.clone().or_else(|| silent.cloned()),
     };
     let last_exit = process

@@ -1,5 +1,5 @@
 //! What the StatefulSet controller and the kubelet do on Kubernetes: for each wanted process (a
-//! set) one pod with a UID of its own, running only while its claim is there. Decides nothing
+//! set) one pod with a UID of its own, running only while its PVC is there. Decides nothing
 //! about membership.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ const GRACE: Duration = Duration::from_secs(15);
 struct Pod {
     uid: String,
     created_ms: u64,
-    claim: String,
+    pvc: String,
     input_hash: String,
     arguments: Vec<String>,
     deleting: bool,
-    /// None while its claim is missing.
+    /// None while its PVC is missing.
     supervisor: Option<Supervisor>,
 }
 
@@ -43,7 +43,7 @@ pub struct PodView {
     pub arguments: Vec<String>,
     /// Deleted, and still stopping.
     pub deleting: bool,
-    /// Its process; none while its claim is missing.
+    /// Its process; none while its PVC is missing.
     pub process: Option<ProcessState>,
 }
 
@@ -72,7 +72,7 @@ impl Pods {
     /// Brings the pods to what the sets say. Cheap; to be called often. Returns what it did.
     pub fn reconcile(&mut self, home: &Home, now_ms: u64) -> Result<Vec<String>, home::Error> {
         let mut did = Vec::new();
-        let claims = home.claims()?;
+        let pvcs = home.pvcs()?;
         self.pods.retain(|_, pod| {
             !(pod.deleting
                 && pod
@@ -81,35 +81,35 @@ impl Pods {
                     .is_none_or(|child| child.state().stopped))
         });
         for (member, pod) in self.pods.iter_mut().filter(|(_, pod)| !pod.deleting) {
-            let set = home.state().sets.get(member).filter(|set| !set.asleep);
-            let claim_lost = set.is_some_and(|set| !claims.contains_key(&set.claim));
+            let set = home.state().sets.get(member).filter(|set| !set.hibernated);
+            let pvc_lost = set.is_some_and(|set| !pvcs.contains_key(&set.pvc));
             let Some(child) = &pod.supervisor else {
                 pod.deleting = set.is_none();
                 continue;
             };
-            if set.is_none() || claim_lost {
-                // A pod whose claim went is over; the next one waits for a claim.
+            if set.is_none() || pvc_lost {
+                // A pod whose PVC went is over; the next one waits for a PVC.
                 child.request_stop();
                 pod.deleting = true;
             }
-            if claim_lost {
+            if pvc_lost {
                 did.push(format!(
                     "{member}: its disk is gone, its process is stopped"
                 ));
             }
         }
         let sets = home.state().sets.iter();
-        for (member, set) in sets.filter(|(_, set)| !set.asleep) {
+        for (member, set) in sets.filter(|(_, set)| !set.hibernated) {
             let pod = self.pods.entry(member.clone()).or_insert_with(|| Pod {
                 uid: uuid::Uuid::new_v4().to_string(),
                 created_ms: now_ms,
-                claim: set.claim.clone(),
+                pvc: set.pvc.clone(),
                 input_hash: set.input_hash.clone(),
                 arguments: set.arguments.clone(),
                 deleting: false,
                 supervisor: None,
             });
-            if !pod.deleting && pod.supervisor.is_none() && claims.contains_key(&set.claim) {
+            if !pod.deleting && pod.supervisor.is_none() && pvcs.contains_key(&set.pvc) {
                 let mut arguments = pod.arguments.clone();
                 arguments.extend(
                     self.identify
@@ -166,11 +166,11 @@ impl Pods {
             .is_some_and(Supervisor::kill)
     }
 
-    /// Whether a process runs on this claim, or is about to.
-    pub fn uses(&self, claim: &str) -> bool {
+    /// Whether a process runs on this PVC, or is about to.
+    pub fn uses(&self, pvc: &str) -> bool {
         self.pods
             .values()
-            .any(|pod| pod.claim == claim && pod.supervisor.is_some())
+            .any(|pod| pod.pvc == pvc && pod.supervisor.is_some())
     }
 
     /// Stops every process gracefully, this one (the leader) after all the others.
@@ -215,26 +215,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pods_follow_sets_and_claims() {
+    async fn pods_follow_sets_and_pvcs() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut home = Home::open(directory.path(), "demo", 43_000).expect("a home");
         let set = SetRecord {
             uid: "s1".into(),
-            claim: "data-demo-1".into(),
+            pvc: "data-demo-1".into(),
             input_hash: "h".into(),
             created_ms: 1,
-            asleep: false,
+            hibernated: false,
             arguments: vec!["60".into()],
         };
         home.update(|state| state.sets.insert("demo-1".into(), set))
             .expect("written");
         let mut pods = Pods::new("/bin/sleep".into(), None, Arc::new(Notify::new()));
 
-        // Without its claim the pod waits.
+        // Without its PVC the pod waits.
         pods.reconcile(&home, 5).expect("reconciled");
         assert_eq!(pods.view()[0].process, None);
-        home.create_claim("data-demo-1", "demo-1", 1)
-            .expect("a claim");
+        home.create_pvc("data-demo-1", "demo-1", 1).expect("a PVC");
         until(&mut pods, &home, running).await;
         let first = pods.view()[0].uid.clone();
 
@@ -247,9 +246,12 @@ mod tests {
         .await;
 
         // Asleep it stops, and its directory stays for the one that wakes.
-        let sleep = |home: &mut Home, asleep| {
+        let sleep = |home: &mut Home, hibernated| {
             let change = |state: &mut home::State| {
-                state.sets.values_mut().for_each(|set| set.asleep = asleep);
+                state
+                    .sets
+                    .values_mut()
+                    .for_each(|set| set.hibernated = hibernated);
             };
             home.update(change).expect("written");
         };
@@ -258,7 +260,7 @@ mod tests {
         sleep(&mut home, false);
         until(&mut pods, &home, running).await;
 
-        // A lost disk stops the process, and the new pod waits for a claim.
+        // A lost disk stops the process, and the new pod waits for a PVC.
         std::fs::remove_dir_all(home.root().join("claims/data-demo-1")).expect("removed");
         let did = until(&mut pods, &home, |view| {
             !view[0].deleting && view[0].process.is_none()

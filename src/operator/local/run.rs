@@ -1,4 +1,4 @@
-//! The loop of `quorate local`: passes over one cluster until it is told to stop. Reads the file
+//! The loop of `quorate local`: reconciles of one cluster until it is told to stop. Reads the file
 //! again when it changes; keeps processes running; stops them in order at the end.
 
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use super::console::table;
 use super::home::{self, Home};
 use super::platform::Local;
 use crate::crd::{EtcdCluster, MemberRole, ParseError, parse};
-use crate::operator::pass::{self, Rules};
 use crate::operator::queue::Ended;
+use crate::operator::reconcile::{Rules, reconcile};
 
-/// The longest wait between two passes at rest: an edit of the file is seen within it.
+/// The longest wait between two reconciles at rest: an edit of the file is seen within it.
 const WATCH: Duration = Duration::from_millis(500);
 /// The same while something is under way.
 const BUSY: Duration = Duration::from_millis(150);
-/// Pause after a failed pass.
+/// Pause after a failed reconcile.
 const FAILED: Duration = Duration::from_secs(1);
 
 /// What went wrong before anything ran.
@@ -107,11 +107,11 @@ impl Runner {
         })
     }
 
-    /// One pass, then a wait until the next is due or something changed.
+    /// One reconcile, then a wait until the next is due or something changed.
     pub async fn turn(&mut self) -> Result<(), home::Error> {
         self.follow_file()?;
         let entropy = uuid::Uuid::new_v4().simple().to_string();
-        let ended = pass::run(&mut self.local, Rules::SHIPPED, &entropy).await;
+        let ended = reconcile(&mut self.local, Rules::SHIPPED, &entropy).await;
         let wait = match ended {
             Ended::After(wait_ms) => {
                 Duration::from_millis(wait_ms).min(if self.local.at_rest { WATCH } else { BUSY })

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_killed_child_comes_back_and_a_stopped_one_does_not() {
+    async fn killed_child_restarts() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let changed = Arc::new(Notify::new());
         let supervisor =
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_exit_code_is_kept_and_a_missing_program_is_named() {
+    async fn exit_code_and_missing_program_are_reported() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let changed = Arc::new(Notify::new());
         let supervisor = Supervisor::start(shell("exit 7", directory.path()), changed.clone());

@@ -120,7 +120,7 @@ async fn until(writer: &Writer, count: u64) {
 }
 
 #[tokio::test]
-async fn a_writer_fails_over_and_everything_acknowledged_is_found() {
+async fn writer_fails_over_and_loses_nothing() {
     let data = Data::default();
     let good = serve(Member {
         data: data.clone(),

@@ -1,9 +1,10 @@
 //! What an act does to the world, as the API server and the servers would have it, and what no
 //! operator may ever do.
 
-use super::{Claim, Cluster, Member, Set, World};
+use super::{Cluster, Member, Pvc, Set, World};
 use crate::operator::platform::{Act, Failure};
-use crate::plan::{Action, ClaimState, Fence, Latch, Owner};
+use crate::plan::{Action, Fence, IdentitySecret, Owner, PvcState};
+use crate::plan::{CertificateAction, MemberAction, ObjectAction};
 
 impl World {
     /// Carries out an act as the API server and the servers would.
@@ -12,14 +13,14 @@ impl World {
         self.never(&act.action);
         match &act.action {
             // This world keeps no specification.
-            Action::AdmitSpec { .. } => return Err(changed()),
-            Action::ApplyObject(_) => self.service = Some("service".into()),
-            Action::CreateLatch {
+            Action::Object(ObjectAction::AdmitSpec { .. }) => return Err(changed()),
+            Action::Object(ObjectAction::ApplyObject(_)) => self.service = Some("service".into()),
+            Action::Object(ObjectAction::CreateIdentitySecret {
                 seed,
                 nonce,
                 incarnation,
-            } => {
-                let latch = Latch {
+            }) => {
+                let identity_secret = IdentitySecret {
                     owner: Owner::Ours,
                     terminating: false,
                     cluster_uid: self.cluster.uid.clone(),
@@ -27,85 +28,85 @@ impl World {
                     seed: seed.clone(),
                     nonce: nonce.clone(),
                 };
-                self.latch.get_or_insert(latch);
+                self.identity_secret.get_or_insert(identity_secret);
             }
-            Action::CreateClaim { member, claim } => self.create_claim(member, claim),
-            Action::GrowClaim { claim, uid, bytes } => {
-                self.change_claim(claim, uid, |claim| claim.bytes = *bytes)?;
+            Action::Object(ObjectAction::CreatePvc { member, pvc }) => self.create_pvc(member, pvc),
+            Action::Object(ObjectAction::GrowPvc { pvc, uid, bytes }) => {
+                self.change_pvc(pvc, uid, |pvc| pvc.bytes = *bytes)?;
             }
-            Action::MarkClaim { claim, uid, state } => {
-                self.change_claim(claim, uid, |claim| claim.state = *state)?;
+            Action::Object(ObjectAction::MarkPvc { pvc, uid, state }) => {
+                self.change_pvc(pvc, uid, |pvc| pvc.state = *state)?;
             }
-            Action::OwnClaim { claim, uid, owned } => {
-                self.change_claim(claim, uid, |claim| claim.owned = *owned)?;
+            Action::Object(ObjectAction::OwnPvc { pvc, uid, owned }) => {
+                self.change_pvc(pvc, uid, |pvc| pvc.owned = *owned)?;
             }
-            Action::DeleteClaim { claim, uid } => {
-                self.change_claim(claim, uid, |claim| claim.terminating = true)?;
+            Action::Object(ObjectAction::DeletePvc { pvc, uid }) => {
+                self.change_pvc(pvc, uid, |pvc| pvc.terminating = true)?;
             }
-            Action::ApplySet { member, asleep, .. } => {
+            Action::Object(ObjectAction::ApplySet { member, hibernated, .. }) => {
                 let (uid, created_ms) = (self.uid(), self.now_ms);
                 let inputs = self.wanted_inputs.clone();
                 let set = self.sets.entry(member.clone());
                 let set = set.or_insert(Set {
                     uid,
-                    asleep: false,
+                    hibernated: false,
                     created_ms,
                     inputs: String::new(),
                 });
                 set.inputs = inputs;
-                set.asleep = *asleep;
+                set.hibernated = *hibernated;
             }
-            Action::MapSlot { slot, member, .. } => {
+            Action::Object(ObjectAction::MapSlot { slot, member, .. }) => {
                 let uid = self.uid();
                 self.slots.entry(*slot).or_insert((uid, String::new())).1 = member.clone();
             }
-            Action::DropSlot { slot, uid, .. } => {
+            Action::Object(ObjectAction::DropSlot { slot, uid, .. }) => {
                 if self.slots.get(slot).is_some_and(|(found, _)| found == uid) {
                     self.slots.remove(slot);
                 }
             }
-            // Without nodes there is nobody to release, without a budget nobody to evict, and without
+            // Without nodes there is nobody to release, without a PDB nobody to evict, and without
             // TLS nothing to certify.
-            Action::SetBudget { .. }
-            | Action::EvictPod { .. }
+            Action::Object(ObjectAction::SetPdb { .. })
+            | Action::Object(ObjectAction::EvictPod { .. })
             // Its members raise no alarms.
-            | Action::Disarm { .. }
-            | Action::ReleasePod { .. }
-            | Action::HoldPod { .. }
-            | Action::MakeAuthority { .. }
-            | Action::IssueCertificate { .. }
-            | Action::RotateAuthority { .. }
-            | Action::TrustAuthorities { .. }
-            | Action::DropCertificate { .. } => return Err(changed()),
-            Action::DeletePod { member, uid } => {
+            | Action::Member(MemberAction::Disarm { .. })
+            | Action::Object(ObjectAction::ReleasePod { .. })
+            | Action::Object(ObjectAction::HoldPod { .. })
+            | Action::Certificate(CertificateAction::MakeAuthority { .. })
+            | Action::Certificate(CertificateAction::IssueCertificate { .. })
+            | Action::Certificate(CertificateAction::RotateAuthority { .. })
+            | Action::Certificate(CertificateAction::TrustAuthorities { .. })
+            | Action::Certificate(CertificateAction::DropCertificate { .. }) => return Err(changed()),
+            Action::Object(ObjectAction::DeletePod { member, uid }) => {
                 let pod = self.pods.get_mut(member).filter(|pod| pod.uid == *uid);
                 pod.ok_or_else(changed)?.deleting = true;
             }
-            Action::DeleteSet { member, uid } => {
+            Action::Object(ObjectAction::DeleteSet { member, uid }) => {
                 if self.sets.get(member).is_some_and(|set| set.uid == *uid) {
                     self.sets.remove(member);
                 }
             }
-            Action::Bootstrap {
+            Action::Member(MemberAction::Bootstrap {
                 member, disk_uuid, ..
-            } => self.bootstrap(member, disk_uuid)?,
-            Action::Retire { member, .. } => {
+            }) => self.bootstrap(member, disk_uuid)?,
+            Action::Member(MemberAction::Retire { member, .. }) => {
                 let now = self.now_ms;
                 let pod = self.pods.get_mut(member).ok_or_else(changed)?;
                 pod.retires_since.get_or_insert(now);
             }
-            Action::Transfer { to_id, fence, .. } => {
+            Action::Member(MemberAction::Transfer { to_id, fence, .. }) => {
                 self.fenced(*fence)?.leader = *to_id;
             }
-            Action::SetPeerUrls { fence, .. } => {
+            Action::Member(MemberAction::SetPeerUrls { fence, .. }) => {
                 self.fenced(*fence)?.configuration_index += 1;
             }
-            Action::AddLearner {
+            Action::Member(MemberAction::AddLearner {
                 member,
                 disk_uuid,
                 fence,
                 ..
-            } => {
+            }) => {
                 let since_ms = self.now_ms;
                 let raft = self.fenced(*fence)?;
                 let id = raft.configuration_index + 1;
@@ -121,12 +122,12 @@ impl World {
                 );
                 raft.configuration_index += 1;
             }
-            Action::Promote { id, fence, .. } => {
+            Action::Member(MemberAction::Promote { id, fence, .. }) => {
                 let raft = self.fenced(*fence)?;
                 raft.members.get_mut(id).ok_or_else(changed)?.learner = false;
                 raft.configuration_index += 1;
             }
-            Action::Remove { id, fence, .. } => {
+            Action::Member(MemberAction::Remove { id, fence, .. }) => {
                 let raft = self.fenced(*fence)?;
                 let gone = raft.members.remove(id).ok_or_else(changed)?;
                 raft.tombstones.push((*id, gone.name));
@@ -154,11 +155,11 @@ impl World {
             voters.count()
         };
         match action {
-            Action::Bootstrap { .. } => assert!(
+            Action::Member(MemberAction::Bootstrap { .. }) => assert!(
                 self.bootstraps == 0 || self.raft.is_some(),
                 "a second cluster of one resource"
             ),
-            Action::Remove { id, .. } => {
+            Action::Member(MemberAction::Remove { id, .. }) => {
                 let voter = self
                     .raft
                     .as_ref()
@@ -170,23 +171,23 @@ impl World {
                     lives(id)
                 );
             }
-            Action::DeleteClaim { claim, .. } => {
-                let Some(claim) = self.claims.get(claim) else {
+            Action::Object(ObjectAction::DeletePvc { pvc, .. }) => {
+                let Some(pvc) = self.pvcs.get(pvc) else {
                     return;
                 };
                 let member = self
                     .raft
                     .as_ref()
-                    .is_some_and(|r| r.members.contains_key(&claim.id));
-                assert!(claim.id == 0 || !member, "a member's disk is deleted");
+                    .is_some_and(|r| r.members.contains_key(&pvc.id));
+                assert!(pvc.id == 0 || !member, "a member's disk is deleted");
             }
-            Action::MapSlot { member, .. } => assert!(
+            Action::Object(ObjectAction::MapSlot { member, .. }) => assert!(
                 self.voters().iter().any(|voter| voter.name == *member),
                 "a slot leads to {member}, which is no voter"
             ),
-            Action::DeletePod { member, .. } => {
+            Action::Object(ObjectAction::DeletePod { member, .. }) => {
                 let voter = self.voters().iter().any(|voter| voter.name == *member);
-                let id = self.claim_of(member).map(|claim| claim.id);
+                let id = self.pvc_of(member).map(|pvc| pvc.id);
                 assert!(
                     !voter || living(id) > self.voters().len() / 2,
                     "the restart of {member} leaves no quorum"
@@ -196,13 +197,13 @@ impl World {
         }
     }
 
-    fn create_claim(&mut self, member: &str, claim: &str) {
+    fn create_pvc(&mut self, member: &str, pvc: &str) {
         let (uid, disk) = (self.uid(), self.uid());
         let bytes = self.cluster.storage_bytes;
-        self.claims.entry(claim.to_owned()).or_insert(Claim {
+        self.pvcs.entry(pvc.to_owned()).or_insert(Pvc {
             uid,
             member: member.to_owned(),
-            state: ClaimState::New,
+            state: PvcState::New,
             terminating: false,
             bytes,
             owned: false,
@@ -211,28 +212,25 @@ impl World {
         });
     }
 
-    fn change_claim(
+    fn change_pvc(
         &mut self,
-        claim: &str,
+        pvc: &str,
         uid: &str,
-        change: impl FnOnce(&mut Claim),
+        change: impl FnOnce(&mut Pvc),
     ) -> Result<(), Failure> {
-        let found = self.claims.get_mut(claim).filter(|claim| claim.uid == uid);
-        change(found.ok_or_else(|| Failure::Changed("another claim".into()))?);
+        let found = self.pvcs.get_mut(pvc).filter(|pvc| pvc.uid == uid);
+        change(found.ok_or_else(|| Failure::Changed("another PVC".into()))?);
         Ok(())
     }
 
     fn bootstrap(&mut self, member: &str, disk: &str) -> Result<(), Failure> {
-        let name = crate::crd::claim_name(member, &self.cluster.uid);
-        let claim = self
-            .claims
-            .get_mut(&name)
-            .filter(|claim| claim.disk == disk);
-        let claim = claim.ok_or_else(|| Failure::Changed("another disk".into()))?;
-        if claim.id != 0 {
+        let name = crate::crd::pvc_name(member, &self.cluster.uid);
+        let pvc = self.pvcs.get_mut(&name).filter(|pvc| pvc.disk == disk);
+        let pvc = pvc.ok_or_else(|| Failure::Changed("another disk".into()))?;
+        if pvc.id != 0 {
             return Ok(());
         }
-        claim.id = 1;
+        pvc.id = 1;
         self.bootstraps += 1;
         let seed = Member {
             name: member.into(),

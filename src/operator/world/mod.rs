@@ -6,20 +6,22 @@ mod act;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::FutureExt as _;
+
 use crate::crd::{EtcdClusterStatus, ValidatedCluster};
-use crate::operator::hints;
-use crate::operator::pass::{Answer, Need, Pass, Rules};
-use crate::operator::platform::{Failure, Look, Seen};
+use crate::operator::platform::{Act, Failure, Freshness, Observation, Platform, Report};
 use crate::operator::queue::Ended;
-use crate::operator::testing::seen_at;
+use crate::operator::reconcile::{Rules, reconcile};
+use crate::operator::status_memory;
+use crate::operator::testing::observation_at;
 use crate::plan::{
-    ClaimFacts, ClaimState, Description, Latch, MemberView, ObjectFacts, ObjectKey, ObjectKind,
-    Owner, Phase, PodFacts, PodPhase, ServerFacts, SetFacts, SlotFacts,
+    Description, IdentitySecret, MemberView, ObjectFacts, ObjectKey, ObjectKind, Owner, Phase,
+    PodFacts, PodPhase, PvcFacts, PvcState, ServerFacts, SetFacts, SlotFacts,
 };
 
 pub(crate) struct Set {
     uid: String,
-    pub(crate) asleep: bool,
+    pub(crate) hibernated: bool,
     created_ms: u64,
     inputs: String,
 }
@@ -33,11 +35,11 @@ pub(crate) struct Pod {
     retires_since: Option<u64>,
 }
 
-/// A claim, and what the server wrote on its volume.
-pub(crate) struct Claim {
+/// A PVC, and what the server wrote on its volume.
+pub(crate) struct Pvc {
     uid: String,
     member: String,
-    pub(crate) state: ClaimState,
+    pub(crate) state: PvcState,
     terminating: bool,
     pub(crate) bytes: u64,
     pub(crate) owned: bool,
@@ -73,21 +75,21 @@ pub(crate) struct World {
     /// Times at which the status was written.
     pub(crate) writes: Vec<u64>,
     epoch: u64,
-    latch: Option<Latch>,
+    identity_secret: Option<IdentitySecret>,
     service: Option<String>,
     /// The slots' Services: UID and member.
     pub(crate) slots: BTreeMap<u32, (String, String)>,
     pub(crate) wanted_inputs: String,
     pub(crate) sets: BTreeMap<String, Set>,
     pub(crate) pods: BTreeMap<String, Pod>,
-    pub(crate) claims: BTreeMap<String, Claim>,
+    pub(crate) pvcs: BTreeMap<String, Pvc>,
     pub(crate) raft: Option<Cluster>,
     /// Members whose server does not run although their pod does.
     pub(crate) down: BTreeSet<String>,
     uids: u64,
     /// How many seconds the operator's caches are behind, and what they show.
     pub(crate) behind: usize,
-    past: Vec<Seen>,
+    past: Vec<Observation>,
     pub(crate) bootstraps: u32,
     /// How long a learner takes to catch up.
     pub(crate) catch_up_ms: u64,
@@ -97,7 +99,7 @@ pub(crate) struct World {
     pub(crate) told: Vec<String>,
 }
 
-/// When the operator dies in a pass.
+/// When the operator dies in a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
     /// Right before the act.
@@ -110,7 +112,7 @@ pub(crate) enum Crash {
 
 impl World {
     pub(crate) fn new(replicas: i32) -> Self {
-        let seen = seen_at(1_000_000);
+        let seen = observation_at(1_000_000);
         let mut cluster = seen.observed.cluster.expect("the test's cluster is valid");
         cluster.spec.replicas = replicas;
         Self {
@@ -119,13 +121,13 @@ impl World {
             status: EtcdClusterStatus::default(),
             writes: Vec::new(),
             epoch: 1,
-            latch: None,
+            identity_secret: None,
             service: None,
             slots: BTreeMap::new(),
             wanted_inputs: "inputs".into(),
             sets: BTreeMap::new(),
             pods: BTreeMap::new(),
-            claims: BTreeMap::new(),
+            pvcs: BTreeMap::new(),
             raft: None,
             down: BTreeSet::new(),
             uids: 0,
@@ -143,23 +145,22 @@ impl World {
         format!("uid-{}", self.uids)
     }
 
-    fn claim_of(&self, member: &str) -> Option<&Claim> {
-        self.claims
-            .get(&crate::crd::claim_name(member, &self.cluster.uid))
+    fn pvc_of(&self, member: &str) -> Option<&Pvc> {
+        self.pvcs
+            .get(&crate::crd::pvc_name(member, &self.cluster.uid))
     }
 
     /// Its server runs, on its disk.
     pub(crate) fn runs(&self, member: &str) -> bool {
         self.pods.get(member).is_some_and(|pod| !pod.deleting)
-            && self.claim_of(member).is_some()
+            && self.pvc_of(member).is_some()
             && !self.down.contains(member)
     }
 
     /// A member of the cluster that runs on the very disk that it is bound to.
     fn lives(&self, id: u64, member: &Member) -> bool {
-        let claim = self.claim_of(&member.name);
-        self.runs(&member.name)
-            && claim.is_some_and(|claim| claim.disk == member.disk && claim.id == id)
+        let pvc = self.pvc_of(&member.name);
+        self.runs(&member.name) && pvc.is_some_and(|pvc| pvc.disk == member.disk && pvc.id == id)
     }
 
     pub(crate) fn voters(&self) -> Vec<&Member> {
@@ -182,7 +183,7 @@ impl World {
             self.past.push(self.look(""));
         }
         self.now_ms += 1000;
-        let awake = self.sets.iter().filter(|(_, set)| !set.asleep);
+        let awake = self.sets.iter().filter(|(_, set)| !set.hibernated);
         let sets: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         self.pods
             .retain(|member, pod| !pod.deleting && sets.contains(member));
@@ -201,8 +202,8 @@ impl World {
             }
         }
         let pods = &self.pods;
-        self.claims
-            .retain(|_, claim| !claim.terminating || pods.contains_key(&claim.member));
+        self.pvcs
+            .retain(|_, pvc| !pvc.terminating || pods.contains_key(&pvc.member));
         self.join();
         self.elect();
     }
@@ -211,14 +212,14 @@ impl World {
     fn join(&mut self) {
         let Some(raft) = &self.raft else { return };
         for (id, member) in &raft.members {
-            let name = crate::crd::claim_name(&member.name, &self.cluster.uid);
+            let name = crate::crd::pvc_name(&member.name, &self.cluster.uid);
             let runs = self.pods.contains_key(&member.name) && !self.down.contains(&member.name);
-            if let Some(claim) = self.claims.get_mut(&name)
+            if let Some(pvc) = self.pvcs.get_mut(&name)
                 && runs
-                && claim.id == 0
-                && claim.disk == member.disk
+                && pvc.id == 0
+                && pvc.disk == member.disk
             {
-                claim.id = *id;
+                pvc.id = *id;
             }
         }
     }
@@ -249,15 +250,15 @@ impl World {
         }
     }
 
-    pub(crate) fn look(&self, entropy: &str) -> Seen {
-        let mut seen = seen_at(self.now_ms);
+    pub(crate) fn look(&self, entropy: &str) -> Observation {
+        let mut seen = observation_at(self.now_ms);
         let o = &mut seen.observed;
         o.entropy = entropy.into();
         o.epoch = self.epoch;
         o.cluster = Ok(self.cluster.clone());
         o.status_cluster_id = self.status.cluster_id.clone();
-        o.hints = hints::of_status(&self.status);
-        o.latch = self.latch.clone();
+        o.hints = status_memory::of_status(&self.status);
+        o.identity_secret = self.identity_secret.clone();
         o.wanted_inputs = self.wanted_inputs.clone();
         o.wanted_objects = [(service(), "service".to_owned())].into();
         o.objects = (self.service.iter())
@@ -286,10 +287,10 @@ impl World {
             .keys()
             .map(|name| (name.clone(), self.pod_facts(name)))
             .collect();
-        o.claims = self
-            .claims
+        o.pvcs = self
+            .pvcs
             .iter()
-            .map(|(name, c)| (name.clone(), self.claim_facts(c)))
+            .map(|(name, c)| (name.clone(), self.pvc_facts(c)))
             .collect();
         o.descriptions = (self.pods.keys())
             .filter(|name| self.runs(name))
@@ -301,8 +302,8 @@ impl World {
     }
 
     /// Through caches that are behind: sets, pods and objects are old; what every look reads live
-    /// (claims, the latch, the members' own words) is not.
-    fn look_cached(&self, entropy: &str) -> Seen {
+    /// (PVCs, the identity Secret, the members' own words) is not.
+    fn look_cached(&self, entropy: &str) -> Observation {
         let mut seen = self.look(entropy);
         let old = self
             .past
@@ -326,7 +327,7 @@ impl World {
 
     fn pod_facts(&self, name: &str) -> PodFacts {
         let pod = &self.pods[name];
-        let starts = self.claim_of(name).is_some();
+        let starts = self.pvc_of(name).is_some();
         PodFacts {
             uid: pod.uid.clone(),
             phase: if starts {
@@ -349,46 +350,46 @@ impl World {
         }
     }
 
-    fn claim_facts(&self, claim: &Claim) -> ClaimFacts {
-        ClaimFacts {
-            uid: claim.uid.clone(),
+    fn pvc_facts(&self, pvc: &Pvc) -> PvcFacts {
+        PvcFacts {
+            uid: pvc.uid.clone(),
             cluster_uid: Some(self.cluster.uid.clone()),
-            member: Some(claim.member.clone()),
-            state: claim.state,
-            terminating: claim.terminating,
+            member: Some(pvc.member.clone()),
+            state: pvc.state,
+            terminating: pvc.terminating,
             bound: true,
             volume_gone: None,
             no_node: None,
             node_bound: Some(false),
             nodes: None,
-            requested_bytes: claim.bytes,
-            owned: claim.owned,
+            requested_bytes: pvc.bytes,
+            owned: pvc.owned,
         }
     }
 
     fn describe(&self, name: &str) -> Option<Description> {
-        let claim = self.claim_of(name)?;
+        let pvc = self.pvc_of(name)?;
         let mut said = Description {
             pod_uid: self.pods[name].uid.clone(),
             version: "0.1.0".into(),
-            disk_uuid: claim.disk.clone(),
-            disk_empty: claim.id == 0,
+            disk_uuid: pvc.disk.clone(),
+            disk_empty: pvc.id == 0,
             ..Description::default()
         };
-        let Some(raft) = self.raft.as_ref().filter(|_| claim.id != 0) else {
+        let Some(raft) = self.raft.as_ref().filter(|_| pvc.id != 0) else {
             return Some(said);
         };
         said.cluster_uid = Some(self.cluster.uid.clone());
         said.cluster_id = 77;
-        said.member_id = claim.id;
-        let Some(own) = raft.members.get(&claim.id) else {
+        said.member_id = pvc.id;
+        let Some(own) = raft.members.get(&pvc.id) else {
             said.phase = Phase::Removed;
             return Some(said);
         };
         said.phase = Phase::Member;
         said.term = 1;
         said.leader_id = raft.leader;
-        said.leads = raft.leader == claim.id;
+        said.leads = raft.leader == pvc.id;
         let retires = self.pods[name].retires_since;
         said.retiring_ms = retires.map(|since| (self.now_ms - since).max(1));
         said.ready = raft.leader != 0 && !own.learner && retires.is_none();
@@ -426,58 +427,32 @@ impl World {
         }
     }
 
-    /// A pass; with a crash, the operator dies and another one, with a newer epoch, follows.
-    pub(crate) fn pass(&mut self, crash: Option<Crash>) -> (Ended, bool) {
+    /// One reconcile, and whether it acted; with a crash, the operator dies in the act and another
+    /// one, with a newer epoch, follows.
+    pub(crate) fn reconcile(&mut self, crash: Option<Crash>) -> (Ended, bool) {
         let entropy = format!("entropy-{}", self.now_ms);
-        let (mut pass, mut need) = Pass::begin(Rules::SHIPPED);
-        let mut acted = false;
-        loop {
-            let answer = match need {
-                Need::Observe(look) => {
-                    let seen = match look {
-                        Look::Cached => self.look_cached(&entropy),
-                        Look::Live => self.look(&entropy),
-                    };
-                    Answer::Seen(Ok(Some(Box::new(seen))))
-                }
-                Need::Act(act) => {
-                    acted = true;
-                    if crash == Some(Crash::Before) {
-                        self.epoch += 1;
-                        return (Ended::Failed, acted);
-                    }
-                    let done = self.act(&act);
-                    match crash {
-                        Some(Crash::After) => {
-                            self.epoch += 1;
-                            return (Ended::Failed, acted);
-                        }
-                        Some(Crash::ReplyLost) => {
-                            Answer::Acted(Err(Failure::Retry("the answer was lost".into())))
-                        }
-                        _ => Answer::Acted(done),
-                    }
-                }
-                Need::Report(report) => {
-                    if let Some(status) = report.status {
-                        self.status = status;
-                        self.writes.push(self.now_ms);
-                    }
-                    Answer::Reported(Ok(()))
-                }
-                Need::End(ended) => return (ended, acted),
-            };
-            need = pass.answer(answer);
-        }
+        let mut operator = OneOperator {
+            world: self,
+            crash,
+            acted: false,
+        };
+        // Nothing here waits for anything: what is not ready at once is dead.
+        let ended = reconcile(&mut operator, Rules::SHIPPED, &entropy).now_or_never();
+        let acted = operator.acted;
+        let ended = ended.unwrap_or_else(|| {
+            self.epoch += 1;
+            Ended::Failed
+        });
+        (ended, acted)
     }
 
-    /// Passes and seconds until nothing changes any more. The act with this number (from 0, in
+    /// Reconciles and seconds until nothing changes any more. The act with this number (from 0, in
     /// this call) is crashed. Returns the number of acts.
     pub(crate) fn settle(&mut self, crash: Option<(usize, Crash)>) -> usize {
         let (mut acts, mut quiet) = (0, 0);
         for _ in 0..3_000 {
             let now = crash.filter(|(at, _)| *at == acts).map(|(_, crash)| crash);
-            let (_, acted) = self.pass(now);
+            let (_, acted) = self.reconcile(now);
             acts += usize::from(acted);
             quiet = if acted { 0 } else { quiet + 1 };
             // What caches that are behind still show may hold up a step until they have caught up.
@@ -495,13 +470,13 @@ impl World {
         let names: Vec<&String> = self.voters().iter().map(|voter| &voter.name).collect();
         let members = self.raft.as_ref().map_or(0, |raft| raft.members.len());
         if self.cluster.target() == 0 {
-            return self.pods.is_empty() && self.sets.values().all(|set| set.asleep);
+            return self.pods.is_empty() && self.sets.values().all(|set| set.hibernated);
         }
         self.status.step.is_none()
             && names.len() == self.cluster.target()
             && members == names.len()
             && self.sets.len() == names.len()
-            && self.claims.len() == names.len()
+            && self.pvcs.len() == names.len()
             && self.pods.len() == names.len()
             && names.iter().all(|name| self.runs(name))
             && self.slots.len() == names.len()
@@ -513,8 +488,8 @@ impl World {
 
     /// Takes a member's disk and process away.
     pub(crate) fn lose_disk(&mut self, member: &str) {
-        let claim = crate::crd::claim_name(member, &self.cluster.uid);
-        self.claims.remove(&claim);
+        let pvc = crate::crd::pvc_name(member, &self.cluster.uid);
+        self.pvcs.remove(&pvc);
         self.pods.remove(member);
     }
 
@@ -531,6 +506,47 @@ impl World {
             .collect();
         names.sort();
         names
+    }
+}
+
+/// An operator for one reconcile of the world.
+struct OneOperator<'a> {
+    world: &'a mut World,
+    crash: Option<Crash>,
+    acted: bool,
+}
+
+impl Platform for OneOperator<'_> {
+    async fn observe(
+        &mut self,
+        freshness: Freshness,
+        entropy: &str,
+    ) -> Result<Option<Observation>, Failure> {
+        Ok(Some(match freshness {
+            Freshness::Cached => self.world.look_cached(entropy),
+            Freshness::Live => self.world.look(entropy),
+        }))
+    }
+
+    async fn act(&mut self, act: &Act) -> Result<(), Failure> {
+        self.acted = true;
+        if self.crash == Some(Crash::Before) {
+            return std::future::pending().await;
+        }
+        let done = self.world.act(act);
+        match self.crash {
+            Some(Crash::After) => std::future::pending().await,
+            Some(Crash::ReplyLost) => Err(Failure::Retry("the answer was lost".into())),
+            _ => done,
+        }
+    }
+
+    async fn report(&mut self, report: &Report) -> Result<(), Failure> {
+        if let Some(status) = &report.status {
+            self.world.status = status.clone();
+            self.world.writes.push(self.world.now_ms);
+        }
+        Ok(())
     }
 }
 
@@ -559,7 +575,7 @@ fn set_facts(set: &Set) -> SetFacts {
         terminating: false,
         inputs: Some(set.inputs.clone()),
         created_ms: set.created_ms,
-        asleep: set.asleep,
+        hibernated: set.hibernated,
         edited: false,
     }
 }

@@ -77,7 +77,7 @@ const LIVES: &[(&str, i32, &[Part])] = &[
                 // It hangs until its pod is replaced.
                 for _ in 0..600 {
                     world.tick();
-                    world.pass(None);
+                    world.reconcile(None);
                     if world.pods.get("demo-2").is_none_or(|pod| pod.uid != first) {
                         break;
                     }
@@ -149,7 +149,7 @@ fn live(
 }
 
 #[test]
-fn every_life_settles_and_every_kind_of_step_is_taken() {
+fn every_history_settles() {
     let mut words = BTreeSet::new();
     for (name, replicas, parts) in LIVES {
         let (world, _) = live(*replicas, parts, None);
@@ -161,16 +161,16 @@ fn every_life_settles_and_every_kind_of_step_is_taken() {
         "ApplyObject",
         "ApplySet",
         "Bootstrap",
-        "CreateClaim",
-        "CreateLatch",
-        "DeleteClaim",
+        "CreatePVC",
+        "CreateIdentitySecret",
+        "DeletePVC",
         "DeletePod",
         "DeleteSet",
         "DropSlot",
-        "GrowClaim",
+        "GrowPVC",
         "MapSlot",
-        "MarkClaim",
-        "OwnClaim",
+        "MarkPVC",
+        "OwnPVC",
         "Promote",
         "Remove",
         "Retire",
@@ -181,7 +181,7 @@ fn every_life_settles_and_every_kind_of_step_is_taken() {
 }
 
 #[test]
-fn a_crash_at_any_step_changes_nothing_about_the_end() {
+fn a_crash_at_any_step_converges() {
     let everywhere = std::env::var_os("CRASH_EVERYWHERE").is_some();
     for (name, replicas, parts) in LIVES {
         let (calm, acts) = live(*replicas, parts, None);
@@ -195,10 +195,8 @@ fn a_crash_at_any_step_changes_nothing_about_the_end() {
                     assert_eq!(world.bootstraps, 1, "{at}");
                     assert_eq!(world.names().len(), calm.names().len(), "{at}");
                     let state = |world: &World| -> Vec<_> {
-                        let claims = world.claims.values();
-                        claims
-                            .map(|claim| (claim.state, claim.bytes, claim.owned))
-                            .collect()
+                        let pvcs = world.pvcs.values();
+                        pvcs.map(|pvc| (pvc.state, pvc.bytes, pvc.owned)).collect()
                     };
                     assert_eq!(state(&world), state(&calm), "{at}");
                 }
@@ -235,7 +233,7 @@ fn lasting(act: &str) -> &str {
 }
 
 #[test]
-fn a_forecast_says_what_it_waits_for_and_what_is_refused() {
+fn dry_run_lists_waits_and_refusals() {
     let (mut world, _) = live(3, &[|_| {}], None);
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 5;
@@ -256,7 +254,7 @@ fn a_forecast_says_what_it_waits_for_and_what_is_refused() {
 
 /// Whoever asks what comes of an alarm is told to its end, as far as it was compared.
 #[test]
-fn a_forecast_of_an_alarm_goes_on_until_it_is_off() {
+fn dry_run_goes_on_until_the_alarm_is_off() {
     let (world, _) = live(3, &[|_| {}], None);
     let leader = world.leader_name();
     let sick = world.names().into_iter().find(|name| *name != leader);
@@ -296,15 +294,15 @@ fn a_forecast_of_an_alarm_goes_on_until_it_is_off() {
     let (promoted, off) = (at("promote "), at("switch off the alarm CORRUPT"));
     assert!(at(&format!("remove {sick}")) < at("add "), "{said:?}");
     assert!(at("add ") < promoted && promoted < off, "{said:?}");
-    let kept = at("mark claim");
+    let kept = at("mark PVC");
     assert!(kept < at(&format!("remove {sick}")), "{said:?}");
-    let deletes = |step: &ForecastStep| step.what.starts_with("delete claim");
+    let deletes = |step: &ForecastStep| step.what.starts_with("delete PVC");
     assert!(!said.steps.iter().any(deletes), "{said:?}");
     assert!(matches!(said.end, End::Rest(_)), "{said:?}");
 }
 
 #[test]
-fn a_replaced_member_leaves_after_its_successor_serves() {
+fn replaced_member_leaves_last() {
     let mut world = World::new(3);
     world.settle(None);
     world.cluster.spec.replace_members = vec!["demo-1".into(), "demo-2".into(), "demo-9".into()];
@@ -361,13 +359,13 @@ fn a_new_member_has_a_new_name() {
 }
 
 #[test]
-fn at_rest_nothing_is_done_and_nothing_is_written() {
+fn nothing_happens_at_rest() {
     let (mut world, _) = live(3, LIVES[1].2, None);
     let (acts, status) = (world.acts.len(), world.status.clone());
     world.writes.clear();
     for _ in 0..50 {
         world.tick();
-        let (ended, acted) = world.pass(None);
+        let (ended, acted) = world.reconcile(None);
         assert!(!acted && matches!(ended, Ended::After(_)));
         assert_eq!(world.status, status);
     }
@@ -376,7 +374,7 @@ fn at_rest_nothing_is_done_and_nothing_is_written() {
 }
 
 #[test]
-fn a_learners_lag_is_written_every_five_seconds_at_most() {
+fn learner_lag_is_written_each_five_seconds() {
     let mut world = World::new(1);
     world.settle(None);
     world.catch_up_ms = 60_000;
@@ -388,17 +386,17 @@ fn a_learners_lag_is_written_every_five_seconds_at_most() {
     };
     while !learns(&world) {
         world.tick();
-        world.pass(None);
+        world.reconcile(None);
     }
     // That there is one, and that the leader hears from it, is news.
     for _ in 0..5 {
         world.tick();
-        world.pass(None);
+        world.reconcile(None);
     }
     world.writes.clear();
     for _ in 0..50 {
         world.tick();
-        world.pass(None);
+        world.reconcile(None);
     }
     assert!(learns(&world), "it still catches up");
     let gaps: Vec<u64> = world.writes.windows(2).map(|w| w[1] - w[0]).collect();
@@ -415,7 +413,7 @@ fn without_a_quorum_nothing_is_removed_or_added() {
     let acts = world.acts.len();
     for _ in 0..1000 {
         world.tick();
-        world.pass(None);
+        world.reconcile(None);
     }
     assert_eq!(world.acts[acts..], [] as [String; 0]);
     world.down.clear();

@@ -1,4 +1,4 @@
-//! Evictions: deletions of pods that a disruption budget may refuse.
+//! Evictions: deletions of pods that a PDB may refuse.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ impl ApiServer {
     /// Evicts a pod, as `kubectl drain` does.
     ///
     /// # Errors
-    /// 404 without such a pod, 429 when a budget does not allow it now, 409 when a precondition
+    /// 404 without such a pod, 429 when a PDB does not allow it now, 409 when a precondition
     /// of the options fails.
     pub fn evict(
         &mut self,
@@ -28,15 +28,15 @@ impl ApiServer {
         let phase = object::text(&pod, &["status", "phase"]);
         let free = matches!(phase, "Pending" | "Succeeded" | "Failed") || object::is_deleting(&pod);
         if !free {
-            let budgets = self.all(Kind::PodDisruptionBudget);
-            let fits = |budget: &&std::sync::Arc<Value>| {
-                object::namespace(budget) == namespace
-                    && label_selector_fits(&budget["spec"]["selector"], &pod)
+            let pdbs = self.all(Kind::PodDisruptionBudget);
+            let fits = |pdb: &&std::sync::Arc<Value>| {
+                object::namespace(pdb) == namespace
+                    && label_selector_fits(&pdb["spec"]["selector"], &pod)
             };
-            let budgets: Vec<_> = budgets.filter(fits).cloned().collect();
-            match budgets.as_slice() {
+            let pdbs: Vec<_> = pdbs.filter(fits).cloned().collect();
+            match pdbs.as_slice() {
                 [] => {}
-                [budget] => self.spend(budget, &pod)?,
+                [pdb] => self.spend(pdb, &pod)?,
                 _ => {
                     let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
                     return Err(Refusal::internal(text));
@@ -47,40 +47,40 @@ impl ApiServer {
             .map(drop)
     }
 
-    /// Takes one disruption from the budget, or refuses.
-    fn spend(&mut self, budget: &Value, pod: &Value) -> Result<(), Refusal> {
-        let count = |field: &str| object::number(budget, &["status", field]).unwrap_or(0);
+    /// Takes one disruption from the PDB, or refuses.
+    fn spend(&mut self, pdb: &Value, pod: &Value) -> Result<(), Refusal> {
+        let count = |field: &str| object::number(pdb, &["status", field]).unwrap_or(0);
         let (healthy, desired) = (count("currentHealthy"), count("desiredHealthy"));
         if !object::holds(pod, "Ready") {
-            let always = object::text(budget, &["spec", "unhealthyPodEvictionPolicy"]);
+            let always = object::text(pdb, &["spec", "unhealthyPodEvictionPolicy"]);
             if always == "AlwaysAllow" || (healthy >= desired && desired > 0) {
                 return Ok(());
             }
         }
         let text = "Cannot evict pod as it would violate the pod's disruption budget.";
-        let name = object::name(budget);
+        let name = object::name(pdb);
         let refuse = |why: String| {
             let mut refusal = Refusal::too_many_requests(text);
             refusal.details = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
             Err(refusal)
         };
-        let generation = object::number(budget, &["metadata", "generation"]).unwrap_or(0);
+        let generation = object::number(pdb, &["metadata", "generation"]).unwrap_or(0);
         if count("observedGeneration") < generation {
             return refuse(format!(
-                "The disruption budget {name} is still being processed by the server."
+                "The PDB {name} is still being processed by the server."
             ));
         }
         if count("disruptionsAllowed") <= 0 {
             return refuse(format!(
-                "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+                "The PDB {name} needs {desired} healthy pods and has {healthy} currently"
             ));
         }
         let (at, pod) = (object::time(self.now_ms()), object::name(pod).to_owned());
-        let id = (object::namespace(budget), name);
-        self.edit("apiserver", Kind::PodDisruptionBudget, id, |budget| {
-            let left = object::number(budget, &["status", "disruptionsAllowed"]).unwrap_or(0) - 1;
-            object::put(budget, &["status", "disruptionsAllowed"], json!(left));
-            object::put(budget, &["status", "disruptedPods", &pod], json!(at));
+        let id = (object::namespace(pdb), name);
+        self.edit("apiserver", Kind::PodDisruptionBudget, id, |pdb| {
+            let left = object::number(pdb, &["status", "disruptionsAllowed"]).unwrap_or(0) - 1;
+            object::put(pdb, &["status", "disruptionsAllowed"], json!(left));
+            object::put(pdb, &["status", "disruptedPods", &pod], json!(at));
         });
         Ok(())
     }

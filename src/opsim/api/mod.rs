@@ -3,7 +3,7 @@
 //!
 //! Two ways in:
 //!
-//! - [`Shared::client`] gives a real `kube::Client` for one named actor. Each of its requests goes
+//! - [`SharedApiServer::client`] gives a real `kube::Client` for one named actor. Each of its requests goes
 //!   past the [`Interceptor`], which may refuse it, lose its reply or stop its caller for ever.
 //! - Methods ([`ApiServer::create`], [`ApiServer::replace`], [`ApiServer::patch`],
 //!   [`ApiServer::delete`], [`ApiServer::get`], [`ApiServer::list`]) follow the same rules for a
@@ -49,5 +49,5 @@ pub use refusal::Refusal;
 pub use rights::permitted;
 pub use selector::{Selector, label_selector_fits, requirement_fits};
 pub use server::{ApiServer, Change, Version};
-pub use service::{Broken, Call, Connection, Interceptor, Reply, Shared, Verb, Verdict};
+pub use service::{Broken, Call, Connection, Interceptor, Reply, SharedApiServer, Verb, Verdict};
 pub use write::Patch;

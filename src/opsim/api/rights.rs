@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_role_lets_it_do_its_work_and_no_more() {
+    fn operator_role_is_minimal() {
         let rules = build::rules();
         for (verb, kind, part, allowed) in [
             (Verb::Patch, Kind::EtcdCluster, "status", true),

@@ -108,7 +108,7 @@ impl<F: FnMut(&Call) -> Verdict + Send> Interceptor for F {
 
 /// An API server that several clients and a harness share, on one thread.
 #[derive(Clone)]
-pub struct Shared {
+pub struct SharedApiServer {
     server: Arc<Mutex<ApiServer>>,
     hook: Arc<Mutex<Hook>>,
 }
@@ -120,13 +120,13 @@ struct Hook {
     counts: std::collections::BTreeMap<String, (u64, u64)>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("SharedApiServer").finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl SharedApiServer {
     /// Shares a server.
     pub fn new(server: ApiServer) -> Self {
         Self {
@@ -168,16 +168,16 @@ impl Shared {
         let verdict = self.with_interceptor(|hook| hook.before(&call));
         let verdict = verdict.unwrap_or(Verdict::Pass);
         match verdict {
-            Verdict::Pass => Outcome::Answer(self.carry_out(actor, &call, asked)),
+            Verdict::Pass => Outcome::Answer(self.execute_call(actor, &call, asked)),
             Verdict::Refuse(refusal) => Outcome::Answer(Err(refusal)),
             Verdict::Unreachable => Outcome::Broken,
             Verdict::CrashBefore => Outcome::Never,
             Verdict::LoseReply => {
-                let _ = self.carry_out(actor, &call, asked);
+                let _ = self.execute_call(actor, &call, asked);
                 Outcome::Broken
             }
             Verdict::CrashAfter => {
-                let _ = self.carry_out(actor, &call, asked);
+                let _ = self.execute_call(actor, &call, asked);
                 Outcome::Never
             }
         }
@@ -194,7 +194,7 @@ impl Shared {
         Some(out)
     }
 
-    fn carry_out(&self, actor: &str, call: &Call, asked: Asked) -> Result<Answer, Refusal> {
+    fn execute_call(&self, actor: &str, call: &Call, asked: Asked) -> Result<Answer, Refusal> {
         if asked.verb == Verb::Watch {
             return super::watch::start(self, &asked.target, &asked.query).map(Answer::Stream);
         }
@@ -503,7 +503,7 @@ pub type Reply = UnsyncBoxBody<Bytes, Broken>;
 /// One actor's connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    shared: Shared,
+    shared: SharedApiServer,
     actor: String,
 }
 

@@ -51,7 +51,7 @@ fn apply(
 }
 
 #[test]
-fn a_write_needs_the_newest_version_and_raises_the_revision() {
+fn update_needs_the_newest_resource_version() {
     let mut server = server();
     let first = server
         .create("me", Kind::Secret, secret("a"))
@@ -90,7 +90,7 @@ fn a_write_needs_the_newest_version_and_raises_the_revision() {
 }
 
 #[test]
-fn a_deletion_hits_the_object_that_was_meant_and_waits_for_finalizers() {
+fn delete_checks_uid_and_awaits_finalizers() {
     let mut server = server();
     let mut held = secret("a");
     held["metadata"]["finalizers"] = json!(["x/y"]);
@@ -133,7 +133,7 @@ fn a_deletion_hits_the_object_that_was_meant_and_waits_for_finalizers() {
 }
 
 #[test]
-fn status_and_specification_are_written_apart_and_only_one_counts_generations() {
+fn only_spec_writes_raise_the_generation() {
     let mut server = server();
     let cluster = json!({"apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
         "metadata": {"name": "demo", "namespace": "prod"},
@@ -164,7 +164,7 @@ fn status_and_specification_are_written_apart_and_only_one_counts_generations() 
 }
 
 #[test]
-fn applying_takes_away_what_is_not_named_any_more_and_leaves_what_is_others() {
+fn apply_removes_only_own_fields() {
     let mut server = server();
     let first = apply(&mut server, "quorate", set("a:1"), true).expect("made");
     let same = apply(&mut server, "quorate", set("a:1"), true).expect("the same");
@@ -198,7 +198,7 @@ fn applying_takes_away_what_is_not_named_any_more_and_leaves_what_is_others() {
 }
 
 #[test]
-fn a_field_of_another_manager_is_a_conflict_without_force() {
+fn foreign_field_conflicts_without_force() {
     let mut server = server();
     apply(&mut server, "quorate", set("a:1"), true).expect("made");
     let image = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
@@ -224,7 +224,7 @@ fn a_field_of_another_manager_is_a_conflict_without_force() {
 }
 
 #[test]
-fn an_applied_uid_is_refused_for_another_object_but_not_looked_at_with_a_status() {
+fn apply_checks_the_uid_but_not_of_a_status() {
     let mut server = server();
     let mut body = set("a:1");
     body["metadata"]["uid"] = json!("gone");
@@ -249,16 +249,18 @@ fn what_is_fixed_does_not_change() {
         code(server.replace("me", Kind::StatefulSet, other)),
         (422, "Invalid".into())
     );
-    let mut latch = secret("latch");
-    latch["immutable"] = json!(true);
-    server.create("me", Kind::Secret, latch).expect("made");
+    let mut identity_secret = secret("demo-identity");
+    identity_secret["immutable"] = json!(true);
+    server
+        .create("me", Kind::Secret, identity_secret)
+        .expect("made");
     let change = Patch::Merge(json!({"data": {"a": "Yg=="}}));
-    let refused = server.patch("me", Kind::Secret, ("prod", "latch"), change);
+    let refused = server.patch("me", Kind::Secret, ("prod", "demo-identity"), change);
     assert_eq!(code(refused), (422, "Invalid".into()));
-    let claim = json!({"metadata": {"name": "c", "namespace": "prod"}, "spec": {
+    let pvc = json!({"metadata": {"name": "c", "namespace": "prod"}, "spec": {
         "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "8Gi"}}}});
     server
-        .create("me", Kind::PersistentVolumeClaim, claim)
+        .create("me", Kind::PersistentVolumeClaim, pvc)
         .expect("made");
     let id = ("prod", "c");
     server.edit("kube", Kind::PersistentVolumeClaim, id, |c| {
@@ -311,7 +313,7 @@ fn pods_have_time_to_end() {
 
 #[tokio::test]
 async fn a_real_client_talks_to_it() {
-    let shared = Shared::new(server());
+    let shared = SharedApiServer::new(server());
     let client = shared.client("operator-1", "prod");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "prod");
     assert!(secrets.get_opt("a").await.expect("an answer").is_none());
@@ -342,8 +344,8 @@ async fn a_real_client_talks_to_it() {
         .await
         .expect("a list");
     assert_eq!(listed.items.len(), 0);
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client, "prod");
-    let error = claims.get("none").await;
+    let pvcs: Api<PersistentVolumeClaim> = Api::namespaced(client, "prod");
+    let error = pvcs.get("none").await;
     assert!(matches!(error, Err(kube::Error::Api(s)) if s.code == 404));
     let uid = made.uid().expect("a UID");
     let only = |uid: &str| DeleteParams {
@@ -370,8 +372,8 @@ fn secret_of(name: &str) -> Secret {
 }
 
 #[tokio::test]
-async fn the_hook_sees_every_request_and_chooses_what_becomes_of_it() {
-    let shared = Shared::new(server());
+async fn hook_sees_every_request() {
+    let shared = SharedApiServer::new(server());
     let secrets: Api<Secret> = Api::namespaced(shared.client("operator-1", "prod"), "prod");
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let (seen, verdicts) = (
@@ -425,7 +427,7 @@ async fn the_hook_sees_every_request_and_chooses_what_becomes_of_it() {
 async fn caches_follow_it_by_real_watches() {
     use futures::StreamExt;
     use kube::runtime::{WatchStreamExt, watcher};
-    let shared = Shared::new(server());
+    let shared = SharedApiServer::new(server());
     shared
         .lock()
         .create("me", Kind::Secret, secret("a"))
@@ -515,7 +517,7 @@ fn a_cluster_is_kept_by_its_schema() {
 /// As a real server has it: whose life a status is of is not looked at.
 #[tokio::test]
 async fn a_status_of_another_life_is_taken() {
-    let shared = Shared::new(server());
+    let shared = SharedApiServer::new(server());
     shared
         .lock()
         .create("user", Kind::EtcdCluster, cluster(json!({})))
@@ -558,7 +560,7 @@ async fn a_status_of_another_life_is_taken() {
 /// What is taken out of a spec goes from what was applied: a service account once named stayed
 /// for ever, because Kubernetes keeps it under the field's old name.
 #[test]
-fn what_the_operator_does_not_name_any_more_goes() {
+fn unnamed_fields_are_removed() {
     let full = "
 spec:
   image: registry.example/quorate:x
@@ -576,11 +578,11 @@ spec:
       topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, maxSkew: 2, whenUnsatisfiable: ScheduleAnyway}]
       affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {matchLabels: {a: b}}}]}}
 ";
-    let how = |apart| crate::build::SetOptions {
-        apart,
+    let how = |one_per_node| crate::build::SetOptions {
+        one_per_node,
         ..crate::build::SetOptions::default()
     };
-    let objects = |spec: &str, apart: bool| {
+    let objects = |spec: &str, one_per_node: bool| {
         let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod}\n";
         let mut cluster = crate::crd::parse(&format!("{head}{spec}")).expect("a resource");
         cluster.metadata.uid = Some("6f1c2d3e-aaaa-bbbb-cccc-0123456789ab".into());
@@ -590,7 +592,7 @@ spec:
             image_repository: "quorate".into(),
             user: Some(crate::build::USER),
         };
-        let set = crate::build::stateful_set(&cluster, &settings, "demo-1", how(apart));
+        let set = crate::build::stateful_set(&cluster, &settings, "demo-1", how(one_per_node));
         let service = crate::build::client_service(&cluster);
         [
             serde_json::to_value(set).expect("JSON"),
@@ -600,8 +602,8 @@ spec:
     let end = |specs: &[(&str, bool)]| -> Vec<Value> {
         let mut server = server();
         let mut last = Vec::new();
-        for (spec, apart) in specs {
-            let applied = objects(spec, *apart).into_iter();
+        for (spec, one_per_node) in specs {
+            let applied = objects(spec, *one_per_node).into_iter();
             last = applied
                 .map(|body| apply(&mut server, "quorate", body, true))
                 .collect();

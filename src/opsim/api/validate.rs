@@ -87,7 +87,7 @@ pub(super) fn on_update(
         }
         Kind::EtcdCluster => schema::obeys(Some(old), object)?,
         Kind::StatefulSet => stateful_set_change(old, object)?,
-        Kind::PersistentVolumeClaim => claim_change(server, old, object)?,
+        Kind::PersistentVolumeClaim => pvc_change(server, old, object)?,
         Kind::Service => {
             let address = |object: &Value| object::at(object, &["spec", "clusterIP"]).cloned();
             if address(old) != address(object) {
@@ -161,7 +161,7 @@ fn always(kind: Kind, object: &Value) -> Result<(), Refusal> {
         Kind::EtcdCluster => schema::check(object),
         Kind::StatefulSet => stateful_set(object),
         Kind::Pod => pod_spec(kind, name, "spec", &object["spec"]),
-        Kind::PersistentVolumeClaim => claim(object),
+        Kind::PersistentVolumeClaim => pvc(object),
         Kind::Service => service(object),
         Kind::Event => event(object),
         Kind::Lease => match object::number(object, &["spec", "leaseDurationSeconds"]) {
@@ -417,9 +417,9 @@ fn pod_change(old: &Value, new: &Value) -> Result<(), Refusal> {
 
 const STORAGE: &[&str] = &["spec", "resources", "requests", "storage"];
 
-fn claim(claim: &Value) -> Result<(), Refusal> {
+fn pvc(pvc: &Value) -> Result<(), Refusal> {
     let refuse = |field: &str, why: &str| {
-        let name = object::name(claim);
+        let name = object::name(pvc);
         Err(Refusal::invalid(
             Kind::PersistentVolumeClaim,
             name,
@@ -427,13 +427,13 @@ fn claim(claim: &Value) -> Result<(), Refusal> {
             why,
         ))
     };
-    if object::items(claim, &["spec", "accessModes"]).is_empty() {
+    if object::items(pvc, &["spec", "accessModes"]).is_empty() {
         return refuse(
             "spec.accessModes",
             "Required value: at least 1 access mode is required",
         );
     }
-    match object::at(claim, STORAGE).and_then(amount) {
+    match object::at(pvc, STORAGE).and_then(amount) {
         Some(asked) if asked > 0 => Ok(()),
         _ => refuse(
             "spec.resources[storage]",
@@ -443,12 +443,12 @@ fn claim(claim: &Value) -> Result<(), Refusal> {
 }
 
 /// Only the size may change, upwards, where the class lets volumes grow.
-fn claim_change(server: &ApiServer, old: &Value, new: &Value) -> Result<(), Refusal> {
+fn pvc_change(server: &ApiServer, old: &Value, new: &Value) -> Result<(), Refusal> {
     let (kind, name) = (Kind::PersistentVolumeClaim, object::name(old));
-    let fixed = |claim: &Value| -> Value {
-        let mut spec = claim["spec"].clone();
+    let fixed = |pvc: &Value| -> Value {
+        let mut spec = pvc["spec"].clone();
         object::take(&mut spec, &["resources"]);
-        // A claim that was made before there was a default class may be given one.
+        // A PVC that was made before there was a default class may be given one.
         if old["spec"].get("storageClassName").is_none() {
             object::take(&mut spec, &["storageClassName"]);
         }

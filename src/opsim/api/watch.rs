@@ -13,10 +13,14 @@ use super::kinds::{Kind, Target};
 use super::refusal::Refusal;
 use super::selector::{Selector, field_selector_fits};
 use super::server::{ApiServer, Change, Key, Version, key};
-use super::service::{Broken, Query, Reply, Shared};
+use super::service::{Broken, Query, Reply, SharedApiServer};
 
 /// Begins a watch. It lasts until its reader drops it.
-pub(super) fn start(shared: &Shared, target: &Target, query: &Query) -> Result<Reply, Refusal> {
+pub(super) fn start(
+    shared: &SharedApiServer,
+    target: &Target,
+    query: &Query,
+) -> Result<Reply, Refusal> {
     let mut server = shared.lock();
     if query.get("sendInitialEvents") == "true" {
         let refusal = Refusal::not_modelled("a list that is streamed by a watch");
@@ -58,7 +62,7 @@ pub(super) fn start(shared: &Shared, target: &Target, query: &Query) -> Result<R
 }
 
 struct Watch {
-    shared: Shared,
+    shared: SharedApiServer,
     kind: Kind,
     namespace: String,
     selector: Selector,

@@ -129,7 +129,7 @@ fn walk(
     run::block_on(async {
         let mut world = World::new(Options::calm(seed));
         let result = walk::go(&mut world, path, way, counts).await;
-        let result = result.and_then(|()| world.insist());
+        let result = result.and_then(|()| world.final_checks());
         let end = state::of(&world);
         (result, run::outcome(&world), end)
     })

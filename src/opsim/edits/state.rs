@@ -1,7 +1,7 @@
 //! Where a cluster ended, as far as it follows from the specification alone.
 //!
 //! Left out, because the way there decides it: names, numbers and identities of members, UIDs,
-//! addresses, nodes, generations and revisions; claims of members that left and were kept; how a
+//! addresses, nodes, generations and revisions; PVCs of members that left and were kept; how a
 //! size is written. The storage class is the one that the cluster was made with on every way. A pod
 //! that was made while TLS was switched on says so in its arguments until it is made anew for
 //! something else; how the members are dialled in the end is compared instead.
@@ -15,7 +15,7 @@ use crate::crd::{
     ANNOTATION_RENDERED, LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, bytes_of,
 };
 use crate::opsim::api::{Kind, object};
-use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::World;
 
 /// A member's address as its server is told it, without TLS and with it.
@@ -166,8 +166,8 @@ fn plain(kind: Kind, found: &Value, uid: &str) -> Value {
     });
     let mut text = told.to_string();
     if let Some(member) = member {
-        let claim = crate::crd::claim_name(member, uid);
-        text = text.replace(&claim, "CLAIM").replace(member, "MEMBER");
+        let pvc = crate::crd::pvc_name(member, uid);
+        text = text.replace(&pvc, "CLAIM").replace(member, "MEMBER");
     }
     text = text.replace(uid, "UID");
     serde_json::from_str(&text).unwrap_or(told)

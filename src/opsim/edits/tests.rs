@@ -35,7 +35,7 @@ fn every_field_of_the_schema_is_edited() {
 }
 
 #[test]
-fn every_field_has_values_of_each_kind_that_it_can_have() {
+fn every_field_has_values_of_each_kind() {
     for field in fields::all() {
         assert!(!field.good.is_empty(), "{}", field.path);
         assert!(!field.refused.is_empty(), "{}", field.path);
@@ -45,7 +45,7 @@ fn every_field_has_values_of_each_kind_that_it_can_have() {
 }
 
 #[test]
-fn the_paths_of_a_seed_edit_every_field_and_end_well() {
+fn edit_paths_cover_every_field() {
     let all: BTreeSet<_> = edited_fields().into_iter().collect();
     for seed in [1, 2, 77] {
         let mut seen = BTreeSet::new();

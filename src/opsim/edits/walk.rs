@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::crd::{TlsPort, issued_certificate_name};
 use crate::opsim::api::{Kind, Patch, object};
-use crate::opsim::harness::ground::NAMESPACE;
+use crate::opsim::harness::containers::NAMESPACE;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::own;
 use crate::opsim::user::{self, SOON_MS};
@@ -76,7 +76,7 @@ fn prepare(world: &mut World) {
         own::give(world, secret, &theirs.signed(world, 90), &theirs.root);
     }
     own::give_trust(world, "their-authorities", &theirs.root);
-    let kube = &mut world.ground.kube;
+    let kube = &mut world.containers.kube;
     for node in ["node-d", "node-e", "node-f", "node-g"] {
         kube.add_node(node, ZONE);
     }

@@ -41,9 +41,9 @@ pub(super) fn state(api: &ApiServer, servers: &Servers) -> Value {
     }
     let left = api
         .all(Kind::PersistentVolumeClaim)
-        .filter(|claim| !is_of_any(api, claim) && !intruder::made(claim))
+        .filter(|pvc| !is_of_any(api, pvc) && !intruder::made(pvc))
         .count();
-    json!({"clusters": all, "claims of earlier lives": left})
+    json!({"clusters": all, "PVCs of earlier lives": left})
 }
 
 fn is_of_any(api: &ApiServer, object: &Value) -> bool {
@@ -125,7 +125,7 @@ fn plain(kind: Kind, found: &Value, rank: &BTreeMap<&str, usize>) -> Value {
         }),
         Kind::PodDisruptionBudget => json!({
             "most": found["spec"]["maxUnavailable"],
-            "least": found["spec"]["minAvailable"],
+            "min_available": found["spec"]["minAvailable"],
         }),
         Kind::Certificate => found["spec"].clone(),
         // The UID, by which its members are selected, is by chance.

@@ -11,8 +11,8 @@ use crate::crd::{
 use crate::opsim::api::{Kind, object};
 use crate::opsim::servers::Liar;
 
-use super::gate::lock;
-use super::ground::NAMESPACE;
+use super::containers::NAMESPACE;
+use super::request_faults::lock;
 use super::world::World;
 
 const ACTOR: &str = "intruder";
@@ -105,7 +105,7 @@ fn objects(cluster: &str, uid: &str) -> Vec<(Kind, String, Value)> {
     let stray = format!("zz-{cluster}");
     let template = json!({"metadata": {"labels": {"app": stray}},
         "spec": {"containers": [{"name": "web", "image": "registry.example/web:1"}]}});
-    let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "of-nobody",
+    let pvc = json!({"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "of-nobody",
         "resources": {"requests": {"storage": "1Gi"}}}});
     vec![
         (
@@ -140,7 +140,7 @@ fn objects(cluster: &str, uid: &str) -> Vec<(Kind, String, Value)> {
         (
             Kind::PersistentVolumeClaim,
             stray.clone(),
-            of(&stray, &further, claim),
+            of(&stray, &further, pvc),
         ),
         (
             Kind::Secret,

@@ -1,19 +1,19 @@
 //! The world around the operator: who asks whom, who dies when, what time it is, what is really so.
 
-mod budgets;
+pub(crate) mod containers;
 mod end;
-mod eyes;
 mod feed;
-pub(crate) mod gate;
-pub(crate) mod ground;
-mod insist;
+mod final_checks;
+pub(crate) mod ground_truth;
 pub(crate) mod intruder;
+mod monitor;
 pub(crate) mod operator;
+mod pdbs;
+pub(crate) mod request_faults;
 mod rights;
-mod rival;
-pub(crate) mod truth;
+mod second_leader;
 pub(crate) mod world;
 
-pub use gate::Crash;
 pub use operator::CACHED;
+pub use request_faults::Crash;
 pub use world::{Failure, Options};

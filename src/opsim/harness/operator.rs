@@ -1,4 +1,4 @@
-//! One operator process: its caches, its passes and its queue as shipped, polled by hand so that
+//! One operator process: its caches, its reconciles and its queue as shipped, polled by hand so that
 //! everything else has its turn between any two of its requests. To crash is to be dropped.
 
 use std::collections::BTreeMap;
@@ -24,19 +24,19 @@ use crate::build::Settings;
 use crate::crd::{LABEL_CLUSTER_UID, MANAGER};
 use crate::operator::clock::Clock;
 use crate::operator::kubernetes::lease::{Candidate, Leadership, fenced};
-use crate::operator::kubernetes::passes::Key;
-use crate::operator::kubernetes::platform::{Caches, Outside, Resourceful, Shared};
+use crate::operator::kubernetes::platform::{Caches, Context, Environment, Resourceful};
 use crate::operator::kubernetes::triggers;
+use crate::operator::kubernetes::workers::Key;
 use crate::operator::members::Dial;
 use crate::operator::metrics::Metrics;
-use crate::operator::pass::{self, Rules};
 use crate::operator::queue::{Ended, Queue};
+use crate::operator::reconcile::{Rules, reconcile};
 use crate::opsim::api::{self, ApiServer, Kind, object};
 use crate::opsim::servers::{Servers, way};
 use crate::server::member_client::{MemberClient, WayError};
 
 use super::feed::Feed;
-use super::gate::{Gate, Request};
+use super::request_faults::{Request, RequestFaults};
 
 /// Kinds that an operator has caches of.
 pub const CACHED: [Kind; 12] = [
@@ -75,15 +75,15 @@ pub(crate) enum Right {
 /// What an operator is made with.
 pub(crate) struct Setup {
     pub(crate) name: String,
-    pub(crate) api: api::Shared,
-    pub(crate) gate: Gate,
+    pub(crate) api: api::SharedApiServer,
+    pub(crate) request_faults: RequestFaults,
     pub(crate) clock: Clock,
     pub(crate) servers: Arc<Mutex<Servers>>,
     pub(crate) rules: Rules,
     pub(crate) right: Right,
     /// Its role is of before EndpointSlices were asked for.
     pub(crate) sees_no_slices: bool,
-    /// Makes the nonce of a latch differ from that of any other process.
+    /// Makes the nonce of an identity Secret differ from that of any other process.
     pub(crate) entropy: u64,
 }
 
@@ -91,10 +91,10 @@ struct Feeds {
     clusters: Feed<Resourceful>,
     sets: Feed<StatefulSet>,
     pods: Feed<Pod>,
-    claims: Feed<PersistentVolumeClaim>,
+    pvcs: Feed<PersistentVolumeClaim>,
     services: Feed<Service>,
     secrets: Feed<Secret>,
-    budgets: Feed<PodDisruptionBudget>,
+    pdbs: Feed<PodDisruptionBudget>,
     policies: Feed<NetworkPolicy>,
     slices: Feed<EndpointSlice>,
     nodes: Feed<Node>,
@@ -114,25 +114,25 @@ struct Holding {
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     /// Passes that ended.
-    pub(crate) passes: u64,
+    pub(crate) reconciles: u64,
     /// Passes that began while a cache was behind.
     pub(crate) stale: u64,
     /// Versions that no cache showed, because a newer one came with them.
     pub(crate) coalesced: u64,
 }
 
-/// A pass that is polled by hand.
+/// A reconcile that is polled by hand.
 type Underway = Pin<Box<dyn Future<Output = Ended>>>;
 
 /// One process.
 pub(crate) struct Operator {
     pub(crate) name: String,
-    pub(crate) gate: Gate,
-    shared: Arc<Shared>,
+    pub(crate) request_faults: RequestFaults,
+    shared: Arc<Context>,
     rules: Rules,
     feeds: Feeds,
     queue: Queue<Key>,
-    pass: Option<(Key, Underway)>,
+    reconcile: Option<(Key, Underway)>,
     lease: Option<Holding>,
     /// It acts.
     pub(crate) leads: bool,
@@ -148,8 +148,8 @@ pub(crate) struct Operator {
     shown: BTreeMap<Kind, u64>,
     entropy: u64,
     pub(crate) counted: Counted,
-    passes: u64,
-    /// How the last pass ended.
+    reconciles: u64,
+    /// How the last reconcile ended.
     pub(crate) last: Option<Ended>,
 }
 
@@ -164,47 +164,47 @@ impl Operator {
         };
         let now_ms = setup.clock.unix_ms();
         let connection = || setup.api.service(&setup.name);
-        let (leadership, lease, gate) = match setup.right {
-            Right::Given(epoch) => (Leadership::fixed(epoch), None, setup.gate.clone()),
+        let (leadership, lease, request_faults) = match setup.right {
+            Right::Given(epoch) => (Leadership::fixed(epoch), None, setup.request_faults.clone()),
             Right::Lease => {
-                let client = gated(connection(), setup.gate.clone());
+                let client = gated(connection(), setup.request_faults.clone());
                 let identity = format!("{}-{now_ms}", setup.name);
                 let clock = setup.clock.clone();
                 let candidate = Candidate::new(client, LEASE.0, LEASE.1, identity, clock);
                 let leadership = candidate.leadership();
-                let gate = setup.gate.clone().by(&leadership);
+                let request_faults = setup.request_faults.clone().by(&leadership);
                 let holding = Holding {
                     candidate: Some(candidate),
                     under_way: None,
                     next_ms: now_ms,
                     renewed_ms: now_ms,
                 };
-                (leadership, Some(holding), gate)
+                (leadership, Some(holding), request_faults)
             }
         };
-        let client = gated(connection(), gate.clone());
+        let client = gated(connection(), request_faults.clone());
         let client = fenced(client, leadership.clone(), None);
         let recorder = Recorder::new(client.clone(), reporter);
-        let outside = Outside {
+        let outside = Environment {
             clock: setup.clock.clone(),
-            dial: dial(gate, setup.servers),
+            dial: dial(request_faults, setup.servers),
         };
         let settings = Settings {
             image_repository: "registry.example/quorate".into(),
             operator_namespace: Some("quorate-system".into()),
             user: Some(crate::build::USER),
         };
-        let shared = Shared::new(
+        let shared = Context::new(
             client, caches, settings, leadership, recorder, metrics, outside,
         );
         Self {
             name: setup.name,
-            gate: setup.gate,
+            request_faults: setup.request_faults,
             shared: Arc::new(shared),
             rules: setup.rules,
             feeds,
             queue: Queue::new(),
-            pass: None,
+            reconcile: None,
             leads: lease.is_none(),
             lease,
             frozen: false,
@@ -214,14 +214,14 @@ impl Operator {
             shown: BTreeMap::new(),
             entropy: setup.entropy,
             counted: Counted::default(),
-            passes: 0,
+            reconciles: 0,
             last: None,
         }
     }
 
-    /// Whether a pass is under way.
+    /// Whether a reconcile is under way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.pass.is_some() || self.is_asking()
+        self.reconcile.is_some() || self.is_asking()
     }
 
     fn is_asking(&self) -> bool {
@@ -233,16 +233,16 @@ impl Operator {
     pub(crate) fn next_ms(&self) -> Option<u64> {
         let lease = self.lease.as_ref().map(|lease| lease.next_ms);
         let lease = lease.filter(|_| !self.is_asking());
-        let pass = self.queue.next_due().filter(|_| self.leads);
+        let due = self.queue.next_due().filter(|_| self.leads);
         let feed = self.due.values().min().copied();
-        [lease, pass, feed].into_iter().flatten().min()
+        [lease, due, feed].into_iter().flatten().min()
     }
 
     /// Does what it does at this moment. `draw` chooses the next lag of a cache, up to a bound.
     /// Returns false where the process has ended.
     pub(crate) async fn turn(
         &mut self,
-        api: &api::Shared,
+        api: &api::SharedApiServer,
         now_ms: u64,
         draw: &mut dyn FnMut(u64) -> u64,
     ) -> bool {
@@ -253,22 +253,22 @@ impl Operator {
         if !self.keep_lease(now_ms).await {
             return false;
         }
-        if self.pass.is_none() && self.leads {
+        if self.reconcile.is_none() && self.leads {
             self.begin(now_ms);
         }
-        if let Some((key, pass)) = &mut self.pass
-            && let std::task::Poll::Ready(ended) = futures::poll!(pass.as_mut())
+        if let Some((key, reconciling)) = &mut self.reconcile
+            && let std::task::Poll::Ready(ended) = futures::poll!(reconciling.as_mut())
         {
             if ended == Ended::Gone {
                 self.shared.forget(key);
             }
             self.queue.ended(key, ended, now_ms);
-            self.passes += 1;
-            self.counted.passes += 1;
+            self.reconciles += 1;
+            self.counted.reconciles += 1;
             self.last = Some(ended);
-            self.pass = None;
+            self.reconcile = None;
         }
-        !self.gate.is_dead()
+        !self.request_faults.is_dead()
     }
 
     fn begin(&mut self, now_ms: u64) {
@@ -279,11 +279,11 @@ impl Operator {
         self.entropy = self.entropy.wrapping_add(1);
         let entropy = format!("{:032x}", self.entropy);
         let (shared, rules, of) = (self.shared.clone(), self.rules, key.clone());
-        let pass = async move {
+        let reconciling = async move {
             let mut cluster = shared.cluster(&of);
-            pass::run(&mut cluster, rules, &entropy).await
+            reconcile(&mut cluster, rules, &entropy).await
         };
-        self.pass = Some((key, Box::pin(pass)));
+        self.reconcile = Some((key, Box::pin(reconciling)));
     }
 
     /// Tries to get or keep the Lease. Returns false where it is lost: the process ends.
@@ -323,16 +323,21 @@ impl Operator {
     pub(crate) fn in_words(&self) -> String {
         let epoch = self.shared.leadership.epoch();
         format!(
-            "{} (epoch {epoch}): leads {}, busy {}, {} passes, last {:?}",
+            "{} (epoch {epoch}): leads {}, busy {}, {} reconciles, last {:?}",
             self.name,
             self.leads,
             self.is_busy(),
-            self.passes,
+            self.reconciles,
             self.last
         )
     }
 
-    fn deliver(&mut self, api: &api::Shared, now_ms: u64, draw: &mut dyn FnMut(u64) -> u64) {
+    fn deliver(
+        &mut self,
+        api: &api::SharedApiServer,
+        now_ms: u64,
+        draw: &mut dyn FnMut(u64) -> u64,
+    ) {
         let api = api.lock();
         let Some(seen) = self.seen.replace(api.revision()) else {
             // No process acts before it has listed every kind.
@@ -371,11 +376,11 @@ impl Operator {
     }
 
     /// Everything was listed up to now, as far as this operator is concerned.
-    pub(crate) fn listed(&mut self, api: &api::Shared) {
+    pub(crate) fn listed(&mut self, api: &api::SharedApiServer) {
         self.seen = Some(api.lock().revision());
     }
 
-    /// One more object in the cache of its kind; resources have their pass soon.
+    /// One more object in the cache of its kind; resources have their reconcile soon.
     pub(crate) fn add(&mut self, kind: Kind, object: &Value, now_ms: u64) {
         let feeds = &mut self.feeds;
         match kind {
@@ -388,10 +393,10 @@ impl Operator {
             }
             Kind::StatefulSet => drop(feeds.sets.add(object)),
             Kind::Pod => drop(feeds.pods.add(object)),
-            Kind::PersistentVolumeClaim => drop(feeds.claims.add(object)),
+            Kind::PersistentVolumeClaim => drop(feeds.pvcs.add(object)),
             Kind::Service => drop(feeds.services.add(object)),
             Kind::Secret => drop(feeds.secrets.add(object)),
-            Kind::PodDisruptionBudget => drop(feeds.budgets.add(object)),
+            Kind::PodDisruptionBudget => drop(feeds.pdbs.add(object)),
             Kind::NetworkPolicy => drop(feeds.policies.add(object)),
             Kind::EndpointSlice => drop(feeds.slices.add(object)),
             Kind::Node => drop(feeds.nodes.add(object)),
@@ -420,10 +425,10 @@ impl Operator {
             }),
             Kind::StatefulSet => feeds.sets.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Pod => feeds.pods.deliver(ours(), |o| owned(&o.metadata)),
-            Kind::PersistentVolumeClaim => feeds.claims.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::PersistentVolumeClaim => feeds.pvcs.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Service => feeds.services.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Secret => feeds.secrets.deliver(ours(), |o| owned(&o.metadata)),
-            Kind::PodDisruptionBudget => feeds.budgets.deliver(ours(), |o| owned(&o.metadata)),
+            Kind::PodDisruptionBudget => feeds.pdbs.deliver(ours(), |o| owned(&o.metadata)),
             Kind::NetworkPolicy => feeds.policies.deliver(ours(), |o| owned(&o.metadata)),
             Kind::EndpointSlice => feeds.slices.deliver(ours(), |o| owned(&o.metadata)),
             Kind::Node => {
@@ -449,10 +454,10 @@ fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
     let (clusters, of_clusters) = Feed::new();
     let (sets, of_sets) = Feed::new();
     let (pods, of_pods) = Feed::new();
-    let (claims, of_claims) = Feed::new();
+    let (pvcs, of_pvcs) = Feed::new();
     let (services, of_services) = Feed::new();
     let (secrets, of_secrets) = Feed::new();
-    let (budgets, of_budgets) = Feed::new();
+    let (pdbs, of_pdbs) = Feed::new();
     let (policies, of_policies) = Feed::new();
     let (slices, of_slices) = match sees_no_slices {
         true => Feed::refused(),
@@ -465,10 +470,10 @@ fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
         clusters,
         sets,
         pods,
-        claims,
+        pvcs,
         services,
         secrets,
-        budgets,
+        pdbs,
         policies,
         slices,
         nodes,
@@ -479,10 +484,10 @@ fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
         clusters: of_clusters,
         sets: of_sets,
         pods: of_pods,
-        claims: of_claims,
+        pvcs: of_pvcs,
         services: of_services,
         secrets: of_secrets,
-        budgets: of_budgets,
+        pdbs: of_pdbs,
         policies: of_policies,
         slices: of_slices,
         nodes: of_nodes,
@@ -492,30 +497,34 @@ fn caches(sees_no_slices: bool) -> (Feeds, Caches) {
     (feeds, caches)
 }
 
-/// A client whose requests go through the gate.
-fn gated(connection: api::Connection, gate: Gate) -> Client {
+/// A client whose requests go through [`RequestFaults`].
+fn gated(connection: api::Connection, request_faults: RequestFaults) -> Client {
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let (connection, gate) = (connection.clone(), gate.clone());
+        let (connection, request_faults) = (connection.clone(), request_faults.clone());
         async move {
             let words = Request::of_api(request.method(), request.uri().path());
             let failed = || Err(api::Broken);
-            gate.pass(words, connection.oneshot(request), failed).await
+            request_faults
+                .pass(words, connection.oneshot(request), failed)
+                .await
         }
     });
     Client::new(service, "default")
 }
 
-/// Reaches simulated servers through the gate.
-fn dial(gate: Gate, servers: Arc<Mutex<Servers>>) -> Dial {
+/// Reaches simulated servers through [`RequestFaults`].
+fn dial(request_faults: RequestFaults, servers: Arc<Mutex<Servers>>) -> Dial {
     Arc::new(move |address, key, secure| {
-        let (gate, to) = (gate.clone(), address.to_owned());
+        let (request_faults, to) = (request_faults.clone(), address.to_owned());
         let way = way(&servers, address, secure);
         let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
-            let (gate, way) = (gate.clone(), way.clone());
+            let (request_faults, way) = (request_faults.clone(), way.clone());
             let words = Request::of_member(request.uri().path(), &to);
             async move {
                 let failed = || Err(WayError::new("the answer was lost"));
-                gate.pass(words, way.oneshot(request), failed).await
+                request_faults
+                    .pass(words, way.oneshot(request), failed)
+                    .await
             }
         });
         let service = tower::util::BoxCloneService::new(service);

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use crate::build;
 use crate::opsim::api::{self, Call, Kind, Verdict};
 
-use super::gate::{Ledger, lock};
 use super::operator::LEASE;
+use super::request_faults::{Ledger, lock};
 
 /// Has every request of every operator checked from now on. `without`: kinds, in the plural, that an
 /// earlier role said nothing of.
-pub(super) fn enforce(api: &api::Shared, ledger: Arc<Mutex<Ledger>>, without: &[&str]) {
+pub(super) fn enforce(api: &api::SharedApiServer, ledger: Arc<Mutex<Ledger>>, without: &[&str]) {
     let (mut rules, lease) = (build::every_rule(), build::lease_rules(LEASE.1));
     rules.retain(|rule| {
         let mut of = rule.resources.iter().flatten();

@@ -11,20 +11,20 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::Value;
 
 use crate::operator::clock::Clock;
-use crate::operator::pass::Rules;
+use crate::operator::reconcile::Rules;
 use crate::opsim::api::{self, ApiServer, Kind};
 use crate::opsim::oracles::{Oracles, Violation, unsettled};
 use crate::opsim::own;
 use crate::opsim::servers::Servers;
 
+use super::containers::Containers;
 use super::end;
-use super::eyes::Eyes;
-use super::gate::{Crash, Gate, Ledger, lock};
-use super::ground::Ground;
+use super::ground_truth::GroundTruth;
+use super::monitor::InvariantMonitor;
 use super::operator::{CACHED, Operator, Right, Setup};
+use super::request_faults::{Crash, Ledger, RequestFaults, lock};
 use super::rights;
-use super::rival::Rival;
-use super::truth::Truth;
+use super::second_leader::SecondLeader;
 
 /// When every world begins: 2026-01-01, in Unix milliseconds.
 pub(crate) const START_MS: u64 = 1_767_225_600_000;
@@ -92,15 +92,15 @@ pub enum Failure {
 
 /// Everything.
 pub(crate) struct World {
-    pub(crate) api: api::Shared,
+    pub(crate) api: api::SharedApiServer,
     pub(crate) servers: Arc<Mutex<Servers>>,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
-    pub(crate) eyes: Eyes,
-    pub(crate) ground: Ground,
+    pub(crate) monitor: InvariantMonitor,
+    pub(crate) containers: Containers,
     pub(crate) operators: Vec<Operator>,
     /// Operators that come back, by when: name, and whether by the Lease.
     pub(super) reborn: Vec<(u64, String)>,
-    pub(super) rival: Rival,
+    pub(super) rival: SecondLeader,
     /// A stranger is at work.
     pub(crate) intruder: bool,
     pub(super) intruders: u32,
@@ -114,7 +114,7 @@ pub(crate) struct World {
     sees_no_slices: bool,
     entropy: u64,
     lags: BTreeMap<Kind, u64>,
-    pub(crate) passes: u64,
+    pub(crate) reconciles: u64,
     /// Those that began with a cache behind the API server.
     pub(crate) stale: u64,
     /// Versions that no cache ever showed, because a newer one came with them.
@@ -129,7 +129,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(options: Options) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(options.seed);
-        let api = api::Shared::new(ApiServer::new(options.seed, START_MS));
+        let api = api::SharedApiServer::new(ApiServer::new(options.seed, START_MS));
         let fork =
             |random: &mut Xoshiro256PlusPlus| Xoshiro256PlusPlus::seed_from_u64(random.random());
         let servers = Servers::new(fork(&mut random), START_MS);
@@ -137,7 +137,7 @@ impl World {
         let mut ledger = Ledger::new(fork(&mut random));
         ledger.plan = options.crash;
         ledger.flaky = options.flaky;
-        let eyes = Eyes {
+        let monitor = InvariantMonitor {
             api: api.clone(),
             servers: servers.clone(),
             oracles: Arc::new(Mutex::new(Oracles::new(START_MS))),
@@ -155,14 +155,14 @@ impl World {
         let ledger = Arc::new(Mutex::new(ledger));
         rights::enforce(&api, ledger.clone(), &[]);
         Self {
-            ground: Ground::new(&api, options.seed),
+            containers: Containers::new(&api, options.seed),
             api,
             servers,
             ledger,
-            eyes,
+            monitor,
             operators: Vec::new(),
             reborn: Vec::new(),
-            rival: Rival::default(),
+            rival: SecondLeader::default(),
             intruder: options.intruder,
             intruders: 0,
             intruded: BTreeSet::new(),
@@ -174,7 +174,7 @@ impl World {
             sees_no_slices: false,
             entropy: 0,
             lags: lags.into(),
-            passes: 0,
+            reconciles: 0,
             stale: 0,
             coalesced: 0,
             edits: 0,
@@ -207,7 +207,7 @@ impl World {
             .sum()
     }
 
-    /// The operator that acts and is in the middle of a pass.
+    /// The operator that acts and is in the middle of a reconcile.
     pub(crate) fn busy_leader(&self) -> Option<&str> {
         let busy = |operator: &&Operator| operator.leads && operator.is_busy();
         let found = self.operators.iter().find(busy);
@@ -250,7 +250,7 @@ impl World {
         let setup = Setup {
             name: name.to_owned(),
             api: self.api.clone(),
-            gate: Gate::new(name, self.ledger.clone(), self.eyes.clone()),
+            request_faults: RequestFaults::new(name, self.ledger.clone(), self.monitor.clone()),
             clock: Clock::simulated(self.time.clone()),
             servers: self.servers.clone(),
             rules: self.options.rules,
@@ -283,7 +283,7 @@ impl World {
     }
 
     /// One turn of everything.
-    pub(crate) async fn round(&mut self) -> Result<Truth, Failure> {
+    pub(crate) async fn round(&mut self) -> Result<GroundTruth, Failure> {
         let busy = self.operators.iter().any(Operator::is_busy);
         let step_ms = if busy {
             self.random.random_range(1..=12)
@@ -295,14 +295,14 @@ impl World {
         lock(&self.ledger).now_ms = now_ms - START_MS;
         self.api.lock().set_now_ms(now_ms);
         lock(&self.servers).advance(now_ms);
-        let moved = self.ground.step(&mut lock(&self.servers));
+        let moved = self.containers.step(&mut lock(&self.servers));
         self.idle = if moved {
             0
         } else {
             self.idle.saturating_add(1)
         };
         self.turn_intruder();
-        self.turn_rival(now_ms);
+        self.turn_second_leader(now_ms);
         self.turn_operators(now_ms).await;
         // Tasks of clients have their turn.
         tokio::task::yield_now().await;
@@ -311,16 +311,16 @@ impl World {
             .iter()
             .filter(|o| o.leads && !o.frozen)
             .count();
-        self.eyes.acting.store(acting, Ordering::SeqCst);
-        let truth = self.eyes.moment();
+        self.monitor.acting.store(acting, Ordering::SeqCst);
+        let ground_truth = self.monitor.moment();
         if self.links_hold
             && let Some(apart) = lock(&self.servers).estranged()
         {
             return Err(self.unexpected(apart));
         }
-        match &lock(&self.eyes.oracles).broken {
+        match &lock(&self.monitor.oracles).broken {
             Some(violation) => Err(Failure::Broken(violation.clone())),
-            None => Ok(truth),
+            None => Ok(ground_truth),
         }
     }
 
@@ -355,7 +355,7 @@ impl World {
             if !operator.turn(&self.api, now_ms, &mut draw).await {
                 died.push(at);
             }
-            self.passes += std::mem::take(&mut operator.counted.passes);
+            self.reconciles += std::mem::take(&mut operator.counted.reconciles);
             self.stale += std::mem::take(&mut operator.counted.stale);
             self.coalesced += std::mem::take(&mut operator.counted.coalesced);
         }
@@ -379,12 +379,12 @@ impl World {
         &mut self,
         what: &str,
         most_ms: u64,
-        mut holds: impl FnMut(&Self, &Truth) -> bool,
+        mut holds: impl FnMut(&Self, &GroundTruth) -> bool,
     ) -> Result<(), Failure> {
         let end = self.now_ms() + most_ms;
         loop {
-            let truth = self.round().await?;
-            if holds(self, &truth) {
+            let ground_truth = self.round().await?;
+            if holds(self, &ground_truth) {
                 return Ok(());
             }
             if self.now_ms() >= end {
@@ -399,12 +399,12 @@ impl World {
         let mut missing = String::new();
         let (mut since, mut writes, mut asked) = (None, 0, 0);
         while self.now_ms() < end {
-            let truth = self.round().await?;
+            let ground_truth = self.round().await?;
             let now = {
                 let ledger = lock(&self.ledger);
                 ledger.writes + ledger.status_writes
             };
-            match self.unsettled(&truth) {
+            match self.unsettled(&ground_truth) {
                 Some(why) => {
                     missing = why;
                     since = None;
@@ -446,7 +446,7 @@ impl World {
     }
 
     /// At rest nothing is asked of the API server either, but by the Lease: with a thousand clusters
-    /// a question a pass would be all that it does. A cluster that is not formed is asked for, and
+    /// a question a reconcile would be all that it does. A cluster that is not formed is asked for, and
     /// Secrets that the user gives are in no cache: each is read, at most every half a minute.
     fn rested(&self, before: u64) -> Result<(), Failure> {
         let asked = lock(&self.ledger).requests - before;
@@ -463,9 +463,9 @@ impl World {
     }
 
     /// What is missing from the desired state of any resource.
-    fn unsettled(&self, truth: &Truth) -> Option<String> {
+    fn unsettled(&self, ground_truth: &GroundTruth) -> Option<String> {
         let api = self.api.lock();
-        let (there, gone): (Vec<_>, Vec<_>) = truth
+        let (there, gone): (Vec<_>, Vec<_>) = ground_truth
             .clusters
             .iter()
             .partition(|(_, cluster)| cluster.exists);

@@ -8,7 +8,7 @@ use crate::opsim::api::object::{self, put};
 use crate::opsim::api::{Delete, Kind, Refusal};
 
 use super::Kube;
-use super::nodes::Machine;
+use super::nodes::SimulatedNode;
 use super::place::{HOST, OUT_OF_SERVICE};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -29,7 +29,7 @@ impl Kube {
     }
 
     fn set_machine(&mut self, name: &str, up: bool, connected: bool, since_ms: u64) {
-        let machine = Machine {
+        let machine = SimulatedNode {
             up,
             connected,
             since_ms,
@@ -133,7 +133,7 @@ impl Kube {
         let _ = self.with(|api| api.create("admin", Kind::StorageClass, object));
     }
 
-    /// Destroys a volume: its object is gone, and its claim will be lost.
+    /// Destroys a volume: its object is gone, and its PVC will be lost.
     pub fn lose_volume(&mut self, name: &str) {
         self.with(|api| {
             let free = |volume: &mut Value| drop(object::take(volume, &["metadata", "finalizers"]));
@@ -158,12 +158,12 @@ impl Kube {
 /// What a class of volumes is like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// It is for claims that name none.
+    /// It is for PVCs that name none.
     pub default: bool,
     /// A volume can be used on the node only that it was made for.
     pub node_bound: bool,
     /// Volumes can grow.
     pub grows: bool,
-    /// Volumes stay when their claims go.
+    /// Volumes stay when their PVCs go.
     pub retain: bool,
 }

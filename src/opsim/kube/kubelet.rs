@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::opsim::api::object::{self, time};
 use crate::opsim::api::{ApiServer, Delete, Kind};
 
-use super::nodes::Machine;
+use super::nodes::SimulatedNode;
 use super::place::OUT_OF_SERVICE;
 use super::{Kube, volumes};
 
@@ -31,10 +31,10 @@ pub struct Running {
     pub address: String,
     /// Where it runs.
     pub node: String,
-    /// The first claim that its pod mounts; empty where there is none.
-    pub claim: String,
-    /// That claim's UID.
-    pub claim_uid: String,
+    /// The first PVC that its pod mounts; empty where there is none.
+    pub pvc: String,
+    /// That PVC's UID.
+    pub pvc_uid: String,
     /// The volume behind it: the disk.
     pub volume: String,
     /// What it runs.
@@ -93,8 +93,8 @@ pub(super) struct Container {
     uid: String,
     node: String,
     address: String,
-    claim: String,
-    claim_uid: String,
+    pvc: String,
+    pvc_uid: String,
     volume: String,
     image: String,
     args: Vec<String>,
@@ -166,8 +166,8 @@ impl Kube {
                 uid: one.uid.clone(),
                 address: one.address.clone(),
                 node: one.node.clone(),
-                claim: one.claim.clone(),
-                claim_uid: one.claim_uid.clone(),
+                pvc: one.pvc.clone(),
+                pvc_uid: one.pvc_uid.clone(),
                 volume: one.volume.clone(),
                 image: one.image.clone(),
                 args: one.args.clone(),
@@ -177,7 +177,10 @@ impl Kube {
                     State::Stops { until_ms, .. } => Some(until_ms),
                     _ => None,
                 },
-                connected: self.machines.get(&one.node).is_some_and(Machine::is_heard),
+                connected: self
+                    .machines
+                    .get(&one.node)
+                    .is_some_and(SimulatedNode::is_heard),
             })
             .collect()
     }
@@ -224,12 +227,16 @@ impl Kube {
         self.pass_time(now_ms);
         for pod in &pods {
             let node = object::text(pod, &["spec", "nodeName"]);
-            if self.machines.get(node).is_some_and(Machine::is_heard) {
+            if self.machines.get(node).is_some_and(SimulatedNode::is_heard) {
                 self.attend(api, pod);
             }
         }
         // What the API server does not know any more is killed by a node that hears so.
-        let heard = |one: &Container| self.machines.get(&one.node).is_some_and(Machine::is_heard);
+        let heard = |one: &Container| {
+            self.machines
+                .get(&one.node)
+                .is_some_and(SimulatedNode::is_heard)
+        };
         let known = |one: &Container| {
             let pod = api.get(Kind::Pod, &one.namespace, &one.pod);
             pod.is_some_and(|pod| object::uid(&pod) == one.uid)
@@ -339,12 +346,12 @@ impl Kube {
             }
         }
         let mut disk = None;
-        for name in volumes::claim_names(pod) {
-            let claim = api.get(Kind::PersistentVolumeClaim, namespace, name);
-            let claim = claim
-                .filter(|claim| volumes::is_bound(claim))
+        for name in volumes::pvc_names(pod) {
+            let pvc = api.get(Kind::PersistentVolumeClaim, namespace, name);
+            let pvc = pvc
+                .filter(|pvc| volumes::is_bound(pvc))
                 .ok_or_else(creating)?;
-            let volume = object::text(&claim, &["spec", "volumeName"]).to_owned();
+            let volume = object::text(&pvc, &["spec", "volumeName"]).to_owned();
             if api.get(Kind::PersistentVolume, "", &volume).is_none() {
                 return Err(creating());
             }
@@ -352,7 +359,7 @@ impl Kube {
             if !self.attach(api, &volume, node) {
                 return Err(creating());
             }
-            disk.get_or_insert((name.to_owned(), object::uid(&claim).to_owned(), volume));
+            disk.get_or_insert((name.to_owned(), object::uid(&pvc).to_owned(), volume));
         }
         let containers = object::items(pod, &["spec", "containers"]);
         let container = containers.first().unwrap_or(&Value::Null);
@@ -361,15 +368,15 @@ impl Kube {
             let message = format!("Back-off pulling image \"{image}\"");
             return Err(("ImagePullBackOff".into(), message));
         }
-        let (claim, claim_uid, volume) = disk.unwrap_or_default();
+        let (pvc, pvc_uid, volume) = disk.unwrap_or_default();
         let mut started = Container {
             namespace: namespace.to_owned(),
             pod: object::name(pod).to_owned(),
             uid: object::uid(pod).to_owned(),
             node: object::text(pod, &["spec", "nodeName"]).to_owned(),
             address: self.address(),
-            claim,
-            claim_uid,
+            pvc,
+            pvc_uid,
             volume,
             image: image.to_owned(),
             args: arguments(pod, container),

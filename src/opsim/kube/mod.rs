@@ -6,11 +6,11 @@
 //! What runs in a container is not modelled here: [`Kube::running`] tells which containers run,
 //! and [`Kube::report`] takes what their processes do.
 
-mod budgets;
 mod faults;
 mod garbage;
 mod kubelet;
 mod nodes;
+mod pdbs;
 mod place;
 mod schedule;
 mod sets;
@@ -22,7 +22,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::api::{ApiServer, Shared};
+use super::api::{ApiServer, SharedApiServer};
 pub use faults::Class;
 pub use kubelet::{Process, Running};
 
@@ -33,14 +33,14 @@ pub enum Part {
     Sets,
     /// Gives pods a node.
     Scheduler,
-    /// Makes, binds, grows and reclaims volumes; lets claims go that no pod uses.
+    /// Makes, binds, grows and reclaims volumes; lets PVCs go that no pod uses.
     Volumes,
     /// Starts and stops containers, and tells of them.
     Kubelets,
     /// Writes down to which pods Services send clients.
     Endpoints,
-    /// Counts what budgets allow.
-    Budgets,
+    /// Counts what PDBs allow.
+    Pdbs,
     /// Notices nodes that are silent, and takes pods from them.
     Nodes,
     /// Takes away what has no owner any more.
@@ -57,15 +57,15 @@ impl Part {
         Self::Nodes,
         Self::Kubelets,
         Self::Endpoints,
-        Self::Budgets,
+        Self::Pdbs,
     ];
 }
 
 /// A Kubernetes without its API server.
 #[derive(Debug)]
 pub struct Kube {
-    shared: Shared,
-    machines: BTreeMap<String, nodes::Machine>,
+    shared: SharedApiServer,
+    machines: BTreeMap<String, nodes::SimulatedNode>,
     containers: BTreeMap<String, kubelet::Container>,
     bad_images: BTreeSet<String>,
     priority_classes: BTreeSet<String>,
@@ -92,7 +92,7 @@ pub struct Kube {
 
 impl Kube {
     /// A Kubernetes without nodes.
-    pub fn new(shared: Shared) -> Self {
+    pub fn new(shared: SharedApiServer) -> Self {
         Self {
             shared,
             machines: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl Kube {
     }
 
     /// The API server.
-    pub fn api(&self) -> &Shared {
+    pub fn api(&self) -> &SharedApiServer {
         &self.shared
     }
 
@@ -174,8 +174,8 @@ impl Kube {
                 slices::advance(&mut api, &mut self.late, self.endpoints_ms);
                 false
             }
-            Part::Budgets => {
-                budgets::advance(&mut api);
+            Part::Pdbs => {
+                pdbs::advance(&mut api);
                 false
             }
             Part::Nodes => {

@@ -19,7 +19,7 @@ const READY: (&str, &str) = ("KubeletReady", "kubelet is posting ready status");
 
 /// A machine, whatever the API server knows of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Machine {
+pub(super) struct SimulatedNode {
     /// It has power, and its containers run.
     pub(super) up: bool,
     /// It reaches the API server and other machines.
@@ -28,7 +28,7 @@ pub(super) struct Machine {
     pub(super) since_ms: u64,
 }
 
-impl Machine {
+impl SimulatedNode {
     pub(super) fn is_heard(&self) -> bool {
         self.up && self.connected
     }
@@ -36,7 +36,7 @@ impl Machine {
 
 pub(super) fn advance(
     api: &mut ApiServer,
-    machines: &BTreeMap<String, Machine>,
+    machines: &BTreeMap<String, SimulatedNode>,
     gone: &mut BTreeMap<String, u64>,
 ) {
     let nodes: Vec<Arc<Value>> = api.all(Kind::Node).cloned().collect();

@@ -59,8 +59,8 @@ enum Choice {
 }
 
 fn choose(api: &mut ApiServer, pod: &Value, tie: u64) -> Choice {
-    let claims = match volumes::claims_of(api, pod) {
-        Ok(claims) => claims,
+    let pvcs = match volumes::pvcs_of(api, pod) {
+        Ok(pvcs) => pvcs,
         Err(why) => return Choice::None(format!("{why}. preemption: not eligible")),
     };
     let nodes: Vec<Arc<Value>> = api.all(Kind::Node).cloned().collect();
@@ -79,7 +79,7 @@ fn choose(api: &mut ApiServer, pod: &Value, tie: u64) -> Choice {
     for node in &nodes {
         match scene
             .refused_by(node)
-            .or_else(|| volumes::refused_by(api, &claims, node))
+            .or_else(|| volumes::refused_by(api, &pvcs, node))
         {
             Some(reason) => *reasons.entry(reason).or_default() += 1,
             None => fitting.push(node),
@@ -99,18 +99,18 @@ fn choose(api: &mut ApiServer, pod: &Value, tie: u64) -> Choice {
             parts.join(", ")
         ));
     };
-    match volumes::ready_for(api, &claims, object::name(best)) {
+    match volumes::ready_for(api, &pvcs, object::name(best)) {
         Fit::Bound => Choice::Node(object::name(best).to_owned()),
         Fit::Chosen(node) => {
             // The volume is made for another node than the one that is best now.
             if by_name.contains_key(node.as_str()) {
                 return Choice::Waits;
             }
-            volumes::forget_choice(api, &claims);
+            volumes::forget_choice(api, &pvcs);
             Choice::Waits
         }
         Fit::Unbound => {
-            volumes::choose_node(api, &claims, object::name(best));
+            volumes::choose_node(api, &pvcs, object::name(best));
             Choice::Waits
         }
     }

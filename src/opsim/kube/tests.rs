@@ -12,7 +12,7 @@ const OWNER: &str = "quorate";
 
 /// Three nodes in three zones, and a default class of disks that belong to nodes.
 fn kube(node_bound: bool) -> Kube {
-    let mut kube = Kube::new(Shared::new(ApiServer::new(3, NOW_MS)));
+    let mut kube = Kube::new(SharedApiServer::new(ApiServer::new(3, NOW_MS)));
     for (name, zone) in [("n1", "a"), ("n2", "b"), ("n3", "c")] {
         kube.add_node(name, zone);
     }
@@ -30,13 +30,13 @@ fn member(kube: &Kube, name: &str) {
     member_with(kube, name, |_| {});
 }
 
-/// A claim and a set as the operator makes them for a member.
+/// A PVC and a set as the operator makes them for a member.
 fn member_with(kube: &Kube, name: &str, change: impl FnOnce(&mut Value)) {
     let mut api = kube.api().lock();
-    let claim = json!({"metadata": {"name": format!("data-{name}"), "namespace": "prod"},
+    let pvc = json!({"metadata": {"name": format!("data-{name}"), "namespace": "prod"},
         "spec": {"accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "8Gi"}}}});
-    let _ = api.create(OWNER, Kind::PersistentVolumeClaim, claim);
+    let _ = api.create(OWNER, Kind::PersistentVolumeClaim, pvc);
     let mut set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": name, "namespace": "prod"},
         "spec": {"replicas": 1, "serviceName": "peers", "podManagementPolicy": "Parallel",
@@ -68,7 +68,7 @@ fn pod(kube: &Kube, name: &str) -> Option<Arc<Value>> {
     kube.api().lock().get(Kind::Pod, "prod", name)
 }
 
-fn claim(kube: &Kube, name: &str) -> Option<Arc<Value>> {
+fn pvc(kube: &Kube, name: &str) -> Option<Arc<Value>> {
     kube.api()
         .lock()
         .get(Kind::PersistentVolumeClaim, "prod", name)
@@ -112,8 +112,8 @@ fn a_set_gets_its_pod_its_node_and_its_disk() {
     );
     assert_eq!(object::text(&pod, &["status", "podIP"]), running[0].address);
     assert_eq!(object::text(&pod, &["spec", "nodeName"]), running[0].node);
-    let claim = claim(&kube, "data-demo-1").expect("a claim");
-    assert_eq!(object::text(&claim, &["status", "phase"]), "Bound");
+    let pvc = pvc(&kube, "data-demo-1").expect("a PVC");
+    assert_eq!(object::text(&pvc, &["status", "phase"]), "Bound");
     let api = kube.api().lock();
     let volume = api
         .get(Kind::PersistentVolume, "", &running[0].volume)
@@ -129,7 +129,7 @@ fn a_set_gets_its_pod_its_node_and_its_disk() {
 }
 
 #[test]
-fn a_pod_is_made_anew_once_the_old_one_is_really_gone_and_from_the_new_template() {
+fn pod_is_recreated_from_the_new_template() {
     let mut kube = kube(false);
     kube.set_stop_ms(5_000);
     member(&kube, "demo-1");
@@ -173,7 +173,7 @@ fn a_pod_is_made_anew_once_the_old_one_is_really_gone_and_from_the_new_template(
 }
 
 #[test]
-fn members_are_spread_and_one_without_a_node_says_why() {
+fn unschedulable_member_says_why() {
     let mut kube = kube(true);
     for name in ["demo-1", "demo-2", "demo-3"] {
         member(&kube, name);
@@ -208,7 +208,7 @@ fn members_are_spread_and_one_without_a_node_says_why() {
 }
 
 #[test]
-fn a_claim_in_use_stays_until_its_pod_is_gone() {
+fn a_pvc_in_use_stays_until_its_pod_is_gone() {
     let mut kube = kube(false);
     member(&kube, "demo-1");
     all_ready(&mut kube);
@@ -221,11 +221,11 @@ fn a_claim_in_use_stays_until_its_pod_is_gone() {
         .expect("marked");
     wait(&mut kube, 5);
     assert!(object::is_deleting(
-        &claim(&kube, "data-demo-1").expect("in use")
+        &pvc(&kube, "data-demo-1").expect("in use")
     ));
     delete_pod(&kube, "demo-1-0");
     wait(&mut kube, 5);
-    assert_eq!(claim(&kube, "data-demo-1"), None);
+    assert_eq!(pvc(&kube, "data-demo-1"), None);
     assert_eq!(
         kube.api().lock().get(Kind::PersistentVolume, "", &volume),
         None
@@ -249,17 +249,17 @@ fn a_lost_volume_and_a_grown_one() {
         .patch("me", Kind::PersistentVolumeClaim, id, patch);
     grown.expect("its class lets it grow");
     assert!(kube.settle());
-    let found = claim(&kube, "data-demo-1").expect("a claim");
+    let found = pvc(&kube, "data-demo-1").expect("a PVC");
     assert_eq!(found["status"]["capacity"]["storage"], "9Gi");
     let volume = kube.running()[0].volume.clone();
     kube.lose_volume(&volume);
     assert!(kube.settle());
-    let found = claim(&kube, "data-demo-1").expect("a claim");
+    let found = pvc(&kube, "data-demo-1").expect("a PVC");
     assert_eq!(object::text(&found, &["status", "phase"]), "Lost");
 }
 
 #[test]
-fn a_crash_is_followed_by_longer_and_longer_waits() {
+fn crashes_back_off() {
     let mut kube = kube(false);
     member(&kube, "demo-1");
     all_ready(&mut kube);
@@ -285,7 +285,7 @@ fn a_crash_is_followed_by_longer_and_longer_waits() {
 }
 
 #[test]
-fn an_image_that_cannot_be_pulled_is_said_and_tried_again() {
+fn image_pull_failure_is_reported() {
     let mut kube = kube(false);
     kube.set_bad_image("a:1", true);
     member(&kube, "demo-1");
@@ -300,7 +300,7 @@ fn an_image_that_cannot_be_pulled_is_said_and_tried_again() {
 }
 
 #[test]
-fn a_silent_node_keeps_its_pods_until_somebody_vouches_or_it_is_gone() {
+fn silent_node_keeps_its_pods() {
     for vouch in [true, false] {
         let mut kube = kube(false);
         member(&kube, "demo-1");
@@ -344,7 +344,7 @@ fn a_silent_node_keeps_its_pods_until_somebody_vouches_or_it_is_gone() {
 }
 
 #[test]
-fn a_node_that_comes_back_starts_its_containers_again() {
+fn returning_node_restarts_containers() {
     let mut kube = kube(true);
     member(&kube, "demo-1");
     all_ready(&mut kube);
@@ -370,7 +370,7 @@ fn a_node_that_comes_back_starts_its_containers_again() {
 }
 
 #[test]
-fn a_disk_that_belongs_to_a_node_that_is_gone_holds_its_pod_for_ever() {
+fn volume_of_a_deleted_node_holds_its_pod() {
     let mut kube = kube(true);
     member(&kube, "demo-1");
     all_ready(&mut kube);
@@ -387,12 +387,12 @@ fn a_disk_that_belongs_to_a_node_that_is_gone_holds_its_pod_for_ever() {
     );
 }
 
-fn budget(kube: &Kube, most: i64) {
-    let budget = json!({"metadata": {"name": "demo", "namespace": "prod"},
+fn pdb(kube: &Kube, most: i64) {
+    let pdb = json!({"metadata": {"name": "demo", "namespace": "prod"},
         "spec": {"maxUnavailable": most, "selector": {"matchLabels": {"app": "etcd"}}}});
     kube.api()
         .lock()
-        .create("me", Kind::PodDisruptionBudget, budget)
+        .create("me", Kind::PodDisruptionBudget, pdb)
         .expect("made");
 }
 
@@ -402,7 +402,7 @@ fn a_budget_holds_a_drain() {
     for name in ["demo-1", "demo-2", "demo-3"] {
         member(&kube, name);
     }
-    budget(&kube, 1);
+    pdb(&kube, 1);
     let id = ("prod", "demo");
     let hasty = kube.running().first().map(|one| one.node.clone());
     assert_eq!(hasty, None);
@@ -419,11 +419,7 @@ fn a_budget_holds_a_drain() {
     let told = kube.drain("n1");
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].1, Ok(()));
-    let refused = kube
-        .drain("n2")
-        .remove(0)
-        .1
-        .expect_err("the budget is spent");
+    let refused = kube.drain("n2").remove(0).1.expect_err("the PDB is spent");
     assert_eq!(
         (refused.code, refused.reason.as_str()),
         (429, "TooManyRequests")

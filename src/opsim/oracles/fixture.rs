@@ -1,7 +1,7 @@
 //! Truths for the oracles' own tests.
 
 use super::{History, Of, Step};
-use crate::opsim::harness::truth::{ClusterTruth, Member, Truth};
+use crate::opsim::harness::ground_truth::{ClusterTruth, GroundTruth, Member};
 
 /// A member that serves and holds everything.
 pub(super) fn member(id: u64) -> (u64, Member) {
@@ -43,12 +43,12 @@ pub(super) fn cluster(voters: u64) -> ClusterTruth {
 /// A history in which this was so at time 0.
 pub(super) fn history(cluster: &ClusterTruth) -> History {
     let mut history = History::default();
-    history.note(&truth(cluster, 0));
+    history.note(&ground_truth(cluster, 0));
     history
 }
 
-pub(super) fn truth(cluster: &ClusterTruth, now_ms: u64) -> Truth {
-    Truth {
+pub(super) fn ground_truth(cluster: &ClusterTruth, now_ms: u64) -> GroundTruth {
+    GroundTruth {
         now_ms,
         clusters: [("uid".to_owned(), cluster.clone())].into(),
         operators: 1,

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_that_the_operator_threw_away_are_missed() {
+    fn detects_discarded_disks() {
         let mut three = cluster(3);
         assert_eq!(moment(&of(&three, 0)), None);
         three.voters.entry(1).and_modify(|m| m.held = None);

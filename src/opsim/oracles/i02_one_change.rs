@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_learner_is_one_too_many_but_for_a_lone_voter_that_grows() {
+    fn one_learner_at_a_time() {
         let mut before = cluster(3);
         before.learners.extend([member(4)]);
         let mut after = before.clone();

@@ -2,7 +2,7 @@
 //! as it is, or as it is after the step. A voter that fell silent so lately that nobody could know
 //! counts as serving.
 
-use crate::opsim::harness::truth::{ClusterTruth, Member};
+use crate::opsim::harness::ground_truth::{ClusterTruth, Member};
 
 use super::{BELIEVED_MS, History, Step};
 

@@ -1,5 +1,5 @@
 //! I4: a voter is removed only if it is dead by evidence (its disk is gone or was exchanged, its
-//! claim is gone, it was out of reach for as long as the specification says, or the alarm CORRUPT names
+//! PVC is gone, it was out of reach for as long as the specification says, or the alarm CORRUPT names
 //! it and its data differs from that of most voters), or surplus, or asked
 //! for: by its name, or because its node goes away and `nodeReplacement` is RemoveFirst.
 
@@ -44,10 +44,10 @@ pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
 mod tests {
     use super::super::fixture::{cluster, history, step};
     use super::*;
-    use crate::opsim::harness::truth::ClusterTruth;
+    use crate::opsim::harness::ground_truth::ClusterTruth;
 
     #[test]
-    fn a_voter_that_lives_or_may_come_back_is_not_removed() {
+    fn live_voter_is_not_removed() {
         let before = cluster(3);
         let past = history(&before);
         let mut after = before.clone();
@@ -65,7 +65,7 @@ mod tests {
     /// This path of a drain was not known here, so nothing ever judged it: a run with RemoveFirst
     /// could only fail, and none was made.
     #[test]
-    fn who_leaves_a_node_is_removed_first_only_where_that_was_asked_for() {
+    fn drain_removes_first_only_if_asked() {
         let mut drained = cluster(3);
         drained.voters.entry(2).and_modify(|m| m.node_goes = true);
         let mut after = drained.clone();
@@ -83,7 +83,7 @@ mod tests {
 
     /// The one voter in contact that may go for what it holds.
     #[test]
-    fn a_voter_whose_data_differs_may_go_where_the_alarm_names_it() {
+    fn named_corrupt_voter_may_be_removed() {
         let mut before = cluster(3);
         before.voters.entry(2).and_modify(|m| m.data = Some(7));
         let mut after = before.clone();

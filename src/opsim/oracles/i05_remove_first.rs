@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_added_beside_a_voter_that_does_not_serve() {
+    fn no_addition_beside_an_unhealthy_voter() {
         let whole = cluster(3);
         let past = history(&whole);
         let mut before = whole.clone();

@@ -1,13 +1,14 @@
 //! I6: no member with an empty disk ever forms a cluster once one was formed: not after its status
-//! says so, and not after a claim of it was joined.
+//! says so, and not after a PVC of it was joined.
 
 use super::Step;
 
 pub(super) fn deed(step: &Step<'_>) -> Option<String> {
     let (before, after) = (step.before, step.after);
     let formed = after.founded > before.founded;
-    let latched = before.status["clusterID"].is_string() || before.founded > 0;
-    (formed && latched).then(|| "a cluster was formed although there was one before".to_owned())
+    let has_identity = before.status["clusterID"].is_string() || before.founded > 0;
+    (formed && has_identity)
+        .then(|| "a cluster was formed although there was one before".to_owned())
 }
 
 #[cfg(test)]

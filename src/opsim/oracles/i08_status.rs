@@ -1,12 +1,12 @@
-//! I8: the status never claims health that was not seen within its freshness bound. Judged when the
+//! I8: the status never PVCs health that was not seen within its freshness bound. Judged when the
 //! status changes; and, while an operator acts, a loss of the quorum is told before long.
 
 use serde_json::Value;
 
 use super::{BELIEVED_MS, History, Of};
 
-/// A claim that has become false is taken back within this, while an operator acts: its longest
-/// pause between two passes, and then some.
+/// A PVC that has become false is taken back within this, while an operator acts: its longest
+/// pause between two reconciles, and then some.
 const TAKEN_BACK_MS: u64 = 120_000;
 
 pub(super) fn moment(of: &Of<'_>, history: &mut History) -> Option<String> {
@@ -16,7 +16,7 @@ pub(super) fn moment(of: &Of<'_>, history: &mut History) -> Option<String> {
     let status = &of.cluster.status;
     let news = history.judged.get(of.uid) != Some(status);
     history.judged.insert(of.uid.to_owned(), status.clone());
-    let quorate = claims(status, "Quorate");
+    let quorate = pvcs(status, "Quorate");
     if news {
         let seen = history.quorate_ms.get(of.uid);
         if quorate && seen.is_none_or(|at| at + BELIEVED_MS < of.now_ms) {
@@ -33,7 +33,7 @@ pub(super) fn moment(of: &Of<'_>, history: &mut History) -> Option<String> {
     (late && quorate).then(|| "the status still says Quorate without a quorum".into())
 }
 
-fn claims(status: &Value, type_: &str) -> bool {
+fn pvcs(status: &Value, type_: &str) -> bool {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.any(|condition| condition["type"] == type_ && condition["status"] == "True")
 }
@@ -55,7 +55,7 @@ fn healthy_by_word(of: &Of<'_>, history: &History) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{cluster, history, of, truth};
+    use super::super::fixture::{cluster, ground_truth, history, of};
     use super::*;
 
     fn told(health: &str, quorate: &str) -> std::sync::Arc<Value> {
@@ -86,7 +86,7 @@ mod tests {
         let mut past = history(&three);
         assert_eq!(moment(&of(&three, 0), &mut past), None);
         three.quorate = false;
-        past.note(&truth(&three, 1_000));
+        past.note(&ground_truth(&three, 1_000));
         assert_eq!(moment(&of(&three, 60_000), &mut past), None);
         assert!(moment(&of(&three, 200_000), &mut past).is_some());
     }

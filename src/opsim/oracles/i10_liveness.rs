@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::crd::{
-    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, claim_name, client_service_name,
-    issued_certificate_name, latch_name, member_certificate_name, network_policy_name,
-    operator_secret_name, pdb_name, peers_service_name, pod_name, slot_service_name,
+    LABEL_CLAIM_STATE, LABEL_CLUSTER_UID, LABEL_MEMBER, TlsPort, client_service_name,
+    identity_secret_name, issued_certificate_name, member_certificate_name, network_policy_name,
+    operator_secret_name, pdb_name, peers_service_name, pod_name, pvc_name, slot_service_name,
 };
 use crate::opsim::api::{ApiServer, Kind, object};
+use crate::opsim::harness::ground_truth::ClusterTruth;
 use crate::opsim::harness::intruder;
-use crate::opsim::harness::truth::ClusterTruth;
 
 /// Why this cluster is not in its desired state, if it is not.
 pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
@@ -22,9 +22,9 @@ pub(crate) fn unsettled(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> O
     }
     members(cluster)
         .or_else(|| objects(api, uid, &names))
-        .or_else(|| claims(api, uid, &names))
+        .or_else(|| pvcs(api, uid, &names))
         .or_else(|| services(api, cluster, &names))
-        .or_else(|| budget(api, uid, cluster))
+        .or_else(|| pdb(api, uid, cluster))
         .or_else(|| certificates(api, uid, &names))
         .or_else(|| told(cluster, true))
 }
@@ -44,13 +44,13 @@ fn awake(
     if let Some(set) = sets.values().find(asks) {
         return Some(format!("set {} asks for a pod", object::name(set)));
     }
-    let claims = ours(api, Kind::PersistentVolumeClaim, uid);
+    let pvcs = ours(api, Kind::PersistentVolumeClaim, uid);
     let kept = |name: &&&str| {
-        let claim = claims.get(claim_name(name, uid).as_str());
-        claim.is_some_and(|claim| !object::is_deleting(claim))
+        let pvc = pvcs.get(pvc_name(name, uid).as_str());
+        pvc.is_some_and(|pvc| !object::is_deleting(pvc))
     };
     if let Some(name) = names.iter().find(|name| !kept(name)) {
-        return Some(format!("the claim of {name} is not there"));
+        return Some(format!("the PVC of {name} is not there"));
     }
     (cluster.serving() > 0).then(|| "somebody serves, and the cluster is to sleep".to_owned())
 }
@@ -99,29 +99,29 @@ fn objects(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String>
     unready.map(|pod| format!("pod {} is not ready", object::name(pod)))
 }
 
-fn claims(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
-    let claims = ours(api, Kind::PersistentVolumeClaim, uid);
+fn pvcs(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<String> {
+    let pvcs = ours(api, Kind::PersistentVolumeClaim, uid);
     for name in names {
-        let claim = claims.get(claim_name(name, uid).as_str());
-        let joined = claim.is_some_and(|claim| {
-            object::label(claim, LABEL_CLAIM_STATE) == Some("joined") && !object::is_deleting(claim)
+        let pvc = pvcs.get(pvc_name(name, uid).as_str());
+        let joined = pvc.is_some_and(|pvc| {
+            object::label(pvc, LABEL_CLAIM_STATE) == Some("joined") && !object::is_deleting(pvc)
         });
         if !joined {
-            return Some(format!("the claim of {name} is not there and joined"));
+            return Some(format!("the PVC of {name} is not there and joined"));
         }
     }
-    let others = claims.values().find(|claim| {
-        let member = object::label(claim, LABEL_MEMBER).unwrap_or_default();
-        !names.contains(member) && object::label(claim, LABEL_CLAIM_STATE) != Some("retired")
+    let others = pvcs.values().find(|pvc| {
+        let member = object::label(pvc, LABEL_MEMBER).unwrap_or_default();
+        !names.contains(member) && object::label(pvc, LABEL_CLAIM_STATE) != Some("retired")
     });
-    others.map(|claim| format!("claim {} of no member is there", object::name(claim)))
+    others.map(|pvc| format!("PVC {} of no member is there", object::name(pvc)))
 }
 
 fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> Option<String> {
     let name = cluster.name.as_str();
-    let secrets = [latch_name(name), operator_secret_name(name)];
+    let secrets = [identity_secret_name(name), operator_secret_name(name)];
     let services = [peers_service_name(name), client_service_name(name)];
-    let (budgets, policies) = ([pdb_name(name)], [network_policy_name(name)]);
+    let (pdbs, policies) = ([pdb_name(name)], [network_policy_name(name)]);
     let resource = api
         .all(Kind::EtcdCluster)
         .find(|one| object::name(one) == name);
@@ -136,7 +136,7 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
         (Kind::Certificate, &issued[..]),
         (Kind::Secret, &secrets[..]),
         (Kind::Service, &services[..]),
-        (Kind::PodDisruptionBudget, &budgets[..]),
+        (Kind::PodDisruptionBudget, &pdbs[..]),
         (Kind::NetworkPolicy, &policies[..]),
     ];
     let there = |kind, name: &str| api.all(kind).any(|found| object::name(found) == name);
@@ -161,14 +161,14 @@ fn services(api: &ApiServer, cluster: &ClusterTruth, names: &BTreeSet<&str>) -> 
     there(Kind::Service, &surplus).then(|| format!("{surplus} is one slot too many"))
 }
 
-/// A disruption budget that counts keeps a quorum of the members, no more and no fewer.
-fn budget(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
+/// A PDB that counts keeps a quorum of the members, no more and no fewer.
+fn pdb(api: &ApiServer, uid: &str, cluster: &ClusterTruth) -> Option<String> {
     let mut resources = api.all(Kind::EtcdCluster);
     let resource = resources.find(|found| object::uid(found) == uid)?;
     let counts = object::text(resource, &["spec", "disruption", "policy"]) == "Budget";
-    let least = counts.then_some(cluster.target / 2 + 1);
-    let told = cluster.budgets.least;
-    (told != least).then(|| format!("the budget keeps {told:?}, not {least:?}"))
+    let min_available = counts.then_some(cluster.target / 2 + 1);
+    let told = cluster.pdbs.min_available;
+    (told != min_available).then(|| format!("the PDB keeps {told:?}, not {min_available:?}"))
 }
 
 /// With TLS there are exactly the certificates of the voters, and the status calls them sound.

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_outlives_its_member_until_another_one_votes() {
+    fn volume_outlives_its_member() {
         let whole = cluster(3);
         let past = history(&whole);
         let mut before = whole.clone();
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_voted_and_who_is_one_too_many_leave_at_once() {
+    fn surplus_and_never_voted_leave_at_once() {
         let mut before = cluster(2);
         before.target = 3;
         before.volumes.insert("demo-3".into());

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_goes_when_no_service_leads_to_it_or_after_half_a_minute() {
+    fn member_leaves_once_no_endpoint_names_it() {
         let mut before = cluster(3);
         let mut after = before.clone();
         after.voters.remove(&2);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_deleted_or_given_to_drains_counts_and_who_does_not_serve_does_not() {
+    fn pdb_counts_pods_that_serve() {
         let mut before = cluster(3);
         before.voters.entry(2).and_modify(|m| m.routed = true);
         let mut deleted = before.clone();

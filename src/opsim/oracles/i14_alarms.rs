@@ -79,7 +79,7 @@ fn switched_off(step: &Step<'_>) -> Option<String> {
 mod tests {
     use super::super::fixture::{cluster, history, member, step};
     use super::*;
-    use crate::opsim::harness::truth::ClusterTruth;
+    use crate::opsim::harness::ground_truth::ClusterTruth;
 
     fn off(alarm: &str, change: impl Fn(&mut ClusterTruth)) -> Option<String> {
         let mut after = cluster(3);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_goes_off_only_where_its_reason_is_gone() {
+    fn alarm_is_disarmed_when_its_cause_is_gone() {
         assert_eq!(off("NOSPACE 2", |_| {}), None);
         let fill = |c: &mut ClusterTruth| {
             c.voters.entry(1).and_modify(|m| m.full = true);

@@ -12,7 +12,7 @@ mod i07_one_cluster;
 mod i08_status;
 mod i09_absence;
 mod i10_liveness;
-mod i11_budget;
+mod i11_pdb;
 mod i12_volumes;
 mod i13_clients;
 mod i14_alarms;
@@ -23,11 +23,11 @@ mod fixture;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use super::harness::truth::{ClusterTruth, Truth};
+use super::harness::ground_truth::{ClusterTruth, GroundTruth};
 
 pub(crate) use i10_liveness::unsettled;
 
-/// Descriptions are believed for ten seconds, contact for three; and a pass takes its time.
+/// Descriptions are believed for ten seconds, contact for three; and a reconcile takes its time.
 pub(crate) const BELIEVED_MS: u64 = 15_000;
 
 /// An invariant that was broken.
@@ -150,9 +150,9 @@ impl History {
         }
     }
 
-    fn note(&mut self, truth: &Truth) {
-        let now_ms = truth.now_ms;
-        for (uid, cluster) in &truth.clusters {
+    fn note(&mut self, ground_truth: &GroundTruth) {
+        let now_ms = ground_truth.now_ms;
+        for (uid, cluster) in &ground_truth.clusters {
             for (id, member) in cluster.voters.iter().chain(&cluster.learners) {
                 let key = (uid.clone(), *id);
                 if member.reached {
@@ -175,7 +175,7 @@ impl History {
             if cluster.quorate {
                 self.quorate_ms.insert(uid.clone(), now_ms);
             }
-            if cluster.quorate || truth.operators == 0 {
+            if cluster.quorate || ground_truth.operators == 0 {
                 self.not_quorate_ms.remove(uid);
             } else {
                 self.not_quorate_ms.entry(uid.clone()).or_insert(now_ms);
@@ -194,7 +194,7 @@ impl History {
 pub(crate) struct Oracles {
     history: History,
     start_ms: u64,
-    before: Truth,
+    before: GroundTruth,
     /// The first that was broken.
     pub(crate) broken: Option<Violation>,
     /// Judgements made.
@@ -212,15 +212,15 @@ impl Oracles {
     }
 
     /// Judges a moment.
-    pub(crate) fn moment(&mut self, truth: &Truth) {
-        self.history.note(truth);
+    pub(crate) fn moment(&mut self, ground_truth: &GroundTruth) {
+        self.history.note(ground_truth);
         let history = &mut self.history;
         let mut found: Broken = None;
-        for (uid, cluster) in &truth.clusters {
+        for (uid, cluster) in &ground_truth.clusters {
             let of = Of {
                 uid,
                 cluster,
-                now_ms: truth.now_ms,
+                now_ms: ground_truth.now_ms,
             };
             self.checks += 5;
             found = found
@@ -228,29 +228,29 @@ impl Oracles {
                 .or_else(|| i07_one_cluster::moment(&of).map(|what| ("I7", what)))
                 .or_else(|| i08_status::moment(&of, history).map(|what| ("I8", what)))
                 .or_else(|| i09_absence::moment(&of, history).map(|what| ("I9", what)))
-                .or_else(|| i11_budget::moment(&of).map(|what| ("I11", what)));
+                .or_else(|| i11_pdb::moment(&of).map(|what| ("I11", what)));
         }
-        self.note(truth.now_ms, found, "");
+        self.note(ground_truth.now_ms, found, "");
     }
 
     /// A write is about to be carried out.
-    pub(crate) fn before(&mut self, truth: Truth) {
-        self.history.note(&truth);
-        self.before = truth;
+    pub(crate) fn before(&mut self, ground_truth: GroundTruth) {
+        self.history.note(&ground_truth);
+        self.before = ground_truth;
     }
 
     /// Judges the write that was carried out since.
-    pub(crate) fn after(&mut self, words: &str, truth: &Truth) {
+    pub(crate) fn after(&mut self, words: &str, ground_truth: &GroundTruth) {
         let before = std::mem::take(&mut self.before);
         let mut found: Broken = None;
-        for (uid, after) in &truth.clusters {
+        for (uid, after) in &ground_truth.clusters {
             let none = ClusterTruth::default();
             let earlier = before.clusters.get(uid).unwrap_or(&none);
             let step = Step {
                 uid,
                 before: earlier,
                 after,
-                now_ms: truth.now_ms,
+                now_ms: ground_truth.now_ms,
             };
             let history = &self.history;
             self.checks += 9;
@@ -261,7 +261,7 @@ impl Oracles {
                 .or_else(|| i03_quorum::deed(&step, history).map(|what| ("I3", what)))
                 .or_else(|| i04_evidence::deed(&step, history).map(|what| ("I4", what)))
                 .or_else(|| i05_remove_first::deed(&step, history).map(|what| ("I5", what)))
-                .or_else(|| i11_budget::deed(&step).map(|what| ("I11", what)))
+                .or_else(|| i11_pdb::deed(&step).map(|what| ("I11", what)))
                 .or_else(|| i12_volumes::deed(&step, history).map(|what| ("I12", what)))
                 .or_else(|| i13_clients::deed(&step).map(|what| ("I13", what)))
                 .or_else(|| i14_alarms::deed(&step, history).map(|what| ("I14", what)));
@@ -269,7 +269,7 @@ impl Oracles {
                 .configuration
                 .insert(uid.clone(), after.configuration_index);
         }
-        self.note(truth.now_ms, found, words);
+        self.note(ground_truth.now_ms, found, words);
     }
 
     fn note(&mut self, now_ms: u64, found: Broken, words: &str) {

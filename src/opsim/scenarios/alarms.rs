@@ -4,8 +4,8 @@
 use serde_json::json;
 
 use crate::opsim::faults;
-use crate::opsim::harness::gate::lock;
-use crate::opsim::harness::truth::Truth;
+use crate::opsim::harness::ground_truth::GroundTruth;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -98,20 +98,20 @@ async fn freed(world: &mut World) -> Result<(), Failure> {
 /// The lost one tells whose data is right: a copy of the leader's in its place would outvote the other.
 async fn unclear(world: &mut World) -> Result<(), Failure> {
     let before = made(world, 3).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
-    world.ground.kube.add_node("node-e", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-e", "zone-1");
     let wrong = user::leader(world).unwrap_or_default();
     let lost = user::follower(world);
     let node = user::node_of(world, &lost);
     faults::data_differs(world, &wrong, 7);
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     lock(&world.servers).alarms = vec!["CORRUPT 0".to_owned()];
     told(world).await?;
     world.pass_ms(900_000).await?;
     user::unchanged(world, before)?;
     user::edit(world, "demo", &json!({"replaceMembers": [wrong.clone()]}));
     user::replaced(world, &wrong).await?;
-    world.ground.kube.node_delete(&node);
+    world.containers.kube.node_delete(&node);
     user::replaced(world, &lost).await?;
     lock(&world.servers).alarms.clear();
     user::edit(world, "demo", &json!({"replaceMembers": null}));
@@ -134,32 +134,32 @@ async fn minority(world: &mut World, leads: bool) -> Result<(), Failure> {
 /// alone, and that was the comparison that the lost one kept silent in.
 async fn and_lost(world: &mut World) -> Result<(), Failure> {
     made(world, 3).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
-    world.ground.kube.add_node("node-e", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-e", "zone-1");
     let lost = user::leader(world).unwrap_or_default();
     let sick = user::follower(world);
     let node = user::node_of(world, &lost);
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     faults::data_differs(world, &sick, 7);
     lock(&world.servers).raise("CORRUPT", &sick);
     user::replaced(world, &lost).await?;
     user::replaced(world, &sick).await?;
-    world.ground.kube.node_delete(&node);
+    world.containers.kube.node_delete(&node);
     switched_off(world).await
 }
 
 /// A learner that the wrong leader made is there when the alarm is raised, and another one is to come.
 async fn and_grown(world: &mut World) -> Result<(), Failure> {
     made(world, 3).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
-    world.ground.kube.add_node("node-e", "zone-1");
-    world.ground.kube.add_node("node-f", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-e", "zone-1");
+    world.containers.kube.add_node("node-f", "zone-1");
     // Too slow to prove anything before who joins has caught up.
     lock(&world.servers).behaviour.compare_ms = 60_000;
     let sick = user::leader(world).unwrap_or_default();
     faults::data_differs(world, &sick, 7);
     user::edit(world, "demo", &json!({"replicas": 5}));
-    let joins = |_: &World, truth: &Truth| {
+    let joins = |_: &World, truth: &GroundTruth| {
         let mut clusters = truth.clusters.values();
         clusters.any(|cluster| !cluster.learners.is_empty())
     };

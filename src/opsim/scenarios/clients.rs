@@ -24,14 +24,14 @@ async fn late(world: &mut World) -> Result<(), Failure> {
     world.start_operator("operator-1");
     user::create(world, "demo", &user::spec(3));
     world.settle(SOON_MS).await?;
-    world.ground.kube.set_endpoints_ms(15_000);
+    world.containers.kube.set_endpoints_ms(15_000);
     user::edit(
         world,
         "demo",
         &json!({"resources": {"requests": {"cpu": "200m"}}}),
     );
     world.settle(SOON_MS).await?;
-    world.ground.kube.set_endpoints_ms(120_000);
+    world.containers.kube.set_endpoints_ms(120_000);
     user::edit(world, "demo", &json!({"replicas": 1}));
     world.settle(SOON_MS).await
 }
@@ -45,7 +45,7 @@ async fn unseen(world: &mut World) -> Result<(), Failure> {
     if !conditions.contains("no right to read endpointslices") {
         return Err(world.unexpected(format!("it does not say what it misses: {conditions}")));
     }
-    world.ground.kube.set_endpoints_ms(20_000);
+    world.containers.kube.set_endpoints_ms(20_000);
     user::edit(world, "demo", &json!({"replicas": 1}));
     world.settle(SOON_MS).await
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::opsim::faults;
-use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -49,7 +49,7 @@ async fn hangs(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
     let member = user::follower(world);
     let pods = |world: &World| -> Vec<String> {
-        let running = world.ground.kube.running();
+        let running = world.containers.kube.running();
         running.into_iter().map(|one| one.uid).collect()
     };
     let before = pods(world);

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::opsim::api::Kind;
 use crate::opsim::faults;
-use crate::opsim::harness::gate::lock;
-use crate::opsim::harness::ground::NAMESPACE;
+use crate::opsim::harness::containers::NAMESPACE;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -22,9 +22,9 @@ pub(super) const SCENARIOS: [Scenario; 23] = [
         script: |world| Box::pin(disk_empty(world)),
     },
     Scenario {
-        name: "claim-deleted",
-        story: "somebody deletes the claim and the pod of a follower by hand (scenario 2)",
-        script: |world| Box::pin(claim_deleted(world)),
+        name: "pvc-deleted",
+        story: "somebody deletes the PVC and the pod of a follower by hand (scenario 2)",
+        script: |world| Box::pin(pvc_deleted(world)),
     },
     Scenario {
         name: "learner-never-starts",
@@ -48,7 +48,7 @@ pub(super) const SCENARIOS: [Scenario; 23] = [
     },
     Scenario {
         name: "drain-refused",
-        story: "nodes are drained one after the other: the budget refuses every eviction of a member (scenario 6, as far as this version goes)",
+        story: "nodes are drained one after the other: the PDB refuses every eviction of a member (scenario 6, as far as this version goes)",
         script: |world| Box::pin(drain_refused(world)),
     },
     Scenario {
@@ -150,10 +150,10 @@ async fn disk_empty(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await
 }
 
-async fn claim_deleted(world: &mut World) -> Result<(), Failure> {
+async fn pvc_deleted(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
     let victim = user::follower(world);
-    faults::claim_is_deleted(world, &victim);
+    faults::pvc_is_deleted(world, &victim);
     user::delete(world, Kind::Pod, &crate::crd::pod_name(&victim));
     world.pass_ms(10_000).await?;
     world.settle(SOON_MS).await
@@ -163,7 +163,7 @@ async fn learner_never_starts(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
     let (voters, before) = (user::voters(world), user::configuration(world));
     world
-        .ground
+        .containers
         .kube
         .set_bad_image("registry.example/broken:1", true);
     let bad = json!({"replicas": 5, "image": "registry.example/broken:1"});
@@ -188,13 +188,13 @@ async fn learner_is_slow(world: &mut World) -> Result<(), Failure> {
 
 async fn down_and_growing(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
-    world.ground.kube.add_node("node-e", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-e", "zone-1");
     let node = user::node_of(world, &user::follower(world));
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     user::edit(world, "demo", &json!({"replicas": 5}));
     world.pass_ms(400_000).await?;
-    world.ground.kube.node_delete(&node);
+    world.containers.kube.node_delete(&node);
     world.settle(SOON_MS).await
 }
 
@@ -202,13 +202,13 @@ async fn sick_while_rolled(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
     let before = user::configuration(world);
     let node = user::node_of(world, &user::follower(world));
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     world.pass_ms(20_000).await?;
     let change = json!({"podTemplate": {"metadata": {"annotations": {"note": "new"}}}});
     user::edit(world, "demo", &change);
     world.pass_ms(40_000).await?;
     user::unchanged(world, before)?;
-    world.ground.kube.node_up(&node);
+    world.containers.kube.node_up(&node);
     user::roll(world, "demo").await
 }
 
@@ -228,11 +228,11 @@ async fn drain_refused(world: &mut World) -> Result<(), Failure> {
 
 async fn node_lost(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     let node = user::node_of(world, &user::follower(world));
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     world.pass_ms(400_000).await?;
-    world.ground.kube.node_up(&node);
+    world.containers.kube.node_up(&node);
     world.settle(SOON_MS).await
 }
 
@@ -241,9 +241,9 @@ async fn node_reboots(world: &mut World) -> Result<(), Failure> {
     let before = user::configuration(world);
     let leader = user::leader(world).unwrap_or_default();
     let node = user::node_of(world, &leader);
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     world.pass_ms(60_000).await?;
-    world.ground.kube.node_up(&node);
+    world.containers.kube.node_up(&node);
     world.settle(SOON_MS).await?;
     user::unchanged(world, before)
 }
@@ -256,12 +256,12 @@ async fn local_disk_lost(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await?;
     let victim = user::follower(world);
     let node = user::node_of(world, &victim);
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     // While its server still runs: by that one its volume is found.
     faults::disk_is_doomed(world, &victim);
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     world.pass_ms(30_000).await?;
-    world.ground.kube.node_delete(&node);
+    world.containers.kube.node_delete(&node);
     world.settle(SOON_MS).await
 }
 
@@ -270,11 +270,11 @@ async fn power_loss(world: &mut World) -> Result<(), Failure> {
     let before = user::configuration(world);
     let nodes = ["node-a", "node-b", "node-c"];
     for node in nodes {
-        world.ground.kube.node_down(node);
+        world.containers.kube.node_down(node);
     }
     world.pass_ms(90_000).await?;
     for node in nodes {
-        world.ground.kube.node_up(node);
+        world.containers.kube.node_up(node);
         world.pass_ms(700).await?;
     }
     world.settle(SOON_MS).await?;
@@ -357,7 +357,7 @@ async fn two_operators(world: &mut World) -> Result<(), Failure> {
     world.start_operator("operator-2");
     for replicas in [5, 3, 5] {
         user::edit(world, "demo", &json!({"replicas": replicas}));
-        // In the middle of a pass, with a step in hand.
+        // In the middle of a reconcile, with a step in hand.
         let begun = world.writes();
         world
             .until("a step is begun", 60_000, |world, _| {
@@ -399,7 +399,7 @@ async fn bad_image(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
     let before = user::configuration(world);
     world
-        .ground
+        .containers
         .kube
         .set_bad_image("registry.example/broken:1", true);
     let bad = json!({"image": "registry.example/broken:1"});
@@ -423,11 +423,11 @@ async fn server_hangs(world: &mut World) -> Result<(), Failure> {
 
 async fn kubelet_silent(world: &mut World) -> Result<(), Failure> {
     three(world).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     let node = user::node_of(world, &user::follower(world));
-    world.ground.kube.node_cut(&node);
+    world.containers.kube.node_cut(&node);
     world.pass_ms(400_000).await?;
-    world.ground.kube.node_up(&node);
+    world.containers.kube.node_up(&node);
     world.settle(SOON_MS).await
 }
 

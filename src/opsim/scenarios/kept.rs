@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::opsim::api::Kind;
 use crate::opsim::faults;
-use crate::opsim::harness::gate::lock;
-use crate::opsim::harness::ground::NAMESPACE;
+use crate::opsim::harness::containers::NAMESPACE;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -78,7 +78,7 @@ async fn identity_deleted_early(world: &mut World) -> Result<(), Failure> {
     world.start_operator("operator-1");
     user::create(world, "demo", &user::spec(3));
     world
-        .until("a claim", 60_000, |world, _| {
+        .until("a PVC", 60_000, |world, _| {
             let api = world.api.lock();
             api.all(Kind::PersistentVolumeClaim).next().is_some()
         })
@@ -91,12 +91,12 @@ async fn only_node_replaced(world: &mut World) -> Result<(), Failure> {
     three(world, "local").await?;
     let before = user::configuration(world);
     let node = user::node_of(world, &user::follower(world));
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     world.pass_ms(20_000).await?;
-    world.ground.kube.node_delete(&node);
+    world.containers.kube.node_delete(&node);
     world.pass_ms(60_000).await?;
     user::unchanged(world, before)?;
-    world.ground.kube.add_node(&node, "zone-1");
+    world.containers.kube.add_node(&node, "zone-1");
     world.settle(SOON_MS).await?;
     user::unchanged(world, before)
 }
@@ -126,13 +126,13 @@ async fn drain_remove_first(world: &mut World) -> Result<(), Failure> {
     let change = json!({"disruption": {"nodeReplacement": "RemoveFirst"}});
     user::edit(world, "demo", &change);
     world.settle(SOON_MS).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     for node in ["node-a", "node-b", "node-c"] {
         let drain = Drain::begin(world, node);
         finish(world, vec![drain], 1).await?;
         world.settle(SOON_MS).await?;
         none_is_on(world, node)?;
-        world.ground.kube.cordon(node, false);
+        world.containers.kube.cordon(node, false);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::opsim::api::{Kind, object};
-use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -168,9 +168,9 @@ async fn volume_grows(world: &mut World) -> Result<(), Failure> {
     user::edit(world, "demo", &change);
     world.settle(SOON_MS).await?;
     let api = world.api.clone();
-    let grown = |claim: &&std::sync::Arc<serde_json::Value>| {
-        let size = object::text(claim, &["status", "capacity", "storage"]);
-        size == "2Gi" && !object::owners(claim).is_empty()
+    let grown = |pvc: &&std::sync::Arc<serde_json::Value>| {
+        let size = object::text(pvc, &["status", "capacity", "storage"]);
+        size == "2Gi" && !object::owners(pvc).is_empty()
     };
     let grown = api
         .lock()
@@ -178,7 +178,7 @@ async fn volume_grows(world: &mut World) -> Result<(), Failure> {
         .filter(grown)
         .count();
     if grown != 3 {
-        return Err(world.unexpected(format!("{grown} of 3 claims have grown and are owned")));
+        return Err(world.unexpected(format!("{grown} of 3 PVCs have grown and are owned")));
     }
     Ok(())
 }
@@ -228,10 +228,10 @@ async fn recreated(world: &mut World, when_deleted: &str) -> Result<(), Failure>
     world.pass_ms(1_000).await?;
     user::create(world, "demo", &spec);
     world.settle(SOON_MS).await?;
-    let claims = world.api.lock().all(Kind::PersistentVolumeClaim).count();
+    let pvcs = world.api.lock().all(Kind::PersistentVolumeClaim).count();
     let wanted = if when_deleted == "Retain" { 6 } else { 3 };
-    if claims != wanted {
-        return Err(world.unexpected(format!("{claims} claims of {wanted}")));
+    if pvcs != wanted {
+        return Err(world.unexpected(format!("{pvcs} PVCs of {wanted}")));
     }
     Ok(())
 }

@@ -2,16 +2,16 @@
 //! that the desired state is reached is asked of all of them.
 
 mod alarms;
-mod budget;
 mod clients;
 mod disks;
 mod hard;
+mod hibernation;
 mod kept;
 mod life;
 mod more;
 mod nodes;
+mod pdb;
 mod servers;
-mod sleep;
 mod strangers;
 mod tls;
 mod tls_given;
@@ -27,10 +27,10 @@ pub fn all() -> Vec<Scenario> {
         &kept::SCENARIOS[..],
         &disks::SCENARIOS[..],
         &nodes::SCENARIOS[..],
-        &budget::SCENARIOS[..],
+        &pdb::SCENARIOS[..],
         &servers::SCENARIOS[..],
         &alarms::SCENARIOS[..],
-        &sleep::SCENARIOS[..],
+        &hibernation::SCENARIOS[..],
         &strangers::SCENARIOS[..],
         &clients::SCENARIOS[..],
         &tls::SCENARIOS[..],

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::opsim::api::Kind;
 use crate::opsim::faults;
-use crate::opsim::harness::gate::lock;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -56,15 +56,15 @@ async fn made(world: &mut World, replicas: u32) -> Result<u64, Failure> {
 
 async fn five_and_one_down(world: &mut World) -> Result<(), Failure> {
     for node in ["node-d", "node-e", "node-f", "node-g"] {
-        world.ground.kube.add_node(node, "zone-1");
+        world.containers.kube.add_node(node, "zone-1");
     }
     made(world, 5).await?;
     let node = user::node_of(world, &user::follower(world));
-    world.ground.kube.node_down(&node);
+    world.containers.kube.node_down(&node);
     world.pass_ms(20_000).await?;
     user::edit(world, "demo", &json!({"replicas": 7}));
     world.pass_ms(300_000).await?;
-    world.ground.kube.node_delete(&node);
+    world.containers.kube.node_delete(&node);
     world.settle(SOON_MS).await
 }
 
@@ -134,7 +134,7 @@ async fn service_refused(world: &mut World) -> Result<(), Failure> {
             user::voters(world).len() == 5
         })
         .await?;
-    // The pass that promotes the last one may say nothing, when its answer is lost: the next one does.
+    // The reconcile that promotes the last one may say nothing, when its answer is lost: the next one does.
     world
         .until("the refusal in the status", 30_000, |world, _| {
             user::reason(world, "demo", "Stalled").as_deref() == Some("Refused")

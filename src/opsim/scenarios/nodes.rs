@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
-use crate::opsim::harness::ground::NAMESPACE;
-use crate::opsim::harness::truth::Truth;
+use crate::opsim::harness::containers::NAMESPACE;
+use crate::opsim::harness::ground_truth::GroundTruth;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -73,7 +73,7 @@ fn uid_of(world: &World, pod: &str) -> Option<String> {
 
 impl Drain {
     pub(super) fn begin(world: &mut World, node: &str) -> Self {
-        world.ground.kube.cordon(node, true);
+        world.containers.kube.cordon(node, true);
         let api = world.api.clone();
         let api = api.lock();
         let here = api
@@ -131,7 +131,7 @@ pub(super) async fn three(world: &mut World, class: &str) -> Result<(), Failure>
 }
 
 /// Voters that serve, of all of them.
-pub(super) fn serving(truth: &Truth) -> (usize, usize) {
+pub(super) fn serving(truth: &GroundTruth) -> (usize, usize) {
     let mut clusters = truth.clusters.values();
     clusters
         .find(|cluster| cluster.exists)
@@ -182,7 +182,7 @@ pub(super) fn same_voters(world: &World, before: &[String]) -> Result<(), Failur
 
 async fn drain_each(world: &mut World, class: &str) -> Result<(), Failure> {
     three(world, class).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     let before = user::voters(world);
     // With volumes that stay nobody is down at any time; one that moves is for a moment.
     let down = usize::from(class == "standard");
@@ -194,7 +194,7 @@ async fn drain_each(world: &mut World, class: &str) -> Result<(), Failure> {
         finish(world, vec![drain], down).await?;
         world.settle(SOON_MS).await?;
         none_is_on(world, node)?;
-        world.ground.kube.cordon(node, false);
+        world.containers.kube.cordon(node, false);
         world.settle(SOON_MS).await?;
     }
     if class == "standard" {
@@ -211,8 +211,8 @@ async fn drain_each(world: &mut World, class: &str) -> Result<(), Failure> {
 
 async fn drain_two(world: &mut World, class: &str) -> Result<(), Failure> {
     three(world, class).await?;
-    world.ground.kube.add_node("node-d", "zone-1");
-    world.ground.kube.add_node("node-e", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-e", "zone-1");
     let nodes = ["node-a", "node-b"];
     let drains = nodes.map(|node| Drain::begin(world, node)).into();
     finish(world, drains, usize::from(class == "standard")).await?;
@@ -241,7 +241,7 @@ async fn drain_no_spare(world: &mut World) -> Result<(), Failure> {
     if user::configuration(world) != before || step["reason"] != "NoSpareNode" {
         return Err(world.unexpected(format!("the step is {step}")));
     }
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     finish(world, vec![drain], 0).await?;
     world.settle(SOON_MS).await?;
     none_is_on(world, "node-b")
@@ -255,7 +255,7 @@ pub(super) fn action(world: &World) -> String {
 
 async fn cordon_taken_back(world: &mut World) -> Result<(), Failure> {
     three(world, "standard").await?;
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     let before = user::voters(world);
     for at in [
         "Retire Retire",
@@ -272,7 +272,7 @@ async fn cordon_taken_back(world: &mut World) -> Result<(), Failure> {
         &json!({"disruption": {"nodeReplacement": "AddFirst"}}),
     );
     for at in [
-        "CreateClaim CreateClaim",
+        "CreatePVC CreatePVC",
         "AddLearner AddLearner",
         "Promote Promote",
     ] {
@@ -284,11 +284,11 @@ async fn cordon_taken_back(world: &mut World) -> Result<(), Failure> {
 /// Cordons a follower's node until its leave has come so far, and then no more.
 async fn taken_back_at(world: &mut World, at: &str) -> Result<(), Failure> {
     let node = user::node_of(world, &user::follower(world));
-    world.ground.kube.cordon(&node, true);
+    world.containers.kube.cordon(&node, true);
     world
         .until(at, 120_000, |world, _| reached(world, at, &node))
         .await?;
-    world.ground.kube.cordon(&node, false);
+    world.containers.kube.cordon(&node, false);
     world.settle(SOON_MS).await
 }
 
@@ -300,11 +300,11 @@ fn reached(world: &World, at: &str, node: &str) -> bool {
 
 async fn cordon_alone(world: &mut World) -> Result<(), Failure> {
     three(world, "standard").await?;
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     let before = user::voters(world);
     let leader = user::leader(world).unwrap_or_default();
     let node = user::node_of(world, &leader);
-    world.ground.kube.cordon(&node, true);
+    world.containers.kube.cordon(&node, true);
     world.settle(SOON_MS).await?;
     none_is_on(world, &node)?;
     same_voters(world, &before)
@@ -312,23 +312,23 @@ async fn cordon_alone(world: &mut World) -> Result<(), Failure> {
 
 async fn drained_node_lost(world: &mut World) -> Result<(), Failure> {
     three(world, "standard").await?;
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     let (before, node) = (user::voters(world), "node-b");
     // No other node is open: the drain is held, and the node reboots under it.
-    world.ground.kube.cordon("node-d", true);
+    world.containers.kube.cordon("node-d", true);
     let mut drain = Drain::begin(world, node);
     world.pass_ms(20_000).await?;
     drain.turn(world);
-    world.ground.kube.node_down(node);
+    world.containers.kube.node_down(node);
     world.pass_ms(60_000).await?;
-    world.ground.kube.node_up(node);
+    world.containers.kube.node_up(node);
     world.settle(SOON_MS).await?;
     same_voters(world, &before)?;
-    world.ground.kube.node_down(node);
+    world.containers.kube.node_down(node);
     world.pass_ms(200_000).await?;
-    world.ground.kube.cordon("node-d", false);
+    world.containers.kube.cordon("node-d", false);
     world.pass_ms(60_000).await?;
-    world.ground.kube.node_delete(node);
+    world.containers.kube.node_delete(node);
     world.settle(SOON_MS).await?;
     none_is_on(world, node)
 }

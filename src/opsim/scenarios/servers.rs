@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
-use crate::opsim::harness::gate::lock;
 use crate::opsim::harness::intruder;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::crd::{ANNOTATION_BUILDER, ANNOTATION_RENDERED};
 use crate::opsim::api::{Kind, Patch, object};
 use crate::opsim::faults;
-use crate::opsim::harness::ground::NAMESPACE;
+use crate::opsim::harness::containers::NAMESPACE;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -17,12 +17,12 @@ use crate::opsim::user::{self, SOON_MS};
 pub(super) const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "strangers",
-        story: "somebody makes pods, a set, a claim, a Service and a Secret with the cluster's labels, whose servers say that they lead: the cluster is made, grows, is healed and shrinks as without them",
+        story: "somebody makes pods, a set, a PVC, a Service and a Secret with the cluster's labels, whose servers say that they lead: the cluster is made, grows, is healed and shrinks as without them",
         script: |world| Box::pin(strangers(world)),
     },
     Scenario {
         name: "edited-by-hand",
-        story: "somebody edits sets, Services and the disruption budget by hand, some at a time: all of it is taken back, and no pod is restarted for it",
+        story: "somebody edits sets, Services and the PDB by hand, some at a time: all of it is taken back, and no pod is restarted for it",
         script: |world| Box::pin(edited(world)),
     },
     Scenario {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::opsim::api::Kind;
-use crate::opsim::harness::gate::lock;
 use crate::opsim::harness::intruder;
+use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -48,7 +48,7 @@ async fn create(world: &mut World, replicas: u32) -> Result<(), Failure> {
 async fn made(world: &mut World) -> Result<(), Failure> {
     create(world, 3).await?;
     for node in ["node-d", "node-e"] {
-        world.ground.kube.add_node(node, "zone-1");
+        world.containers.kube.add_node(node, "zone-1");
     }
     user::edit(world, "demo", &json!({"replicas": 5}));
     world.settle(SOON_MS).await?;
@@ -84,7 +84,7 @@ async fn switched_on(world: &mut World) -> Result<(), Failure> {
     user::create(world, "demo", &user::spec(3));
     world.settle(SOON_MS).await?;
     for node in ["node-d", "node-e"] {
-        world.ground.kube.add_node(node, "zone-1");
+        world.containers.kube.add_node(node, "zone-1");
     }
     user::edit(world, "demo", &json!({"tls": {"plaintext": "Accepted"}}));
     world.links_hold = true;
@@ -135,6 +135,6 @@ fn authorities(world: &World) -> Vec<String> {
     let all = api
         .all(Kind::Secret)
         .filter(|secret| secret["data"]["ca.key"].is_string());
-    all.map(|secret| crate::opsim::harness::ground::text(secret, "ca.crt"))
+    all.map(|secret| crate::opsim::harness::containers::text(secret, "ca.crt"))
         .collect()
 }

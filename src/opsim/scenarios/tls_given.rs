@@ -61,7 +61,7 @@ async fn own_secrets(world: &mut World) -> Result<(), Failure> {
     own::give(world, "theirs", &second.signed(world, 93), &both);
     own::give(world, "theirs-client", &second.signed(world, 93), "");
     let old = user::follower(world);
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     user::edit(world, "demo", &json!({"replaceMembers": [old]}));
     followed(world).await?;
     own::give(world, "theirs", &second.signed(world, 94), &second.root);
@@ -177,7 +177,7 @@ async fn issued(world: &mut World) -> Result<(), Failure> {
         return Err(world.unexpected("a pod was restarted for a certificate"));
     }
     // It covers who comes.
-    world.ground.kube.add_node("node-d", "zone-1");
+    world.containers.kube.add_node("node-d", "zone-1");
     let old = user::follower(world);
     user::edit(world, "demo", &json!({"replaceMembers": [old]}));
     world.settle(SOON_MS).await

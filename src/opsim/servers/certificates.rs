@@ -116,7 +116,7 @@ impl Servers {
     /// Whether a server that looks for its cluster gets through to another one: with TLS, and where
     /// that is being switched on, without.
     pub(super) fn asks(&self, from: &Process, to: &Process) -> bool {
-        let plain = !from.container.tls || from.container.transition;
+        let plain = !from.container.tls || from.container.plaintext_peers;
         self.accept(from, to) || plain && self.takes_plaintext(to)
     }
 
@@ -139,7 +139,7 @@ impl Servers {
             let mut urls = urls.flat_map(|member| &member.peer_urls);
             urls.all(|url| url.starts_with("https://"))
         });
-        !process.container.tls || process.container.transition && !all_secure
+        !process.container.tls || process.container.plaintext_peers && !all_secure
     }
 }
 

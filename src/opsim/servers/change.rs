@@ -39,7 +39,7 @@ impl Servers {
             let same = disk.cluster_uid == request.cluster_uid
                 && disk.incarnation == request.incarnation
                 && disk.nonce == request.nonce
-                && disk.claim_uid == request.claim_uid;
+                && disk.pvc_uid == request.claim_uid;
             if !same {
                 return Err(Status::failed_precondition(
                     "this disk belongs to a cluster already and was not founded by this call",
@@ -76,7 +76,7 @@ impl Servers {
             disk.cluster_uid.clone_from(uid);
             disk.incarnation = incarnation;
             disk.nonce.clone_from(&request.nonce);
-            disk.claim_uid.clone_from(&request.claim_uid);
+            disk.pvc_uid.clone_from(&request.claim_uid);
             disk.cluster_id = cluster_id;
             disk.member_id = member_id;
             disk.matched = 1;

@@ -73,7 +73,7 @@ impl Servers {
             ready,
             unready_reason: if ready { "" } else { "not ready" }.to_owned(),
             alarms: self.alarms.clone(),
-            claim_uid: disk.claim_uid.clone(),
+            claim_uid: disk.pvc_uid.clone(),
             activity: String::new(),
             last_index: disk.matched,
             revision: 1,

@@ -57,7 +57,7 @@ pub(crate) struct Disk {
     cluster_uid: String,
     incarnation: u64,
     nonce: String,
-    claim_uid: String,
+    pvc_uid: String,
     pub(crate) cluster_id: u64,
     pub(crate) member_id: u64,
     /// The last entry that it holds, with all before.
@@ -83,7 +83,7 @@ pub(crate) struct Container {
     pub(crate) ip: String,
     /// The node that it runs on.
     pub(crate) node: String,
-    /// The volume that it has mounted; two claims never share one.
+    /// The volume that it has mounted; two PVCs never share one.
     pub(crate) volume: String,
     /// UID of the cluster's resource, from its arguments.
     pub(crate) cluster_uid: String,
@@ -104,7 +104,7 @@ pub(crate) struct Container {
     /// The Secrets with its certificate and with who is trusted, by port.
     pub(crate) secrets: BTreeMap<TlsPort, (String, String)>,
     /// Whether it was told to take connections without TLS too until all members have it.
-    pub(crate) transition: bool,
+    pub(crate) plaintext_peers: bool,
 }
 
 /// A server's process.

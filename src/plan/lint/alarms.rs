@@ -2,8 +2,8 @@
 //! contact, and which alarm may be switched off.
 
 use crate::mutants::{Mutant, planted};
-use crate::plan::observed::{ClaimState, Comparison, Description};
-use crate::plan::step::AlarmKind;
+use crate::plan::action::AlarmKind;
+use crate::plan::observed::{Comparison, Description, PvcState};
 
 use super::{Facts, refuse};
 
@@ -106,10 +106,10 @@ impl Facts<'_> {
 
     fn has_unmarked(&self, member: &str) -> bool {
         let uid = Some(self.cluster.uid.clone());
-        let mut claims = self.o.claims.values().filter(|claim| {
-            claim.cluster_uid == uid && !claim.terminating && claim.state != ClaimState::Retired
+        let mut pvcs = self.o.pvcs.values().filter(|pvc| {
+            pvc.cluster_uid == uid && !pvc.terminating && pvc.state != PvcState::Retired
         });
-        claims.any(|claim| claim.member.as_deref() == Some(member))
+        pvcs.any(|pvc| pvc.member.as_deref() == Some(member))
     }
 
     /// Whether somebody who left under CORRUPT has a volume that could be deleted once it is off.

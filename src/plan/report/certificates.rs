@@ -9,7 +9,7 @@ use crate::crd::{
 };
 use crate::plan::certificates::Certificate;
 use crate::plan::rules::certificates::lagging;
-use crate::plan::rules::given::unfit;
+use crate::plan::rules::user_certificates::unfit;
 use crate::plan::situation::Situation;
 use crate::plan::step::ConditionInput;
 

@@ -1,4 +1,4 @@
-//! The conditions. Each says True only for what was seen in this pass, and Unknown where nothing
+//! The conditions. Each says True only for what was seen in this reconcile, and Unknown where nothing
 //! was seen.
 
 use crate::crd::ConditionStatus::{False, True, Unknown};
@@ -11,7 +11,7 @@ use crate::plan::step::ConditionInput;
 
 use super::{count, ready_voters};
 
-/// All conditions of a planned pass.
+/// All conditions of a planned reconcile.
 pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
     let mut all = vec![
         ready(s, draft),

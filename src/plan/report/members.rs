@@ -19,7 +19,7 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
     for (name, seat) in &s.learners {
         rows.push(seated(s, draft, name, seat, MemberRole::Learner));
     }
-    // Without a leader's word, a voter whose claim is gone looks like somebody on the way in.
+    // Without a leader's word, a voter whose PVC is gone looks like somebody on the way in.
     let voted = |name: &&String| s.view.is_none() && s.o.hints.voters.contains(*name);
     for name in s.standbys.iter().filter(|name| !voted(name)) {
         rows.push(unseated(s, draft, name, MemberRole::Standby));
@@ -40,7 +40,7 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
             row.name.clone(),
         )
     });
-    // Voters and learners are few. Claims on their way in or out are as many as somebody makes.
+    // Voters and learners are few. PVCs on their way in or out are as many as somebody makes.
     let seated = |row: &MemberStatus| matches!(row.role, MemberRole::Voter | MemberRole::Learner);
     let mut room = ROWS.saturating_sub(rows.iter().filter(|row| seated(row)).count());
     rows.retain(|row| {
@@ -83,7 +83,7 @@ fn unseated(s: &Situation<'_>, draft: &Draft, name: &str, role: MemberRole) -> M
         }
         (Some(d), _) => Some(format!("its server says that it is {:?}", d.phase)),
         (None, Some(pod)) => Some(format!("it does not answer; {}", pod_in_words(pod))),
-        (None, None) if s.o.sets.get(name).is_some_and(|set| set.asleep) => {
+        (None, None) if s.o.sets.get(name).is_some_and(|set| set.hibernated) => {
             Some("it sleeps".to_owned())
         }
         (None, None) => Some("it has no pod".to_owned()),
@@ -109,7 +109,7 @@ fn blank(s: &Situation<'_>, name: &str, role: MemberRole) -> MemberStatus {
         version,
         pod_name: pod.map(|_| pod_name(name)),
         node_name: pod.and_then(|pod| pod.node.clone()),
-        volume_claim_name: s.claim(name).map(|_| s.claim_name(name)),
+        volume_claim_name: s.pvc(name).map(|_| s.pvc_name(name)),
         updated: pod.is_some() && s.updated(name),
         restarts: None,
     }

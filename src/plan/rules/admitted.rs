@@ -3,12 +3,12 @@
 //! certificates are renewed, its status is told. Only the change is refused.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::observed::Refusal;
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 
-use super::{given, timings, version};
+use super::{timings, user_certificates, version};
 use crate::plan::certificates::NOT_ISSUED;
 
 /// Why the specification cannot be carried out, as far as that is known before anything is made
@@ -27,7 +27,8 @@ pub(in crate::plan) fn refusal(s: &Situation<'_>) -> Option<Refusal> {
     if let Some(why) = timings::why(s) {
         return of("TimingsRefused", why, false);
     }
-    let unfit = given::unfit(s).filter(|unfit| unfit.reason != NOT_ISSUED && !s.hibernates())?;
+    let unfit = user_certificates::unfit(s)
+        .filter(|unfit| unfit.reason != NOT_ISSUED && !s.hibernates())?;
     of(unfit.reason, unfit.text, true)
 }
 
@@ -40,9 +41,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     if spec.kept.as_ref() != Some(&spec.hash) {
-        let action = Action::AdmitSpec {
+        let action = Action::Object(ObjectAction::AdmitSpec {
             hash: spec.hash.clone(),
-        };
+        });
         draft.step(2, action, "nothing speaks against it");
     }
 }

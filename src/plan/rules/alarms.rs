@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::plan::action::{Action, AlarmKind, MemberAction};
 use crate::plan::alarms::{self, Corruption};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::situation::Situation;
 use crate::plan::space;
-use crate::plan::step::{Action, AlarmKind};
 
-use super::farewell;
+use super::hand_over;
 
 /// What the other rules make of this one.
 pub(super) enum Outcome {
@@ -72,12 +72,12 @@ pub(super) fn space(s: &Situation<'_>, draft: &mut Draft) {
 }
 
 fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: String) {
-    let action = Action::Disarm {
+    let action = Action::Member(MemberAction::Disarm {
         kind,
         member: alarms::name_of(s, id),
         id,
         fence: fence(s),
-    };
+    });
     draft.step(8, action, why);
 }
 
@@ -98,7 +98,7 @@ fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Out
         return Outcome::GoesOn(None);
     };
     let reason = "its data differs from the majority's, as was compared twice".to_owned();
-    farewell::removed(s, draft, first, 8, reason);
+    hand_over::removed(s, draft, first, 8, reason);
     Outcome::Leaves
 }
 
@@ -108,19 +108,19 @@ fn lead_away(s: &Situation<'_>, draft: &mut Draft, to: String, to_id: u64) -> Ou
     let Some((leader, _)) = s.view else {
         return Outcome::GoesOn(None);
     };
-    if !farewell::asks_again(s, "Transfer", leader) {
+    if !hand_over::asks_again(s, "Transfer", leader) {
         return Outcome::GoesOn(Some(Held {
             action: "Transfer",
             member: leader.to_owned(),
             what: format!("{to} to be able to take over from {leader}, which the alarm names"),
         }));
     }
-    let action = Action::Transfer {
+    let action = Action::Member(MemberAction::Transfer {
         from: leader.to_owned(),
         to,
         to_id,
         fence: fence(s),
-    };
+    });
     draft.step(8, action, "the alarm CORRUPT names it, and it leads");
     Outcome::GoesOn(None)
 }

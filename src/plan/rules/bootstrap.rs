@@ -4,56 +4,55 @@
 
 use crate::crd::RetentionPolicy;
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::evidence::pod_in_words;
-use crate::plan::observed::{ClaimState, Latch, Phase};
+use crate::plan::observed::{IdentitySecret, Phase, PvcState};
 use crate::plan::situation::{Situation, quorum};
-use crate::plan::step::{Action, Class};
+use crate::plan::step::Class;
 
 /// The first member. Returns whether the plan ends here.
 pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
     if s.bootstrapped() {
         return mark_joined(s, draft);
     }
-    let Some(latch) = &s.o.latch else { return true };
-    let seed = latch.seed.as_str();
-    let claim_name = s.claim_name(seed);
-    if let Some((other, _)) = s.our_claims().find(|(name, _)| *name != claim_name)
+    let Some(identity_secret) = &s.o.identity_secret else {
+        return true;
+    };
+    let seed = identity_secret.seed.as_str();
+    let pvc_name = s.pvc_name(seed);
+    if let Some((other, _)) = s.our_pvcs().find(|(name, _)| *name != pvc_name)
         && !planted(Mutant::FormsAgain)
     {
         return data_lost(
             s,
             draft,
-            &format!("claim {other} exists although no cluster was formed"),
+            &format!("PVC {other} exists although no cluster was formed"),
         );
     }
     draft.hold(
         Class::Membership,
         format!("the cluster is not formed yet; {seed} does it"),
     );
-    let Some(claim) = s.claim(seed) else {
-        // The claim comes before the set: a set without it means that the disk was exchanged.
+    let Some(pvc) = s.pvc(seed) else {
+        // The PVC comes before the set: a set without it means that the disk was exchanged.
         if s.o.sets.contains_key(seed) {
-            return data_lost(
-                s,
-                draft,
-                &format!("the volume claim of the seed {seed} is gone"),
-            );
+            return data_lost(s, draft, &format!("the PVC of the seed {seed} is gone"));
         }
-        let action = Action::CreateClaim {
+        let action = Action::Object(ObjectAction::CreatePvc {
             member: seed.to_owned(),
-            claim: claim_name,
-        };
+            pvc: pvc_name,
+        });
         draft.step(5, action, "the seed needs a volume");
         return true;
     };
-    if claim.terminating {
+    if pvc.terminating {
         draft.wait(
             "Bootstrap",
             seed,
             "Terminating",
-            format!("claim {claim_name} to be gone"),
+            format!("PVC {pvc_name} to be gone"),
         );
         return true;
     }
@@ -66,13 +65,13 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
         draft.step(5, action, "the seed needs a pod of the current spec");
         return true;
     }
-    form(s, draft, latch, &claim.uid);
+    form(s, draft, identity_secret, &pvc.uid);
     true
 }
 
 /// The seed's set stands: form the cluster once its server says that its disk is empty.
-fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
-    let seed = latch.seed.as_str();
+fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, pvc_uid: &str) {
+    let seed = identity_secret.seed.as_str();
     let pod = s.o.pods.get(seed);
     if let Some(pod) = pod
         && !pod.terminating
@@ -82,10 +81,10 @@ fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
             .as_ref()
             .is_some_and(|inputs| *inputs != s.o.wanted_inputs)
     {
-        let action = Action::DeletePod {
+        let action = Action::Object(ObjectAction::DeletePod {
             member: seed.to_owned(),
             uid: pod.uid.clone(),
-        };
+        });
         draft.step(
             5,
             action,
@@ -104,7 +103,7 @@ fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
     let same_nonce = description
         .nonce
         .as_ref()
-        .is_none_or(|nonce| *nonce == latch.nonce);
+        .is_none_or(|nonce| *nonce == identity_secret.nonce);
     let ours = description
         .cluster_uid
         .as_ref()
@@ -115,15 +114,15 @@ fn form(s: &Situation<'_>, draft: &mut Draft, latch: &Latch, claim_uid: &str) {
         data_lost(s, draft, &why);
         return;
     }
-    let action = Action::Bootstrap {
+    let action = Action::Member(MemberAction::Bootstrap {
         member: seed.to_owned(),
         pod_uid: description.pod_uid.clone(),
         cluster_uid: s.cluster.uid.clone(),
-        incarnation: latch.incarnation,
-        nonce: latch.nonce.clone(),
-        claim_uid: claim_uid.to_owned(),
+        incarnation: identity_secret.incarnation,
+        nonce: identity_secret.nonce.clone(),
+        pvc_uid: pvc_uid.to_owned(),
         disk_uuid: description.disk_uuid.clone(),
-    };
+    });
     draft.step(5, action, "the seed waits with an empty disk");
 }
 
@@ -140,28 +139,28 @@ fn harmless(s: &Situation<'_>, seed: &str) -> bool {
     !started || standby
 }
 
-/// Records on their claims which members live. Returns false: the plan goes on.
+/// Records on their PVCs which members live. Returns false: the plan goes on.
 fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
     // Retired: it was to leave under an alarm that somebody has switched off since.
     let is_other = |state| match state {
-        ClaimState::New => true,
-        ClaimState::Joined => false,
-        ClaimState::Retired => s.view.is_some() && !alarms::is_on(s),
+        PvcState::New => true,
+        PvcState::Joined => false,
+        PvcState::Retired => s.view.is_some() && !alarms::is_on(s),
     };
     for (name, seat) in s.voters.iter().chain(&s.learners) {
         let lives = s.description(name).is_some_and(|d| {
             matches!(d.phase, Phase::Member | Phase::Joining) && d.member_id == seat.view.id
         });
-        if let Some(claim) = s.claim(name)
+        if let Some(pvc) = s.pvc(name)
             && lives
-            && is_other(claim.state)
-            && !claim.terminating
+            && is_other(pvc.state)
+            && !pvc.terminating
         {
-            let action = Action::MarkClaim {
-                claim: s.claim_name(name),
-                uid: claim.uid.clone(),
-                state: ClaimState::Joined,
-            };
+            let action = Action::Object(ObjectAction::MarkPvc {
+                pvc: s.pvc_name(name),
+                uid: pvc.uid.clone(),
+                state: PvcState::Joined,
+            });
             draft.step(5, action, format!("{name} lives on it"));
         }
     }
@@ -182,7 +181,7 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     draft.hold(Class::Objects, why);
     free_stuck_pods(s, draft);
     let away: Vec<String> = (known_voters(s).iter())
-        .filter_map(|name| Some(format!("; {name}: {}", s.claim(name)?.no_node.as_ref()?)))
+        .filter_map(|name| Some(format!("; {name}: {}", s.pvc(name)?.no_node.as_ref()?)))
         .collect();
     let what = format!("a leader that holds a quorum to answer{}", away.concat());
     draft.wait("Wait", "", "NoQuorum", what);
@@ -221,7 +220,7 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
         let node = pod.node.as_deref().and_then(|node| s.o.nodes.get(node));
         let reachable = s.o.nodes.is_empty() || pod.node.is_none() || node.is_some_and(|n| n.ready);
         let stuck = pod.started_ms.is_none() && s.description(name).is_none() && reachable;
-        if !stuck || s.claim(name).is_none() {
+        if !stuck || s.pvc(name).is_none() {
             continue;
         }
         if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
@@ -236,10 +235,10 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
             .as_ref()
             .is_some_and(|inputs| *inputs != s.o.wanted_inputs)
         {
-            let action = Action::DeletePod {
+            let action = Action::Object(ObjectAction::DeletePod {
                 member: name.clone(),
                 uid: pod.uid.clone(),
-            };
+            });
             draft.step(7, action, "it does not start and is of an older spec");
         }
     }
@@ -264,22 +263,22 @@ fn known_voters(s: &Situation<'_>) -> Vec<String> {
             .collect(),
         None if !s.o.hints.voters.is_empty() => s.o.hints.voters.clone(),
         // Nobody says who votes: with any disk that a member lived on, data may be there.
-        None if s
-            .our_claims()
-            .any(|(_, claim)| claim.state == ClaimState::Joined) =>
-        {
-            Vec::new()
+        None if s.our_pvcs().any(|(_, pvc)| pvc.state == PvcState::Joined) => Vec::new(),
+        None => {
+            s.o.identity_secret
+                .iter()
+                .map(|identity_secret| identity_secret.seed.clone())
+                .collect()
         }
-        None => s.o.latch.iter().map(|latch| latch.seed.clone()).collect(),
     }
 }
 
-/// Whether a voter's disk is certainly gone: its claim is gone, or its server says it is empty.
+/// Whether a voter's disk is certainly gone: its PVC is gone, or its server says it is empty.
 fn disk_lost(s: &Situation<'_>, name: &str) -> bool {
-    let Some(claim) = s.claim(name) else {
+    let Some(pvc) = s.pvc(name) else {
         return true;
     };
-    claim.volume_gone.is_some()
+    pvc.volume_gone.is_some()
         || s.description(name)
             .is_some_and(|d| d.phase == Phase::Standby && d.proves_an_empty_disk())
 }

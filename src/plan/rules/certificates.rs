@@ -12,11 +12,11 @@ use crate::crd::{
     ClientAuth, TlsPort, authority_secret_name, member_certificate_name, user_certificate_name,
 };
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, CertificateAction};
 use crate::plan::certificates::{Certificate, CertificateFacts, PortSecurity};
 use crate::plan::draft::Draft;
-use crate::plan::observed::{ClaimState, Owner};
+use crate::plan::observed::{Owner, PvcState};
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (port, inputs) in &s.o.tls.wanted {
@@ -42,11 +42,11 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
     for (name, facts) in certificates(s, port) {
         let behind = !trust_alike(facts, authority);
         if behind && facts.certificate.is_some() && !facts.terminating {
-            let action = Action::TrustAuthorities {
+            let action = Action::Certificate(CertificateAction::TrustAuthorities {
                 port,
                 secret: name,
                 trusted: authority.trusted.clone(),
-            };
+            });
             draft.step(3, action, "the authorities that are trusted changed");
         }
     }
@@ -56,13 +56,13 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
         return;
     }
     let issue = |secret: String, member: Option<&str>, replaces: Option<&Certificate>| {
-        Action::IssueCertificate {
+        Action::Certificate(CertificateAction::IssueCertificate {
             port,
             member: member.map(str::to_owned),
             secret,
             authority: signer.fingerprint.clone(),
             replaces: replaces.map(|old| old.fingerprint.clone()),
-        }
+        })
     };
     let mut busy = lagging(s, port).is_some();
     for member in members(s) {
@@ -134,7 +134,11 @@ fn authority<'a>(
 ) -> Option<(&'a CertificateFacts, &'a Certificate)> {
     let secret = authority_secret_name(&s.cluster.name, port);
     let Some(facts) = s.o.tls.secrets.get(&secret) else {
-        draft.step(3, Action::MakeAuthority { port, secret }, "it is missing");
+        draft.step(
+            3,
+            Action::Certificate(CertificateAction::MakeAuthority { port, secret }),
+            "it is missing",
+        );
         return None;
     };
     if gone(draft, &secret, Some(facts)) {
@@ -162,9 +166,9 @@ fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bo
 
 /// Everybody who has a disk of this life, or is a member.
 pub(super) fn members<'s>(s: &'s Situation<'_>) -> BTreeSet<&'s str> {
-    let disks = s.our_claims().filter_map(|(_, claim)| {
-        let lives = claim.state != ClaimState::Retired && !claim.terminating;
-        claim.member.as_deref().filter(|_| lives)
+    let disks = s.our_pvcs().filter_map(|(_, pvc)| {
+        let lives = pvc.state != PvcState::Retired && !pvc.terminating;
+        pvc.member.as_deref().filter(|_| lives)
     });
     let seats = s.voters.iter().chain(&s.learners);
     let seats = seats.filter(|(_, seat)| seat.ours);
@@ -285,7 +289,7 @@ fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
         && facts.owner == Owner::Ours
     {
         let uid = facts.uid.clone();
-        let action = Action::DropCertificate { secret: user, uid };
+        let action = Action::Certificate(CertificateAction::DropCertificate { secret: user, uid });
         draft.step(17, action, "clients need none");
     }
     for (secret, facts) in &s.o.tls.secrets {
@@ -298,10 +302,10 @@ fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
             || facts.terminating
             || facts.owner != Owner::Ours;
         if !used {
-            let action = Action::DropCertificate {
+            let action = Action::Certificate(CertificateAction::DropCertificate {
                 secret: secret.clone(),
                 uid: facts.uid.clone(),
-            };
+            });
             draft.step(17, action, format!("{member} is gone"));
         }
     }

@@ -20,16 +20,16 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         let name = slot_service_name(&s.cluster.name, *slot);
         ("Service", name, &facts.owner)
     });
-    let latch = s.o.latch.iter();
-    let latch = latch.map(|latch| {
+    let identity_secret = s.o.identity_secret.iter();
+    let identity_secret = identity_secret.map(|identity_secret| {
         (
             "Secret",
-            crate::crd::latch_name(&s.cluster.name),
-            &latch.owner,
+            crate::crd::identity_secret_name(&s.cluster.name),
+            &identity_secret.owner,
         )
     });
     let mut waits = false;
-    for (kind, name, owner) in latch.chain(objects).chain(slots).chain(sets) {
+    for (kind, name, owner) in identity_secret.chain(objects).chain(slots).chain(sets) {
         let whose = match owner {
             Owner::Ours => continue,
             Owner::EarlierLife => {
@@ -60,13 +60,16 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         return true;
     }
     // Of a cluster that lives it is made again: nobody waits for the end of a Secret to be healed.
-    let going = s.o.latch.as_ref().is_some_and(|latch| latch.terminating);
+    let going =
+        s.o.identity_secret
+            .as_ref()
+            .is_some_and(|identity_secret| identity_secret.terminating);
     if going && !s.bootstrapped() {
         draft.wait(
             "Wait",
             "",
             "Terminating",
-            "the identity latch is being deleted",
+            "the identity Secret is being deleted",
         );
         waits = true;
     }

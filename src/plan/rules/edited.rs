@@ -11,7 +11,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         // One that is outdated is given the current template, in its turn: rule 16.
         let current = set.inputs.as_ref() == Some(&s.o.wanted_inputs);
         let ours = set.owner == Owner::Ours && !set.terminating;
-        let stays = s.claim(member).is_some() && !s.leaving.contains(member);
+        let stays = s.pvc(member).is_some() && !s.leaving.contains(member);
         if set.edited && current && ours && stays && !planted(Mutant::EditsStay) {
             let reason = "somebody edited its set; this alone restarts nothing";
             draft.step(6, s.apply_set(member), reason);

@@ -1,11 +1,12 @@
-//! Rule 13: too few members: the next claim, then its set. After a member that was given up, the
+//! Rule 13: too few members: the next PVC, then its set. After a member that was given up, the
 //! next one waits, longer each time; a changed spec is tried at once.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::nodes::Way;
 use crate::plan::situation::{Situation, in_ms};
-use crate::plan::step::{Action, Class};
+use crate::plan::step::Class;
 
 /// The longest pause between two attempts, milliseconds.
 const LONGEST_PAUSE_MS: u64 = 1_800_000;
@@ -25,7 +26,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     if draft.held(Class::Objects) {
         return;
     }
-    // A claim without its set: finish what was begun.
+    // A PVC without its set: finish what was begun.
     for name in s
         .standbys
         .iter()
@@ -42,7 +43,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             continue;
         }
         let action = s.apply_set(name);
-        draft.step(13, action, "its claim exists and it needs a pod");
+        draft.step(13, action, "its PVC exists and it needs a pod");
         return;
     }
     if s.seats() >= target {
@@ -63,18 +64,22 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 failure.count, failure.reason
             );
             let since = failure.last_ms;
-            let wait = draft.wait("CreateClaim", "", "BackOff", why);
+            let wait = draft.wait("CreatePVC", "", "BackOff", why);
             wait.since_ms = Some(since);
             wait.deadline_ms = Some(due);
             return;
         }
     }
     let member = s.next_name();
-    let claim = s.claim_name(&member);
+    let pvc = s.pvc_name(&member);
     let mut reason = format!("{} of {target} members", s.seats());
     let leaver = |name: &String| (s.way(name) == Some(Way::AddFirst)).then(|| s.leaves(name));
     if let Some((node, why)) = s.voters.keys().find_map(leaver).flatten() {
         reason += &format!(": {node} {why}, and its member is replaced");
     }
-    draft.step(13, Action::CreateClaim { member, claim }, reason);
+    draft.step(
+        13,
+        Action::Object(ObjectAction::CreatePvc { member, pvc }),
+        reason,
+    );
 }

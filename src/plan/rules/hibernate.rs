@@ -16,7 +16,7 @@ use super::bootstrap;
 /// Whether a cluster that nobody ever made is not wanted to run: nothing is made for it, not even
 /// its identity.
 pub(super) fn unborn(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    let made = s.o.latch.is_some() || s.bootstrapped() || s.our_claims().next().is_some();
+    let made = s.o.identity_secret.is_some() || s.bootstrapped() || s.our_pvcs().next().is_some();
     let unborn = s.hibernates() && !made && s.o.sets.is_empty();
     if unborn {
         hold(draft);
@@ -42,7 +42,7 @@ fn hold(draft: &mut Draft) {
 fn sleep(s: &Situation<'_>, draft: &mut Draft) {
     hold(draft);
     let awake = s.o.sets.iter();
-    let awake = awake.filter(|(_, set)| !set.asleep && !set.terminating);
+    let awake = awake.filter(|(_, set)| !set.hibernated && !set.terminating);
     let mut names: Vec<&str> = awake.map(|(name, _)| name.as_str()).collect();
     names.sort_by_key(|name| {
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
@@ -65,14 +65,14 @@ fn sleep(s: &Situation<'_>, draft: &mut Draft) {
 }
 
 fn wake(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    // Without its claim a set stays as it is: its member's disk is gone, and the others say what
+    // Without its PVC a set stays as it is: its member's disk is gone, and the others say what
     // becomes of it.
-    let asleep = s.o.sets.iter().filter(|(name, set)| {
-        set.asleep && !set.terminating && s.claim(name).is_some() && !s.leaving.contains(*name)
+    let hibernated = s.o.sets.iter().filter(|(name, set)| {
+        set.hibernated && !set.terminating && s.pvc(name).is_some() && !s.leaving.contains(*name)
     });
     let reason = format!("replicas is {} again", s.cluster.target());
     let mut wakes = false;
-    for (name, _) in asleep {
+    for (name, _) in hibernated {
         draft.step(4, s.apply_set(name), reason.clone());
         wakes = true;
     }

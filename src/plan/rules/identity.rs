@@ -3,20 +3,21 @@
 //! who they are, and a Secret that somebody deleted is made again from their own word. So neither
 //! is a cluster formed twice, nor does the loss of a Secret stop one that serves.
 
-use crate::crd::{latch_name, member_name, member_number};
+use crate::crd::{identity_secret_name, member_name, member_number};
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::observed::{Description, Phase};
 use crate::plan::situation::Situation;
-use crate::plan::step::{Action, Class};
+use crate::plan::step::Class;
 
 use super::{bootstrap, certificates, objects};
 
-/// The identity latch. Returns whether the plan ends here.
-pub(super) fn latch(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    let secret = latch_name(&s.cluster.name);
-    if let Some(latch) = &s.o.latch {
-        if latch.cluster_uid == s.cluster.uid {
+/// The identity Secret. Returns whether the plan ends here.
+pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let secret = identity_secret_name(&s.cluster.name);
+    if let Some(identity_secret) = &s.o.identity_secret {
+        if identity_secret.cluster_uid == s.cluster.uid {
             return false;
         }
         if s.bootstrapped() {
@@ -40,19 +41,19 @@ pub(super) fn latch(s: &Situation<'_>, draft: &mut Draft) -> bool {
         made_again(s, draft, &secret);
         return false;
     }
-    if s.our_claims().next().is_some() {
-        unlatched(s, draft, &secret);
+    if s.our_pvcs().next().is_some() {
+        without_identity_secret(s, draft, &secret);
         return true;
     }
     let seed = match s.o.sets.keys().next() {
         None => member_name(&s.cluster.name, 1),
         Some(_) => s.next_name(),
     };
-    let action = Action::CreateLatch {
+    let action = Action::Object(ObjectAction::CreateIdentitySecret {
         seed,
         nonce: s.o.entropy.clone(),
         incarnation: 1,
-    };
+    });
     draft.step(5, action, "nothing of the cluster exists yet");
     true
 }
@@ -69,11 +70,11 @@ fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     };
     let told = seed_by_nonce(s);
     let seed = told.as_ref().map(|(seed, _)| seed.clone());
-    let action = Action::CreateLatch {
+    let action = Action::Object(ObjectAction::CreateIdentitySecret {
         seed: seed.unwrap_or_else(|| eldest(s, leader)),
         nonce: told.map_or_else(|| s.o.entropy.clone(), |(_, nonce)| nonce),
         incarnation: leader.incarnation.max(1),
-    };
+    });
     draft.step(
         5,
         action,
@@ -107,7 +108,7 @@ fn eldest(s: &Situation<'_>, leader: &Description) -> String {
 /// Neither an identity nor a proof that the cluster was formed, but a volume that was made for it:
 /// the Secret was deleted while the cluster was being made, or the status with it. Only a server on
 /// that volume can tell: it gets one, which forms nothing by itself.
-fn unlatched(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
+fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     objects::rule(s, draft);
     certificates::rule(s, draft);
     let held = format!("Secret {secret} is gone");
@@ -123,18 +124,13 @@ fn unlatched(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     }
     bootstrap::free_stuck_pods(s, draft);
     let mut empty: Vec<(&str, &Description)> = Vec::new();
-    for (claim, facts) in s.our_claims() {
+    for (pvc, facts) in s.our_pvcs() {
         let Some(member) = facts.member.as_deref().filter(|_| !facts.terminating) else {
-            draft.wait(
-                "Wait",
-                "",
-                "Terminating",
-                format!("claim {claim} to be gone"),
-            );
+            draft.wait("Wait", "", "Terminating", format!("PVC {pvc} to be gone"));
             return;
         };
         if !s.o.sets.contains_key(member) {
-            let why = format!("{held}, and its server says what is on claim {claim}");
+            let why = format!("{held}, and its server says what is on PVC {pvc}");
             draft.step(5, s.apply_set(member), why);
             return;
         }
@@ -170,10 +166,10 @@ fn unlatched(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
         bootstrap::data_lost(s, draft, &why);
         return;
     };
-    let action = Action::CreateLatch {
+    let action = Action::Object(ObjectAction::CreateIdentitySecret {
         seed: seed.to_owned(),
         nonce: said.nonce.clone().unwrap_or_else(|| s.o.entropy.clone()),
         incarnation: 1,
-    };
+    });
     draft.step(5, action, format!("{held}, and the only volume is empty"));
 }

@@ -1,12 +1,13 @@
 //! Rule 11: a learner is promoted when it has caught up, waited for, or given up after its
 //! deadline.
 
+use crate::plan::action::{Action, MemberAction};
 use crate::plan::alarms;
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::{Verdict, pod_in_words};
 use crate::plan::guards;
 use crate::plan::situation::{CONTACT_MS, Seat, Situation, in_ms};
-use crate::plan::step::{Action, Class};
+use crate::plan::step::Class;
 
 /// A learner in contact is catching up: it gets this many times its deadline.
 const CATCHING_UP: u64 = 4;
@@ -39,8 +40,8 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
         give_up(s, draft, name, seat, why.clone());
         return;
     }
-    if s.claim(name).is_some_and(|claim| claim.terminating) {
-        let why = "its volume claim is being deleted: its disk would not survive a restart";
+    if s.pvc(name).is_some_and(|pvc| pvc.terminating) {
+        let why = "its PVC is being deleted: its disk would not survive a restart";
         give_up(s, draft, name, seat, why.to_owned());
         return;
     }
@@ -50,11 +51,11 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
         return;
     }
     if let Some(why) = s.turned_back(name) {
-        let action = Action::Remove {
+        let action = Action::Member(MemberAction::Remove {
             member: name.to_owned(),
             id: seat.view.id,
             fence: fence(s),
-        };
+        });
         draft.step(14, action, why);
         return;
     }
@@ -89,7 +90,7 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
             format!("the leader has no contact with it; {pod}"),
         )
     };
-    if !contact && super::sick::unstick(s, draft, name, &state) {
+    if !contact && super::unhealthy::unstick(s, draft, name, &state) {
         return;
     }
     if s.o.now_ms >= deadline {
@@ -128,11 +129,11 @@ fn promote(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     }
     match guards::promote(s, seat.view.id) {
         Ok(()) => {
-            let action = Action::Promote {
+            let action = Action::Member(MemberAction::Promote {
                 member: name.to_owned(),
                 id: seat.view.id,
                 fence: fence(s),
-            };
+            });
             draft.step(11, action, "it has caught up");
         }
         Err(held) => {
@@ -149,8 +150,7 @@ fn disk_evidence(s: &Situation<'_>, name: &str, seat: &Seat<'_>) -> bool {
             && d.disk_uuid != seat.view.disk_uuid
     });
     other_disk
-        || s.claim(name)
-            .is_none_or(|claim| claim.volume_gone.is_some())
+        || s.pvc(name).is_none_or(|pvc| pvc.volume_gone.is_some())
         || s.o
             .pods
             .get(name)
@@ -158,11 +158,11 @@ fn disk_evidence(s: &Situation<'_>, name: &str, seat: &Seat<'_>) -> bool {
 }
 
 fn give_up(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>, why: String) {
-    let action = Action::Remove {
+    let action = Action::Member(MemberAction::Remove {
         member: name.to_owned(),
         id: seat.view.id,
         fence: fence(s),
-    };
+    });
     draft
         .failed_joins
         .push((action.clone(), format!("{name}: {why}")));

@@ -1,14 +1,14 @@
-//! Rule 17: objects of members that are out of the cluster, and claims of another life. Idempotent
+//! Rule 17: objects of members that are out of the cluster, and PVCs of another life. Idempotent
 //! deletes that hold nothing; what is kept is reported, never adopted. The volume of one that voted
 //! is deleted when its successor votes, and not before: whatever the evidence against it was, until
 //! then it may be the copy that somebody needs. That of one that voted and left under the alarm CORRUPT is kept for good.
 
 use crate::crd::RetentionPolicy;
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
-use crate::plan::observed::ClaimState;
+use crate::plan::observed::PvcState;
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for name in &s.leaving {
@@ -17,7 +17,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         if let Some(set) = s.o.sets.get(name) {
             delete_set(s, draft, name, set.terminating, &set.uid);
         } else if !s.o.pods.contains_key(name) {
-            settle_claim(s, draft, name);
+            settle_pvc(s, draft, name);
         } else {
             draft.note("Leaving", format!("the pod of {name} is still going"));
         }
@@ -31,14 +31,14 @@ pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: u8)
     if !alarms::is_to_be_kept(s, member) {
         return false;
     }
-    let Some(claim) = s.claim(member) else {
+    let Some(pvc) = s.pvc(member) else {
         return false;
     };
-    let action = Action::MarkClaim {
-        claim: s.claim_name(member),
-        uid: claim.uid.clone(),
-        state: ClaimState::Retired,
-    };
+    let action = Action::Object(ObjectAction::MarkPvc {
+        pvc: s.pvc_name(member),
+        uid: pvc.uid.clone(),
+        state: PvcState::Retired,
+    });
     let why = "it leaves under the alarm CORRUPT, and its data may be the right ones";
     draft.step(rule, action, why);
     true
@@ -56,41 +56,38 @@ fn delete_set(s: &Situation<'_>, draft: &mut Draft, name: &str, terminating: boo
         draft.note("Leaving", format!("the set of {name} is still going"));
         return;
     }
-    let action = Action::DeleteSet {
+    let action = Action::Object(ObjectAction::DeleteSet {
         member: name.to_owned(),
         uid: uid.to_owned(),
-    };
+    });
     draft.step(17, action, format!("{name} is out of the cluster"));
 }
 
-fn settle_claim(s: &Situation<'_>, draft: &mut Draft, name: &str) {
-    let Some(claim) = s.claim(name).filter(|claim| !claim.terminating) else {
+fn settle_pvc(s: &Situation<'_>, draft: &mut Draft, name: &str) {
+    let Some(pvc) = s.pvc(name).filter(|pvc| !pvc.terminating) else {
         return;
     };
     if alarms::is_to_be_kept(s, name) {
         return;
     }
-    let (claim_name, uid) = (s.claim_name(name), claim.uid.clone());
+    let (pvc_name, uid) = (s.pvc_name(name), pvc.uid.clone());
     let keep = s.cluster.spec.storage.retention.when_removed == RetentionPolicy::Retain;
-    match claim.state {
-        ClaimState::Retired => {}
-        _ if keep && claim.state == ClaimState::Joined => {
-            let action = Action::MarkClaim {
-                claim: claim_name,
+    match pvc.state {
+        PvcState::Retired => {}
+        _ if keep && pvc.state == PvcState::Joined => {
+            let action = Action::Object(ObjectAction::MarkPvc {
+                pvc: pvc_name,
                 uid,
-                state: ClaimState::Retired,
-            };
+                state: PvcState::Retired,
+            });
             draft.step(17, action, "storage.retention.whenRemoved keeps it");
         }
-        ClaimState::New | ClaimState::Joined if s.is_kept_for_now(name) => draft.note(
+        PvcState::New | PvcState::Joined if s.is_kept_for_now(name) => draft.note(
             "VolumeKept",
-            format!("claim {claim_name} of {name} is kept until its successor votes"),
+            format!("PVC {pvc_name} of {name} is kept until its successor votes"),
         ),
-        ClaimState::New | ClaimState::Joined => {
-            let action = Action::DeleteClaim {
-                claim: claim_name,
-                uid,
-            };
+        PvcState::New | PvcState::Joined => {
+            let action = Action::Object(ObjectAction::DeletePvc { pvc: pvc_name, uid });
             draft.step(17, action, format!("{name} is out of the cluster"));
         }
     }

@@ -1,22 +1,22 @@
 //! Rule 6: a known member without its set gets it back, on the disk that it had. Never a new
-//! claim for a started member: that would be an empty disk under an old name.
+//! PVC for a started member: that would be an empty disk under an old name.
 
 use crate::plan::draft::Draft;
-use crate::plan::observed::ClaimState;
+use crate::plan::observed::PvcState;
 use crate::plan::situation::Situation;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    for (_, claim) in s.our_claims() {
-        let Some(member) = claim.member.as_deref() else {
+    for (_, pvc) in s.our_pvcs() {
+        let Some(member) = pvc.member.as_deref() else {
             continue;
         };
-        if claim.terminating {
+        if pvc.terminating {
             continue;
         }
-        // Without a leader's word, a claim that a member lived on is a member.
+        // Without a leader's word, a PVC that a member lived on is a member.
         let known = match s.view {
             Some(_) => s.voters.contains_key(member) || s.learners.contains_key(member),
-            None => claim.state == ClaimState::Joined,
+            None => pvc.state == PvcState::Joined,
         };
         match s.o.sets.get(member) {
             None if known => {

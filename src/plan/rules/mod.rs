@@ -4,28 +4,28 @@
 mod admitted;
 mod alarms;
 mod bootstrap;
-mod budget;
 pub(super) mod certificates;
 mod conflict;
+mod drain;
 mod edited;
-pub(super) mod encrypt;
-mod farewell;
-pub(super) mod given;
-mod going;
+pub(super) mod enable_tls;
 mod grow;
+mod hand_over;
 mod hibernate;
 mod identity;
 mod learner;
 mod leftovers;
 mod missing_set;
 mod objects;
+mod pod_disruption_budget;
 mod roll;
 mod rotate;
 mod shrink;
-mod sick;
 mod slots;
 mod standby;
 mod timings;
+mod unhealthy;
+pub(super) mod user_certificates;
 mod version;
 
 pub(super) use admitted::refusal;
@@ -48,11 +48,11 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if conflict::rule(s, draft) {
         return;
     }
-    // 2: paused: only the disruption budget and the certificates are kept up.
+    // 2: paused: only the PDB and the certificates are kept up.
     if s.cluster.spec.paused && !planted(Mutant::PauseIgnored) {
-        going::gates(s, draft);
-        objects::budget_only(s, draft);
-        budget::rule(s, draft);
+        drain::hold_pods(s, draft);
+        objects::pdb_only(s, draft);
+        pod_disruption_budget::rule(s, draft);
         certificates::rule(s, draft);
         for class in [Class::Membership, Class::Disruption, Class::Objects] {
             draft.hold(class, "paused by spec.paused");
@@ -62,19 +62,19 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // A version that cannot follow the one that runs, or timings: nothing is made from such a spec.
     // Certificates end all the same.
     if version::refused(s, draft) || timings::refused(s, draft) {
-        going::gates(s, draft);
-        objects::budget_only(s, draft);
-        budget::rule(s, draft);
+        drain::hold_pods(s, draft);
+        objects::pdb_only(s, draft);
+        pod_disruption_budget::rule(s, draft);
         certificates::rule(s, draft);
         return;
     }
     // 3, of what the user gives: nobody is made or restarted onto what is not fit for use.
-    if given::refused(s, draft) {
+    if user_certificates::refused(s, draft) {
         objects::certificates_only(s, draft);
-        if s.o.latch.is_some() {
-            going::gates(s, draft);
-            objects::budget_only(s, draft);
-            budget::rule(s, draft);
+        if s.o.identity_secret.is_some() {
+            drain::hold_pods(s, draft);
+            objects::pdb_only(s, draft);
+            pod_disruption_budget::rule(s, draft);
             certificates::rule(s, draft);
         }
         return;
@@ -84,16 +84,16 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     // 5 begins before 3: nothing of a cluster exists before its identity.
-    if identity::latch(s, draft) {
+    if identity::identity_secret(s, draft) {
         return;
     }
     // 2 again: what is made from now on is made from this.
     admitted::rule(s, draft);
     // 14, the part that needs no quorum: no eviction takes whom the others need by now.
-    going::gates(s, draft);
+    drain::hold_pods(s, draft);
     // 3: objects that need no quorum.
     objects::rule(s, draft);
-    budget::rule(s, draft);
+    pod_disruption_budget::rule(s, draft);
     certificates::rule(s, draft);
     // 4: all members sleep, or wake.
     if hibernate::rule(s, draft) {
@@ -118,7 +118,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         alarms::Outcome::GoesOn(alarm) => alarm,
     };
     // 9 and 10: the sick.
-    sick::rule(s, draft);
+    unhealthy::rule(s, draft);
     // 8 again, NOSPACE: an alarm that goes on and off holds up nobody who heals, and a later step that fails each
     // time keeps it from being switched off no more. A pause after a disarm is told after all others' waits.
     let earlier = draft.waits.len();
@@ -143,12 +143,12 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // 15: too many.
     shrink::rule(s, draft);
     // 14: nodes that go away. Who is one too many leaves first, and may be who stands there.
-    let leaves = going::rule(s, draft);
+    let leaves = drain::rule(s, draft);
     // 16: a changed spec reaches the members, one at a time.
     if !leaves && !planted(Mutant::RollForgotten) {
         roll::rule(s, draft);
     }
-    encrypt::rule(s, draft);
+    enable_tls::rule(s, draft);
     // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
     if !planted(Mutant::VolumesForgotten) {
         objects::volumes(s, draft);

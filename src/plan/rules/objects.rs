@@ -1,20 +1,20 @@
-//! Rule 3: Services, Secret, disruption budget, and the claims' size and owner. They need no
+//! Rule 3: Services, Secret, PDB, and the PVCs' size and owner. They need no
 //! quorum and hold nothing.
 
 use crate::crd::RetentionPolicy;
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
-use crate::plan::observed::{ClaimState, ObjectKind};
+use crate::plan::observed::{ObjectKind, PvcState};
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 
 /// Every object beside the members.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     apply(s, draft, |_| true);
 }
 
-/// The disruption budget alone.
-pub(super) fn budget_only(s: &Situation<'_>, draft: &mut Draft) {
+/// The PDB alone.
+pub(super) fn pdb_only(s: &Situation<'_>, draft: &mut Draft) {
     apply(s, draft, |kind| kind == ObjectKind::PodDisruptionBudget);
 }
 
@@ -30,7 +30,9 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
             .iter()
             .filter(|(key, _)| wanted(key.kind))
             // It needs a number: that is a rule of its own.
-            .filter(|(key, _)| !(s.is_budgeted() && key.kind == ObjectKind::PodDisruptionBudget))
+            .filter(|(key, _)| {
+                !(s.counts_evictions_by_pdb() && key.kind == ObjectKind::PodDisruptionBudget)
+            })
     {
         let reason = match s.o.objects.get(key) {
             None => "it is missing",
@@ -43,30 +45,34 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
             Some(facts) if facts.inputs.as_ref() != Some(inputs) => "what it is made from changed",
             Some(_) => continue,
         };
-        draft.step(3, Action::ApplyObject(key.clone()), reason);
+        draft.step(
+            3,
+            Action::Object(ObjectAction::ApplyObject(key.clone())),
+            reason,
+        );
     }
 }
 
-/// The owner and the size of the claims of this life.
+/// The owner and the size of the PVCs of this life.
 pub(super) fn volumes(s: &Situation<'_>, draft: &mut Draft) {
     let goes = s.cluster.spec.storage.retention.when_deleted == RetentionPolicy::Delete;
     let wanted = s.cluster.storage_bytes;
-    for (name, claim) in s.our_claims().filter(|(_, claim)| !claim.terminating) {
-        let owned = goes && claim.state != ClaimState::Retired;
-        let (claim_name, uid) = (name.to_owned(), claim.uid.clone());
-        if claim.owned != owned {
-            let action = Action::OwnClaim {
-                claim: claim_name,
+    for (name, pvc) in s.our_pvcs().filter(|(_, pvc)| !pvc.terminating) {
+        let owned = goes && pvc.state != PvcState::Retired;
+        let (pvc_name, uid) = (name.to_owned(), pvc.uid.clone());
+        if pvc.owned != owned {
+            let action = Action::Object(ObjectAction::OwnPvc {
+                pvc: pvc_name,
                 uid,
                 owned,
-            };
+            });
             draft.step(3, action, "storage.retention.whenDeleted says so");
-        } else if claim.requested_bytes < wanted && claim.state != ClaimState::Retired {
-            let action = Action::GrowClaim {
-                claim: claim_name,
+        } else if pvc.requested_bytes < wanted && pvc.state != PvcState::Retired {
+            let action = Action::Object(ObjectAction::GrowPvc {
+                pvc: pvc_name,
                 uid,
                 bytes: wanted,
-            };
+            });
             draft.step(3, action, "storage.size was raised");
         }
     }

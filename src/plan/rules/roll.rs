@@ -11,13 +11,13 @@ use crate::plan::draft::Draft;
 use crate::plan::guards;
 use crate::plan::situation::Situation;
 
-use super::budget;
-use super::farewell::{self, Leaver};
+use super::hand_over::{self, Leaver};
+use super::pod_disruption_budget;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let hasty = planted(Mutant::RollBesideSick) || planted(Mutant::RollAtOnce);
     // Inputs from which a new member could not be made are given to nobody else.
-    if !(farewell::at_rest(s) || hasty) || draft.remembered.is_some() {
+    if !(hand_over::at_rest(s) || hasty) || draft.remembered.is_some() {
         return;
     }
     // One that sends its clients away and has nowhere to be made anew is enough.
@@ -34,12 +34,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let restarts = !by_replacement && outdated;
-    if restarts && !hasty && !farewell::settled(s, draft, member, "Restart") {
+    if restarts && !hasty && !hand_over::settled(s, draft, member, "Restart") {
         return;
     }
     if !set_is_current(s, member) {
         let going = s.o.sets.get(member).is_none_or(|set| set.terminating);
-        if !going && s.claim(member).is_some() {
+        if !going && s.pvc(member).is_some() {
             let reason = "the spec has changed; this alone restarts nothing";
             draft.step(16, s.apply_set(member), reason);
         }
@@ -99,10 +99,10 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         reason,
         for_good: false,
     };
-    if !planted(Mutant::RollAtOnce) && !farewell::said(s, draft, &leaver) {
+    if !planted(Mutant::RollAtOnce) && !hand_over::said(s, draft, &leaver) {
         return;
     }
-    budget::let_go(
+    pod_disruption_budget::let_go(
         s,
         draft,
         ("Restart", 16),

@@ -4,10 +4,10 @@
 
 use crate::crd::TlsPort;
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, CertificateAction, Rotation};
 use crate::plan::certificates::{Certificate, CertificateFacts};
 use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
-use crate::plan::step::{Action, Rotation};
 
 use super::certificates::{certificates, lagging, loaded, members, trust_alike};
 
@@ -33,12 +33,12 @@ pub(super) fn rule(
         port == TlsPort::Peer || hurries || now_ms >= since.not_before_ms.saturating_add(ms)
     };
     let mut step = |stage: Rotation, why: &str| {
-        let action = Action::RotateAuthority {
+        let action = Action::Certificate(CertificateAction::RotateAuthority {
             port,
             secret: secret.to_owned(),
             signs: signer.fingerprint.clone(),
             stage,
-        };
+        });
         draft.step(3, action, why);
     };
     if !is_settled(s, port, facts, signer) && !planted(Mutant::SwitchUntrusted) {

@@ -2,12 +2,12 @@
 //! each handed over before it is removed.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 use crate::plan::victims;
 
-use super::farewell;
+use super::hand_over;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     // What is on its way in may be one more: the successor of a member that is replaced.
@@ -15,11 +15,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let target = s.cluster.target();
     // Standbys, the newest first: no membership is touched.
     for name in s.standbys.iter().rev().take(too_many) {
-        if let Some(claim) = s.claim(name) {
-            let action = Action::DeleteClaim {
-                claim: s.claim_name(name),
-                uid: claim.uid.clone(),
-            };
+        if let Some(pvc) = s.pvc(name) {
+            let action = Action::Object(ObjectAction::DeletePvc {
+                pvc: s.pvc_name(name),
+                uid: pvc.uid.clone(),
+            });
             draft.step(
                 15,
                 action,
@@ -32,11 +32,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     if members > s.goal()
         && let Some((name, seat)) = ours.next_back()
     {
-        let action = Action::Remove {
+        let action = Action::Member(MemberAction::Remove {
             member: name.clone(),
             id: seat.view.id,
             fence: fence(s),
-        };
+        });
         draft.step(
             15,
             action,
@@ -72,5 +72,5 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
     } else if s.is_replaced(victim) && !s.updated(victim) {
         reason += ", and it runs an older spec";
     }
-    farewell::removed(s, draft, victim, 15, reason);
+    hand_over::removed(s, draft, victim, 15, reason);
 }

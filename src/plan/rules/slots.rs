@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 
 use crate::crd::{member_number, slot_service_name};
+use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::observed::{Owner, SlotFacts};
 use crate::plan::situation::Situation;
-use crate::plan::step::Action;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     if s.view.is_none() || wanted(s) == 0 {
@@ -90,11 +90,11 @@ fn spare<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
 }
 
 fn map(s: &Situation<'_>, slot: u32, member: &str) -> Action {
-    Action::MapSlot {
+    Action::Object(ObjectAction::MapSlot {
         slot,
         service: slot_service_name(&s.cluster.name, slot),
         member: member.to_owned(),
-    }
+    })
 }
 
 /// Slots go as the voters do: one beyond the wanted ones lasts until no voter is there for it.
@@ -103,11 +103,11 @@ fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     let surplus = s.o.slots.range(wanted(s).max(voters)..);
     let goes = |facts: &SlotFacts| facts.owner == Owner::Ours && !facts.terminating;
     for (slot, facts) in surplus.filter(|(_, facts)| goes(facts)) {
-        let action = Action::DropSlot {
+        let action = Action::Object(ObjectAction::DropSlot {
             slot: *slot,
             service: slot_service_name(&s.cluster.name, *slot),
             uid: facts.uid.clone(),
-        };
+        });
         draft.step(3, action, format!("{} slots are wanted", wanted(s)));
     }
 }

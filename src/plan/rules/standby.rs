@@ -1,14 +1,14 @@
 //! Rule 12: a standby that answers is added as a learner; one that never starts is given up after
 //! its deadline. A pending pod or a bad image never touches the membership.
 
+use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::pod_in_words;
 use crate::plan::guards;
 use crate::plan::observed::{Phase, PodFacts};
 use crate::plan::situation::{Situation, in_ms};
-use crate::plan::step::Action;
 
-use super::encrypt;
+use super::enable_tls;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let mut free = s.goal().saturating_sub(s.voters.len() + s.learners.len());
@@ -18,12 +18,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         }
         free -= 1;
         if let Some(why) = s.turned_back(name)
-            && let Some(claim) = s.claim(name)
+            && let Some(pvc) = s.pvc(name)
         {
-            let action = Action::DeleteClaim {
-                claim: s.claim_name(name),
-                uid: claim.uid.clone(),
-            };
+            let action = Action::Object(ObjectAction::DeletePvc {
+                pvc: s.pvc_name(name),
+                uid: pvc.uid.clone(),
+            });
             draft.step(14, action, why);
             continue;
         }
@@ -33,7 +33,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let pod = s.o.pods.get(name);
         let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs)
             || pod.is_some_and(|p| p.inputs.as_ref().is_some_and(|i| *i != s.o.wanted_inputs));
-        if outdated && super::sick::unstick(s, draft, name, "it is no member yet") {
+        if outdated && super::unhealthy::unstick(s, draft, name, "it is no member yet") {
             continue;
         }
         let waits = s.description(name).filter(|d| {
@@ -46,12 +46,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         if let Some(description) = waits {
             match guards::add_learner(s) {
                 Ok(()) => {
-                    let action = Action::AddLearner {
+                    let action = Action::Member(MemberAction::AddLearner {
                         member: name.clone(),
                         disk_uuid: description.disk_uuid.clone(),
-                        secure: s.cluster.spec.tls.is_some() && !encrypt::is_under_way(s),
+                        secure: s.cluster.spec.tls.is_some() && !enable_tls::is_under_way(s),
                         fence: fence(s),
-                    };
+                    });
                     draft.step(12, action, "its server waits with an empty disk");
                 }
                 Err(held) => {
@@ -79,12 +79,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             wait.deadline_ms = Some(deadline);
             continue;
         }
-        // Its claim first: a standby without a claim, or with one that is going, is on its way out.
-        if let Some(claim) = s.claim(name) {
-            let action = Action::DeleteClaim {
-                claim: s.claim_name(name),
-                uid: claim.uid.clone(),
-            };
+        // Its PVC first: a standby without a PVC, or with one that is going, is on its way out.
+        if let Some(pvc) = s.pvc(name) {
+            let action = Action::Object(ObjectAction::DeletePvc {
+                pvc: s.pvc_name(name),
+                uid: pvc.uid.clone(),
+            });
             draft
                 .failed_joins
                 .push((action.clone(), format!("{name}: {state}")));

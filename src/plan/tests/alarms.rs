@@ -17,7 +17,7 @@ fn degraded(world: &World) -> (ConditionStatus, String, String) {
 }
 
 #[test]
-fn an_alarm_degrades_the_cluster_and_names_the_member() {
+fn alarm_degrades_and_names_the_member() {
     let mut world = World::new(3);
     world.settle(1000);
     assert_eq!(degraded(&world).1, "AsWanted");

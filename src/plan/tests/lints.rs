@@ -1,8 +1,9 @@
 //! The lints alone: each step that would break an invariant is refused, whoever wants it.
 
 use super::world::{CLUSTER_UID, World};
-use crate::crd::{DisruptionPolicy, TlsPort, claim_name};
-use crate::plan::{Action, AlarmKind, ClaimState, Fence, MemberView, Step, Unfit, lint, plan};
+use crate::crd::{DisruptionPolicy, TlsPort, pvc_name};
+use crate::plan::{Action, AlarmKind, Fence, MemberView, PvcState, Step, Unfit, lint, plan};
+use crate::plan::{MemberAction, ObjectAction};
 
 fn rested(replicas: i32) -> World {
     let mut world = World::new(replicas);
@@ -37,28 +38,28 @@ fn id(world: &World, member: &str) -> u64 {
 }
 
 fn remove(world: &World, member: &str) -> Action {
-    Action::Remove {
+    Action::Member(MemberAction::Remove {
         member: member.into(),
         id: id(world, member),
         fence: FENCE,
-    }
+    })
 }
 
 fn promote(world: &World, member: &str) -> Action {
-    Action::Promote {
+    Action::Member(MemberAction::Promote {
         member: member.into(),
         id: id(world, member),
         fence: FENCE,
-    }
+    })
 }
 
 fn add(member: &str, disk: &str) -> Action {
-    Action::AddLearner {
+    Action::Member(MemberAction::AddLearner {
         secure: false,
         member: member.into(),
         disk_uuid: disk.into(),
         fence: FENCE,
-    }
+    })
 }
 
 fn assert_refused(world: &World, action: Action, words: &str) {
@@ -70,7 +71,7 @@ fn assert_refused(world: &World, action: Action, words: &str) {
 }
 
 #[test]
-fn voters_are_removed_dead_or_surplus_and_never_below_a_quorum() {
+fn only_dead_or_surplus_voters_are_removed() {
     let mut world = rested(3);
     assert_refused(
         &world,
@@ -106,7 +107,7 @@ fn voters_are_removed_dead_or_surplus_and_never_below_a_quorum() {
 }
 
 #[test]
-fn learners_are_added_one_at_a_time_to_a_healthy_cluster() {
+fn learners_join_one_at_a_time() {
     let mut world = rested(3);
     assert_eq!(refused(&world, &[add("demo-4", "new")]), "");
     let disk = world.members[0].disk_uuid.clone();
@@ -134,46 +135,52 @@ fn learners_are_added_one_at_a_time_to_a_healthy_cluster() {
 }
 
 #[test]
-fn an_identity_is_made_once_and_a_cluster_is_formed_once() {
-    let latch = Action::CreateLatch {
+fn identity_and_bootstrap_happen_once() {
+    let identity_secret = Action::Object(ObjectAction::CreateIdentitySecret {
         seed: "demo-1".into(),
         nonce: "n".into(),
         incarnation: 1,
-    };
-    let bootstrap = |member: &str, disk: &str| Action::Bootstrap {
-        member: member.into(),
-        pod_uid: String::new(),
-        cluster_uid: CLUSTER_UID.into(),
-        incarnation: 1,
-        nonce: "n0".into(),
-        claim_uid: String::new(),
-        disk_uuid: disk.into(),
+    });
+    let bootstrap = |member: &str, disk: &str| {
+        Action::Member(MemberAction::Bootstrap {
+            member: member.into(),
+            pod_uid: String::new(),
+            cluster_uid: CLUSTER_UID.into(),
+            incarnation: 1,
+            nonce: "n0".into(),
+            pvc_uid: String::new(),
+            disk_uuid: disk.into(),
+        })
     };
     let mut world = rested(1);
-    assert_refused(&world, latch.clone(), "I7: there is an identity already");
+    assert_refused(
+        &world,
+        identity_secret.clone(),
+        "I7: there is an identity already",
+    );
     assert_refused(
         &world,
         bootstrap("demo-1", "x"),
         "I6: the cluster was formed before",
     );
-    world.latch = None;
+    world.identity_secret = None;
     assert_eq!(
-        refused(&world, std::slice::from_ref(&latch)),
+        refused(&world, std::slice::from_ref(&identity_secret)),
         "",
         "a quorum says who it is"
     );
-    let mut second = latch.clone();
-    if let Action::CreateLatch { incarnation, .. } = &mut second {
+    let mut second = identity_secret.clone();
+    if let Action::Object(ObjectAction::CreateIdentitySecret { incarnation, .. }) = &mut second {
         *incarnation = 2;
     }
     assert_refused(&world, second, "I7: it is another life of the cluster");
     world.unseen.insert("demo-1".into());
-    assert_refused(&world, latch, "I7: the cluster was formed before");
+    assert_refused(&world, identity_secret, "I7: the cluster was formed before");
     world.unseen.clear();
 
     let mut world = World::new(1);
     while world.disks.is_empty() {
-        world.pass();
+        world.reconcile();
     }
     let disk = world.disks.values().next().expect("a disk").uuid.clone();
     assert_eq!(refused(&world, &[bootstrap("demo-1", &disk)]), "");
@@ -183,11 +190,9 @@ fn an_identity_is_made_once_and_a_cluster_is_formed_once() {
         "I6: its disk is not the empty one",
     );
     assert_refused(&world, bootstrap("demo-2", &disk), "I7: it is not the seed");
-    let mut second = world.claims.values().next().expect("a claim").clone();
+    let mut second = world.pvcs.values().next().expect("a PVC").clone();
     second.member = Some("demo-2".into());
-    world
-        .claims
-        .insert(claim_name("demo-2", CLUSTER_UID), second);
+    world.pvcs.insert(pvc_name("demo-2", CLUSTER_UID), second);
     assert_refused(
         &world,
         bootstrap("demo-1", &disk),
@@ -196,53 +201,53 @@ fn an_identity_is_made_once_and_a_cluster_is_formed_once() {
 }
 
 #[test]
-fn nothing_of_a_member_is_deleted_and_no_serving_voter_is_restarted() {
+fn paused_deletes_and_restarts_nothing() {
     let world = rested(3);
     let uid = String::new();
-    let claim = claim_name("demo-2", CLUSTER_UID);
-    let set = Action::DeleteSet {
+    let pvc = pvc_name("demo-2", CLUSTER_UID);
+    let set = Action::Object(ObjectAction::DeleteSet {
         member: "demo-2".into(),
         uid: uid.clone(),
-    };
+    });
     assert_refused(&world, set, "I4: it is a member");
-    let claim = Action::DeleteClaim {
-        claim,
+    let pvc = Action::Object(ObjectAction::DeletePvc {
+        pvc,
         uid: uid.clone(),
-    };
-    assert_refused(&world, claim, "I1: a member lives on it");
-    let pod = Action::DeletePod {
+    });
+    assert_refused(&world, pvc, "I1: a member lives on it");
+    let pod = Action::Object(ObjectAction::DeletePod {
         member: "demo-2".into(),
         uid,
-    };
+    });
     assert_refused(&world, pod.clone(), "it serves clients: it retires first");
     let mut world = world;
-    world.execute(&Action::Retire {
+    world.execute(&Action::Member(MemberAction::Retire {
         member: "demo-2".into(),
         pod_uid: world.pods["demo-2"].uid.clone(),
-    });
+    }));
     assert_eq!(refused(&world, std::slice::from_ref(&pod)), "");
     world.unseen.insert("demo-3".into());
     assert_refused(&world, pod, "I3: the rest has no quorum");
     world.unseen.clear();
-    let claim = Action::CreateClaim {
+    let pvc = Action::Object(ObjectAction::CreatePvc {
         member: "demo-2".into(),
-        claim: "c".into(),
-    };
-    assert_refused(&world, claim, "I6: a member has this name");
+        pvc: "c".into(),
+    });
+    assert_refused(&world, pvc, "I6: a member has this name");
     let to_id = id(&world, "demo-2");
     let from = "demo-3".to_owned();
-    let transfer = Action::Transfer {
+    let transfer = Action::Member(MemberAction::Transfer {
         from,
         to: "demo-2".into(),
         to_id,
         fence: FENCE,
-    };
+    });
     assert_refused(&world, transfer, "it does not lead");
 }
 
 /// The exception of I4 is as narrow as the proof: each part of it alone is not enough.
 #[test]
-fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
+fn corrupt_voter_is_removed_only_with_proof() {
     let proven = |change: &dyn Fn(&mut World)| {
         let mut world = rested(3);
         let leader = world.leader.clone();
@@ -298,8 +303,8 @@ fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
             .insert(world.leader.clone().expect("a leader"));
     });
     let unmarked = proven(&|world| {
-        let claims = world.claims.values_mut();
-        claims.for_each(|claim| claim.state = ClaimState::Joined);
+        let pvcs = world.pvcs.values_mut();
+        pvcs.for_each(|pvc| pvc.state = PvcState::Joined);
     });
     assert!(
         unmarked.contains("I14: its volume is not marked"),
@@ -309,7 +314,7 @@ fn a_voter_in_contact_is_removed_for_its_data_only_where_that_is_proven() {
 
 /// Where the alarm names nobody, a quorum of the voters has to agree, or somebody has to decide.
 #[test]
-fn nobody_leaves_or_votes_where_nobody_knows_whose_data_is_right() {
+fn corrupt_without_proof_changes_nobody() {
     let unclear = |change: &dyn Fn(&mut World)| {
         let mut world = rested(3);
         let leader = world.leader.clone().expect("a leader");
@@ -337,23 +342,23 @@ fn nobody_leaves_or_votes_where_nobody_knows_whose_data_is_right() {
 }
 
 fn retire(world: &mut World, member: &str) {
-    let mut claims = world.claims.values_mut();
-    let claim = claims.find(|claim| claim.member.as_deref() == Some(member));
-    claim.expect("a claim").state = ClaimState::Retired;
+    let mut pvcs = world.pvcs.values_mut();
+    let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(member));
+    pvc.expect("a PVC").state = PvcState::Retired;
 }
 
 #[test]
-fn an_alarm_is_switched_off_only_where_its_reason_is_gone() {
+fn alarm_is_disarmed_only_when_its_cause_ends() {
     let mut world = rested(3);
     let off = |world: &World, kind, member: &str| {
         let id = id(world, member);
         let id = if id == 0 { 0xdead } else { id };
-        let action = Action::Disarm {
+        let action = Action::Member(MemberAction::Disarm {
             kind,
             member: member.into(),
             id,
             fence: FENCE,
-        };
+        });
         refused(world, &[action])
     };
     let not_on = off(&world, AlarmKind::NoSpace, "demo-2");
@@ -380,17 +385,21 @@ fn an_alarm_is_switched_off_only_where_its_reason_is_gone() {
 }
 
 #[test]
-fn a_slot_leads_to_a_voter_that_has_no_other_and_goes_only_when_it_is_not_wanted() {
+fn slot_points_to_one_voter_of_its_own() {
     let mut world = rested(3);
-    let map = |slot: u32, member: &str| Action::MapSlot {
-        slot,
-        service: format!("demo-client-{slot}"),
-        member: member.into(),
+    let map = |slot: u32, member: &str| {
+        Action::Object(ObjectAction::MapSlot {
+            slot,
+            service: format!("demo-client-{slot}"),
+            member: member.into(),
+        })
     };
-    let drop = |slot: u32, uid: &str| Action::DropSlot {
-        slot,
-        service: format!("demo-client-{slot}"),
-        uid: uid.into(),
+    let drop = |slot: u32, uid: &str| {
+        Action::Object(ObjectAction::DropSlot {
+            slot,
+            service: format!("demo-client-{slot}"),
+            uid: uid.into(),
+        })
     };
     assert_eq!(
         refused(&world, &[map(0, "demo-1")]),
@@ -427,37 +436,44 @@ fn a_deleted_resource_gets_no_steps() {
 }
 
 #[test]
-fn nobody_is_started_onto_what_is_not_fit_for_use() {
+fn unfit_certificates_start_nobody() {
     let mut world = World::new(3).with_given();
     world.settle(1000);
-    let claim = Action::CreateClaim {
+    let pvc = Action::Object(ObjectAction::CreatePvc {
         member: "demo-4".into(),
-        claim: claim_name("demo-4", CLUSTER_UID),
-    };
-    assert_eq!(refused(&world, std::slice::from_ref(&claim)), "");
+        pvc: pvc_name("demo-4", CLUSTER_UID),
+    });
+    assert_eq!(refused(&world, std::slice::from_ref(&pvc)), "");
     world.skip_days(91);
-    assert_refused(&world, claim.clone(), "is not fit for use");
+    assert_refused(&world, pvc.clone(), "is not fit for use");
     world.give(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
     world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
-    assert_eq!(refused(&world, std::slice::from_ref(&claim)), "");
+    assert_eq!(refused(&world, std::slice::from_ref(&pvc)), "");
     let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
     given.unfit = Some(Unfit {
         reason: "SecretMissing",
         text: "Secret their-peer does not exist: create it".into(),
     });
-    assert_refused(&world, claim, "is not fit for use");
+    assert_refused(&world, pvc, "is not fit for use");
 }
 
 #[test]
-fn under_a_budget_a_quorum_stays_and_pods_that_serve_are_evicted() {
+fn budget_policy_evicts_serving_pods() {
     let uid = |world: &World, member: &str| world.pods[member].uid.clone();
     let (member, of) = ("demo-2".to_owned(), "demo-2");
     let held = rested(3);
-    let evict = |world: &World| Action::EvictPod {
-        member: member.clone(),
-        uid: uid(world, of),
+    let evict = |world: &World| {
+        Action::Object(ObjectAction::EvictPod {
+            member: member.clone(),
+            uid: uid(world, of),
+        })
     };
-    let set = |least, before| Action::SetBudget { least, before };
+    let set = |min_available, before| {
+        Action::Object(ObjectAction::SetPdb {
+            min_available,
+            before,
+        })
+    };
     assert_refused(&held, evict(&held), "disruption.policy is not Budget");
     assert_refused(&held, set(2, None), "disruption.policy is not Budget");
     let mut world = World::new(3);
@@ -467,38 +483,38 @@ fn under_a_budget_a_quorum_stays_and_pods_that_serve_are_evicted() {
     assert_refused(&world, set(1, Some(2)), "I11: it is less than a quorum");
     assert_refused(&world, evict(&world), "it retires first");
     let uid = uid(&world, of);
-    world.execute(&Action::Retire {
+    world.execute(&Action::Member(MemberAction::Retire {
         member: member.clone(),
         pod_uid: uid.clone(),
-    });
+    }));
     assert_eq!(refused(&world, &[evict(&world)]), "");
-    let delete = Action::DeletePod {
+    let delete = Action::Object(ObjectAction::DeletePod {
         member: member.clone(),
         uid: uid.clone(),
-    };
+    });
     assert_refused(&world, delete, "it is evicted, not deleted");
-    let release = Action::ReleasePod { member, uid };
+    let release = Action::Object(ObjectAction::ReleasePod { member, uid });
     assert_refused(&world, release, "disruption.policy is Budget");
     world.tombstones.push((9, of.into()));
-    world.least = Some(3);
+    world.min_available = Some(3);
     let early = "I11: the pod of a removed member is still there";
     assert_refused(&world, set(2, Some(3)), early);
 }
 
 #[test]
-fn nobody_is_promoted_whom_the_budget_does_not_count_yet() {
+fn promotion_waits_for_the_pdb() {
     let mut world = World::new(3);
     world.cluster.spec.disruption.policy = DisruptionPolicy::Budget;
     world.settle(1000);
     world.cluster.spec.replace_members = vec!["demo-1".into()];
     while !world.members.iter().any(|m| m.learner && m.match_index > 0) {
-        world.pass();
+        world.reconcile();
     }
     let learner = world.members.iter().find(|m| m.learner).expect("there");
     let action = promote(&world, &learner.name.clone());
-    world.least = Some(2);
+    world.min_available = Some(2);
     let few = "I11: evictions could leave no quorum of the voters to be";
     assert_refused(&world, action.clone(), few);
-    world.least = Some(3);
+    world.min_available = Some(3);
     assert_eq!(refused(&world, &[action]), "");
 }

@@ -39,7 +39,7 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
             let member = world.members.iter().any(|m| m.name == pod);
             if spare && member || learner {
                 if one_in(rng, 2) {
-                    world.lose_claim(&pod)
+                    world.lose_pvc(&pod)
                 } else {
                     world.lose_disk(&pod)
                 }
@@ -82,23 +82,23 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
         }
         10 => world.status = EtcdClusterStatus::default(),
         11 => {
-            let claim = world
-                .claims
+            let pvc = world
+                .pvcs
                 .values_mut()
                 .find(|c| c.member.as_ref() == Some(&pod));
-            // Somebody deletes a claim in use: it goes once its pod does.
+            // Somebody deletes a PVC in use: it goes once its pod does.
             let learner = world.members.iter().any(|m| m.learner && m.name == pod);
-            if let Some(claim) = claim
+            if let Some(pvc) = pvc
                 && learner
             {
-                claim.terminating = true;
+                pvc.terminating = true;
             }
         }
         // Half of the time for longer than any patience.
         17 => {
             world.cluster.spec.replicas = 0;
             if one_in(rng, 2) {
-                (0..20).for_each(|_| drop(world.pass()));
+                (0..20).for_each(|_| drop(world.reconcile()));
                 world.now += 100_000_000;
             }
         }
@@ -155,7 +155,7 @@ fn run(seed: u64) {
             let both = [DisruptionPolicy::Gate, DisruptionPolicy::Budget];
             world.cluster.spec.disruption.policy = pick(&mut policies, &both).unwrap_or_default();
         }
-        let plan = world.pass();
+        let plan = world.reconcile();
         if std::env::var("TRACE").is_ok() {
             println!("{} {:?}\n{plan}", world.now / 1000, world.leader);
         }
@@ -209,9 +209,9 @@ fn run(seed: u64) {
         world.slots
     );
     assert_eq!(
-        world.claims.len(),
+        world.pvcs.len(),
         target,
-        "seed {seed}: claims left over\n{last}"
+        "seed {seed}: PVCs left over\n{last}"
     );
     if world.cluster.spec.tls.is_some() {
         let secure = |url: &String| url.starts_with("https://");
@@ -226,8 +226,11 @@ fn run(seed: u64) {
         "seed {seed}: an eviction may still take a pod\n{last}"
     );
     let counts = world.cluster.spec.disruption.policy == DisruptionPolicy::Budget;
-    let least = counts.then(|| u32::try_from(target / 2 + 1).expect("few"));
-    assert_eq!(world.least, least, "seed {seed}: the budget\n{last}");
+    let min_available = counts.then(|| u32::try_from(target / 2 + 1).expect("few"));
+    assert_eq!(
+        world.min_available, min_available,
+        "seed {seed}: the PDB\n{last}"
+    );
     // At rest, the same facts give the same plan and the same status: nothing is written.
     let again = plan(&world.observe());
     assert_eq!(

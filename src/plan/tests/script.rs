@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::world::{CLUSTER_UID, World};
-use crate::crd::{StepState, claim_name};
+use crate::crd::{StepState, pvc_name};
 use crate::plan::{Observed, Phase, Plan, SlotFacts, plan};
 
 /// A script that is compared with its file as a whole.
@@ -87,7 +87,7 @@ fn seen(o: &Observed) -> String {
         );
     }
     let mut names: Vec<&String> = o.sets.keys().chain(o.pods.keys()).collect();
-    let claimed = o.claims.values().filter_map(|claim| claim.member.as_ref());
+    let claimed = o.pvcs.values().filter_map(|pvc| pvc.member.as_ref());
     names.extend(claimed);
     names.extend(
         leader
@@ -108,8 +108,8 @@ fn seen(o: &Observed) -> String {
             (Some(why), false) => drop(writeln!(text, "{name}: not ready, {why}{closed}")),
         }
     }
-    if let Some(least) = o.budget.and_then(|budget| budget.least) {
-        let _ = writeln!(text, "budget: {least} stay available");
+    if let Some(min_available) = o.pdb.and_then(|pdb| pdb.min_available) {
+        let _ = writeln!(text, "PDB: {min_available} stay available");
     }
     if !o.slots.is_empty() {
         let slot = |(slot, facts): (&u32, &SlotFacts)| {
@@ -159,10 +159,10 @@ fn member(o: &Observed, name: &str) -> String {
         None => parts.push("no set".to_owned()),
         Some(set) => parts.push(format!("set of {}", set.inputs.as_deref().unwrap_or("?"))),
     }
-    match o.claims.get(&claim_name(name, CLUSTER_UID)) {
-        None => parts.push("no claim".to_owned()),
-        Some(claim) if claim.terminating => parts.push("claim going".to_owned()),
-        Some(claim) => parts.push(format!("claim {:?}", claim.state)),
+    match o.pvcs.get(&pvc_name(name, CLUSTER_UID)) {
+        None => parts.push("no PVC".to_owned()),
+        Some(pvc) if pvc.terminating => parts.push("PVC going".to_owned()),
+        Some(pvc) => parts.push(format!("PVC {:?}", pvc.state)),
     }
     parts.join("; ")
 }

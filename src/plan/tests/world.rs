@@ -1,4 +1,4 @@
-//! A toy world for the planner: sets, pods, claims, nodes and a cluster that behave as much like
+//! A toy world for the planner: sets, pods, PVCs, nodes and a cluster that behave as much like
 //! the real ones as a plan can tell. It refuses what the real ones must never be asked.
 
 mod act;
@@ -8,7 +8,7 @@ mod tls;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
-    DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster, claim_name,
+    DisruptionPolicy, EtcdClusterSpec, EtcdClusterStatus, ValidatedCluster, pvc_name,
 };
 use crate::plan::*;
 
@@ -24,17 +24,17 @@ pub(super) struct World {
     pub(super) cluster: ValidatedCluster,
     pub(super) deleting: bool,
     pub(super) status: EtcdClusterStatus,
-    pub(super) latch: Option<Latch>,
+    pub(super) identity_secret: Option<IdentitySecret>,
     pub(super) objects: BTreeMap<ObjectKey, ObjectFacts>,
-    /// What the disruption budget keeps available; `None`: it is a gate, or there is none.
-    pub(super) least: Option<u32>,
+    /// What the PDB keeps available; `None`: it is a gate, or there is none.
+    pub(super) min_available: Option<u32>,
     pub(super) slots: BTreeMap<u32, SlotFacts>,
     pub(super) tls: tls::Certificates,
     /// Slots are Kubernetes' alone.
     pub(super) has_slots: bool,
     pub(super) sets: BTreeMap<String, SetFacts>,
     pub(super) pods: BTreeMap<String, PodFacts>,
-    pub(super) claims: BTreeMap<String, ClaimFacts>,
+    pub(super) pvcs: BTreeMap<String, PvcFacts>,
     pub(super) disks: BTreeMap<String, Disk>,
     /// Volumes that are made stay on their node.
     pub(super) node_bound: bool,
@@ -42,7 +42,7 @@ pub(super) struct World {
     pub(super) routed: BTreeSet<String>,
     pub(super) denied: BTreeSet<String>,
     /// Members whose pod begins on no node with another one.
-    apart: BTreeSet<String>,
+    one_per_node: BTreeSet<String>,
     /// What the servers of sets are told, by member.
     told: BTreeMap<String, ServerFacts>,
     pub(super) nodes: BTreeMap<String, NodeFacts>,
@@ -89,7 +89,7 @@ pub(super) struct World {
     next: u64,
 }
 
-/// What is on a claim's volume.
+/// What is on a PVC's volume.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     pub(super) uuid: String,
@@ -124,9 +124,9 @@ impl World {
             },
             deleting: false,
             status: EtcdClusterStatus::default(),
-            latch: None,
+            identity_secret: None,
             objects: BTreeMap::new(),
-            least: None,
+            min_available: None,
             slots: BTreeMap::new(),
             tls: tls::Certificates::default(),
             has_slots: true,
@@ -134,11 +134,11 @@ impl World {
             class_node_bound: None,
             routed: BTreeSet::new(),
             denied: BTreeSet::new(),
-            apart: BTreeSet::new(),
+            one_per_node: BTreeSet::new(),
             told: BTreeMap::new(),
             sets: BTreeMap::new(),
             pods: BTreeMap::new(),
-            claims: BTreeMap::new(),
+            pvcs: BTreeMap::new(),
             disks: BTreeMap::new(),
             nodes: nodes
                 .iter()
@@ -179,13 +179,13 @@ impl World {
     }
 
     pub(super) fn wanted_objects(&self) -> BTreeMap<ObjectKey, String> {
-        let budget = match self.cluster.spec.disruption.policy {
+        let pdb = match self.cluster.spec.disruption.policy {
             DisruptionPolicy::Gate => "objects-1",
             DisruptionPolicy::Budget => "objects-2",
         };
         let own = [
             (ObjectKind::Service, "demo-client", "objects-1"),
-            (ObjectKind::PodDisruptionBudget, "demo", budget),
+            (ObjectKind::PodDisruptionBudget, "demo", pdb),
         ]
         .map(|(kind, name, inputs)| {
             let name = name.into();
@@ -194,11 +194,11 @@ impl World {
         own.into_iter().chain(self.certificates_wanted()).collect()
     }
 
-    fn budget_facts(&self) -> Option<BudgetFacts> {
+    fn pdb_facts(&self) -> Option<PdbFacts> {
         let mut kinds = self.objects.keys().map(|key| key.kind);
         let there = kinds.any(|kind| kind == ObjectKind::PodDisruptionBudget);
-        there.then(|| BudgetFacts {
-            least: self.least,
+        there.then(|| PdbFacts {
+            min_available: self.min_available,
             available: u32::try_from(self.available()).ok(),
         })
     }
@@ -222,11 +222,11 @@ impl World {
             cluster: Ok(self.cluster.clone()),
             client_endpoint: "http://demo-client.default.svc:2379".into(),
             status_cluster_id: self.status.cluster_id.clone(),
-            hints: crate::operator::hints::of_status(&self.status),
-            latch: self.latch.clone(),
+            hints: crate::operator::status_memory::of_status(&self.status),
+            identity_secret: self.identity_secret.clone(),
             wanted_objects: self.wanted_objects(),
             objects: self.objects.clone(),
-            budget: self.budget_facts(),
+            pdb: self.pdb_facts(),
             slot_endpoints: self.slot_endpoints(),
             wanted_slot_inputs: SLOT_INPUTS.into(),
             tls: self.tls_facts(),
@@ -234,7 +234,7 @@ impl World {
             wanted_inputs: self.inputs.clone(),
             sets: self.sets.clone(),
             pods: self.pods.clone(),
-            claims: self.claims.clone(),
+            pvcs: self.pvcs.clone(),
             class_node_bound: self.class_node_bound,
             routed: self.routed.clone(),
             denied: self.denied.clone(),
@@ -264,7 +264,7 @@ impl World {
     }
 
     fn disk(&self, member: &str) -> Option<&Disk> {
-        self.disks.get(&claim_name(member, CLUSTER_UID))
+        self.disks.get(&pvc_name(member, CLUSTER_UID))
     }
 
     pub(super) fn runs(&self, member: &str) -> bool {
@@ -405,26 +405,26 @@ impl World {
         let gone: Vec<String> = self
             .pods
             .keys()
-            .filter(|member| self.sets.get(*member).is_none_or(|set| set.asleep))
+            .filter(|member| self.sets.get(*member).is_none_or(|set| set.hibernated))
             .cloned()
             .collect();
         for member in gone {
             self.pods.remove(&member);
         }
         let pods = self.pods.clone();
-        self.claims.retain(|name, claim| {
-            let used = claim
+        self.pvcs.retain(|name, pvc| {
+            let used = pvc
                 .member
                 .as_ref()
                 .and_then(|member| pods.get(member))
                 .is_some_and(|pod| pod.node.is_some());
-            let goes = claim.terminating && !used;
+            let goes = pvc.terminating && !used;
             if goes {
                 self.disks.remove(name);
             }
             !goes
         });
-        let awake = self.sets.iter().filter(|(_, set)| !set.asleep);
+        let awake = self.sets.iter().filter(|(_, set)| !set.hibernated);
         let members: Vec<String> = awake.map(|(name, _)| name.clone()).collect();
         for member in members {
             if !self.pods.contains_key(&member) {
@@ -455,12 +455,9 @@ impl World {
     }
 
     fn kubelet(&mut self, member: &str) {
-        let claim = claim_name(member, CLUSTER_UID);
-        let bound = self.disks.get(&claim).and_then(|disk| disk.node.clone());
-        let usable = self
-            .claims
-            .get(&claim)
-            .is_some_and(|claim| !claim.terminating);
+        let pvc = pvc_name(member, CLUSTER_UID);
+        let bound = self.disks.get(&pvc).and_then(|disk| disk.node.clone());
+        let usable = self.pvcs.get(&pvc).is_some_and(|pvc| !pvc.terminating);
         let certified = self.has_certificates(member);
         let busy: BTreeSet<String> = self.pods.values().filter_map(|p| p.node.clone()).collect();
         let nodes = &self.nodes;
@@ -471,10 +468,10 @@ impl World {
         let free = nodes.keys().filter(fits).find(|name| !busy.contains(*name));
         // From both sides: nobody joins the node of a member that is kept apart.
         let kept_apart: BTreeSet<&String> = (self.pods.iter())
-            .filter(|(name, _)| self.apart.contains(*name))
+            .filter(|(name, _)| self.one_per_node.contains(*name))
             .filter_map(|(_, pod)| pod.node.as_ref())
             .collect();
-        let alone = self.apart.contains(member);
+        let alone = self.one_per_node.contains(member);
         let open = |name: &&String| fits(name) && !alone && !kept_apart.contains(*name);
         let free = free.or_else(|| nodes.keys().find(open)).cloned();
         let bad = self.pods[member]
@@ -486,7 +483,7 @@ impl World {
         };
         if pod.node.is_none() {
             if !usable {
-                pod.waiting = Some(format!("Unschedulable: claim {claim} not found"));
+                pod.waiting = Some(format!("Unschedulable: PVC {pvc} not found"));
                 return;
             }
             let Some(node) = free else {
@@ -513,16 +510,16 @@ impl World {
             pod.phase = PodPhase::Running;
             pod.started_ms = Some(self.now);
             self.retired.remove(member);
-            if let Some(claim) = self.claims.get_mut(&claim) {
-                claim.bound = true;
-                claim.node_bound = Some(self.node_bound);
+            if let Some(pvc) = self.pvcs.get_mut(&pvc) {
+                pvc.bound = true;
+                pvc.node_bound = Some(self.node_bound);
                 let node = pod.node.clone().filter(|_| self.node_bound);
-                claim.nodes = node.map(|node| [node].into());
+                pvc.nodes = node.map(|node| [node].into());
             }
             self.next += 1;
             let uuid = format!("disk{}", self.next);
             let node = pod.node.clone().filter(|_| self.node_bound);
-            self.disks.entry(claim).or_insert(Disk {
+            self.disks.entry(pvc).or_insert(Disk {
                 uuid,
                 node,
                 ..Disk::default()
@@ -564,9 +561,9 @@ impl World {
         self.commit += 10;
         // A standby that was added joins by itself.
         for view in &self.members {
-            let claim = claim_name(&view.name, CLUSTER_UID);
+            let pvc = pvc_name(&view.name, CLUSTER_UID);
             let running = self.runs(&view.name);
-            if let Some(disk) = self.disks.get_mut(&claim)
+            if let Some(disk) = self.disks.get_mut(&pvc)
                 && disk.member.is_none()
                 && disk.uuid == view.disk_uuid
                 && running
@@ -593,7 +590,7 @@ impl World {
     }
 
     /// One pass: observe, plan, execute the first step, report; then a second passes.
-    pub(super) fn pass(&mut self) -> Plan {
+    pub(super) fn reconcile(&mut self) -> Plan {
         let plan = plan(&self.observe());
         let refused = plan.conditions.iter().any(|c| c.reason == "PlanRefused");
         assert!(!refused, "the rules want what the lints refuse\n{plan}");
@@ -625,7 +622,7 @@ impl World {
         let mut plans = Vec::new();
         let mut quiet = 0;
         for _ in 0..most {
-            let plan = self.pass();
+            let plan = self.reconcile();
             let rests = plan.steps.is_empty() && plan.progress.is_none();
             quiet = if rests { quiet + 1 } else { 0 };
             plans.push(plan);
@@ -651,11 +648,11 @@ impl World {
     /// What `kubectl drain` does again and again: an eviction by the pod's name. Returns whether
     /// it went through.
     pub(super) fn evict(&mut self, member: &str) -> bool {
-        let (available, least) = (self.available(), self.least);
+        let (available, min_available) = (self.available(), self.min_available);
         let goes = |pod: &PodFacts| {
             let free = pod.released_ms.is_some() || pod.phase == PodPhase::Pending;
             let others = available - usize::from(pod.ready_since_ms.is_some());
-            free || least.is_some_and(|least| others >= least as usize)
+            free || min_available.is_some_and(|min_available| others >= min_available as usize)
         };
         let goes = self.pods.get(member).is_some_and(goes);
         if goes {
@@ -678,17 +675,17 @@ impl World {
         self.members.iter().filter(|m| !m.learner).count()
     }
 
-    /// Pod and volume are lost; the set makes a new pod, which finds no claim.
-    pub(super) fn lose_claim(&mut self, member: &str) {
-        let claim = claim_name(member, CLUSTER_UID);
-        self.claims.remove(&claim);
-        self.disks.remove(&claim);
+    /// Pod and volume are lost; the set makes a new pod, which finds no PVC.
+    pub(super) fn lose_pvc(&mut self, member: &str) {
+        let pvc = pvc_name(member, CLUSTER_UID);
+        self.pvcs.remove(&pvc);
+        self.disks.remove(&pvc);
         self.pods.remove(member);
     }
 
-    /// The volume comes back empty under the same claim.
+    /// The volume comes back empty under the same PVC.
     pub(super) fn lose_disk(&mut self, member: &str) {
-        self.disks.remove(&claim_name(member, CLUSTER_UID));
+        self.disks.remove(&pvc_name(member, CLUSTER_UID));
         self.pods.remove(member);
     }
 }

@@ -86,7 +86,7 @@ fn granted(raft: &mut Raft) -> bool {
 }
 
 #[test]
-fn section_5_1_a_newer_term_makes_a_leader_follow_and_an_older_one_is_ignored() {
+fn section_5_1_newer_term_wins() {
     let mut cluster = Cluster::new(&[1, 2, 3], &[]);
     cluster.elect(1);
     let now = cluster.raft(1).term();
@@ -107,7 +107,7 @@ fn section_5_1_a_newer_term_makes_a_leader_follow_and_an_older_one_is_ignored() 
 }
 
 #[test]
-fn section_5_2_one_vote_a_term_also_across_a_restart() {
+fn section_5_2_one_vote_a_term() {
     let mut raft = core(&[], term(1));
     raft.step(vote(2, 1, 5, (1, 1))).expect("a valid message");
     assert!(granted(&mut raft));
@@ -125,7 +125,7 @@ fn section_5_2_one_vote_a_term_also_across_a_restart() {
 }
 
 #[test]
-fn figure_2_no_grant_and_no_acknowledgement_leaves_before_it_is_durable() {
+fn figure_2_durable_before_sent() {
     let mut raft = core(&[], term(1));
     raft.step(vote(2, 1, 2, (1, 1))).expect("a valid message");
     let ready = raft.take_ready();
@@ -158,7 +158,7 @@ fn figure_2_no_grant_and_no_acknowledgement_leaves_before_it_is_durable() {
 }
 
 #[test]
-fn section_5_4_1_votes_go_to_logs_that_are_up_to_date_only() {
+fn section_5_4_1_votes_need_an_up_to_date_log() {
     // Ours ends in term 3 at index 4.
     for (last, expected) in [
         ((2, 9), false),
@@ -178,7 +178,7 @@ fn section_5_4_1_votes_go_to_logs_that_are_up_to_date_only() {
 }
 
 #[test]
-fn section_5_3_an_append_needs_a_matching_entry_before_it_and_replaces_only_conflicts() {
+fn section_5_3_append_needs_a_matching_entry() {
     let mut raft = core(&[2, 2, 2], term(3));
     raft.step(append(2, 3, (2, 7), vec![]))
         .expect("a valid message");
@@ -197,7 +197,7 @@ fn section_5_3_an_append_needs_a_matching_entry_before_it_and_replaces_only_conf
 }
 
 #[test]
-fn section_5_3_a_committed_entry_is_never_replaced() {
+fn section_5_3_committed_entries_stay() {
     let state = HardState {
         term: 3,
         vote: 0,
@@ -218,7 +218,7 @@ fn section_5_3_a_committed_entry_is_never_replaced() {
 
 /// Figure 8: an entry of an older term on a majority is not committed by that alone.
 #[test]
-fn section_5_4_2_only_entries_of_the_own_term_are_committed_by_counting() {
+fn section_5_4_2_commits_only_its_own_term() {
     let mut raft = core(&[2], term(3));
     raft.campaign().expect("a campaign");
     replies(&mut raft);
@@ -252,7 +252,7 @@ fn section_5_4_2_only_entries_of_the_own_term_are_committed_by_counting() {
 }
 
 #[test]
-fn section_5_4_3_leader_completeness_a_member_without_a_committed_entry_cannot_win() {
+fn section_5_4_3_leader_completeness() {
     let mut cluster = Cluster::new(&[1, 2, 3], &[]);
     cluster.elect(1);
     cluster.propose(1, "kept");
@@ -273,7 +273,7 @@ fn section_5_4_3_leader_completeness_a_member_without_a_committed_entry_cannot_w
 }
 
 #[test]
-fn thesis_4_1_one_change_at_a_time_and_none_before_the_own_term_has_committed() {
+fn thesis_4_1_one_change_at_a_time() {
     let mut cluster = Cluster::new(&[1, 2, 3], &[]);
     cluster.raft(1).campaign().expect("a campaign");
     while cluster.raft(1).role() != Role::Leader {
@@ -306,7 +306,7 @@ fn thesis_4_1_one_change_at_a_time_and_none_before_the_own_term_has_committed() 
 }
 
 #[test]
-fn thesis_4_2_1_a_learner_counts_for_no_quorum_and_never_campaigns() {
+fn thesis_4_2_1_learners_do_not_vote() {
     let mut cluster = Cluster::new(&[1, 2, 3], &[4, 5]);
     cluster.elect(1);
     cluster.propose(1, "x");
@@ -339,7 +339,7 @@ fn thesis_4_2_1_a_learner_counts_for_no_quorum_and_never_campaigns() {
 /// before, itself among it. (A removed member that compared up to its removal elected a leader
 /// without a committed entry in a random run.)
 #[test]
-fn section_5_4_1_a_removed_follower_compares_its_whole_log() {
+fn section_5_4_1_removed_follower_compares_logs() {
     let mut cluster = Cluster::new(&[1, 2, 3], &[]);
     cluster.elect(1);
     let (_, removal) = cluster
@@ -374,7 +374,7 @@ fn section_5_4_1_a_removed_follower_compares_its_whole_log() {
 }
 
 #[test]
-fn a_commit_index_beyond_the_log_is_fatal_and_never_clamped() {
+fn commit_index_beyond_the_log_is_fatal() {
     let mut raft = core(&[2], term(2));
     let beat = Heartbeat {
         commit: 9,
@@ -478,7 +478,7 @@ fn a_read_at_a_quiet_follower_needs_no_tick() {
 
 /// etcd's server once fell over two snapshots in quick succession (its issue 18055).
 #[test]
-fn section_7_one_snapshot_is_installed_at_a_time() {
+fn section_7_one_snapshot_at_a_time() {
     let mut raft = core(&[], term(1));
     let meta = |index| SnapshotMeta {
         index,

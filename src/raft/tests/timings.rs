@@ -82,7 +82,7 @@ impl Rolled {
 }
 
 #[test]
-fn new_timings_reach_one_member_after_the_other_without_an_election() {
+fn timings_roll_without_an_election() {
     for (old, new) in [(FAST, SLOW), (SLOW, FAST)] {
         let mut rolled = Rolled::new(old);
         rolled.pass(10_000);
@@ -105,7 +105,7 @@ fn new_timings_reach_one_member_after_the_other_without_an_election() {
 /// The rule is there for a reason: below a leader that is heard once in its shortest patience, a
 /// member loses sight of it again and again.
 #[test]
-fn a_member_that_waits_no_longer_than_a_heartbeat_loses_sight_of_its_leader() {
+fn short_election_timeout_loses_the_leader() {
     let mut rolled = Rolled::new(2_000);
     rolled.restart(3, FAST);
     assert!(rolled.leaderless > 0);

@@ -76,7 +76,7 @@ mod tests {
 
     /// A guess took its share of a core in pieces of four milliseconds and more, and puts waited for it.
     #[test]
-    fn it_is_the_other_crates_comparison_with_pauses() {
+    fn paced_bcrypt_equals_the_bcrypt_crate() {
         let longest = "x".repeat(72);
         let letters = "\u{20ac}uro \u{0} and a zero";
         for (number, password) in ["", "a", "root", letters, &longest].iter().enumerate() {

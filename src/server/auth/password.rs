@@ -238,7 +238,7 @@ mod tests {
     /// Those who had come before the first comparison ended each waited for a turn of his own, between
     /// those of whoever guessed.
     #[tokio::test]
-    async fn a_fleet_in_the_line_does_not_wait_for_a_guesser() {
+    async fn logins_do_not_wait_for_a_guesser() {
         let passwords = Passwords::new(4, 1, PATIENCE);
         let hash = hashed(&passwords, "secret").await;
         let who = |last: u8| Who::from(Some(Host::of([10, 0, 0, last].into())));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_right_is_forgotten_in_time_and_is_not_many() {
+    fn password_cache_is_bounded_in_time_and_size() {
         let (right, start) = (Right::new(), Instant::now());
         let tag = |number: usize| right.tag(&number.to_string(), b"hash");
         for number in 0..=MOST_RIGHT {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_costs_and_times_become_the_usual_ones() {
+    fn invalid_costs_and_ttls_use_defaults() {
         let mut warnings = Vec::new();
         let settings = AuthSettings::new("simple", 0, 3, true, &mut warnings).expect("settings");
         assert_eq!(

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_letters_and_the_index_of_its_entry() {
+    fn token_is_letters_and_its_log_index() {
         let letters = letters().expect("letters");
         assert_eq!(letters.len(), 16);
         assert!(letters.bytes().all(|byte| byte.is_ascii_alphabetic()));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_live_as_long_as_their_time_and_their_user() {
+    fn tokens_end_with_their_ttl_or_user() {
         let tokens = SimpleTokens::new(Duration::from_secs(300));
         tokens.learn(&applied(7, issued("alice", 1_000)), 1_000);
         tokens.learn(&applied(8, issued("bob", 1_000)), 200_000);

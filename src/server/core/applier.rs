@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::{Worker, disk_stop, open};
 use crate::disk::{Checkpoints, Class, Position};
-use crate::node::{Applied, Input, Machine, StopReason};
+use crate::node::{Applied, Input, StateMachine, StopReason};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::clock;
 use crate::server::compaction_hashes::CompactionHashes;
 use crate::server::exit::Stop;
 use crate::server::handle::Published;
 use crate::server::queue::Queue;
-use crate::server::shared::{self, Shared, Thread};
+use crate::server::runtime_state::{self, RuntimeState, Thread};
 use crate::store::Revision;
 
 /// Records looked at for memory to give back, between batches.
@@ -36,8 +36,8 @@ pub(crate) enum ApplyJob {
 
 /// The applier's own.
 pub(super) struct Applier {
-    pub(super) machine: Machine,
-    pub(super) shared: Arc<Shared>,
+    pub(super) machine: StateMachine,
+    pub(super) shared: Arc<RuntimeState>,
     pub(super) jobs: Queue<ApplyJob>,
     pub(super) checkpoints: Checkpoints,
     pub(super) background: Worker,
@@ -57,7 +57,7 @@ impl Applier {
             };
             self.shared.beat(Thread::Applier);
             let (began, some) = (Instant::now(), !jobs.is_empty());
-            if let Err(stop) = self.carry_out(jobs) {
+            if let Err(stop) = self.run_jobs(jobs) {
                 self.shared.stop(stop);
                 return;
             }
@@ -68,7 +68,7 @@ impl Applier {
         }
     }
 
-    fn carry_out(&mut self, jobs: Vec<ApplyJob>) -> Result<(), Stop> {
+    fn run_jobs(&mut self, jobs: Vec<ApplyJob>) -> Result<(), Stop> {
         let mut done = Vec::new();
         for job in jobs {
             match job {
@@ -82,7 +82,7 @@ impl Applier {
                         let applied = self
                             .machine
                             .apply(&entry)
-                            .map_err(|error| super::raft::stop(&StopReason::Entry(error)))?;
+                            .map_err(|error| super::raft_thread::stop(&StopReason::Entry(error)))?;
                         if self.machine.compacted() > before {
                             self.compactions.push((before, self.machine.compacted()));
                         }
@@ -127,7 +127,7 @@ impl Applier {
                 .request
                 .is_some_and(|id| (id.member, id.boot_nonce) == (member, nonce))
         };
-        let answers = done.drain(..).filter(own).filter_map(shared::answer);
+        let answers = done.drain(..).filter(own).filter_map(runtime_state::answer);
         self.shared.proposals.answer_all(answers.collect());
         self.shared
             .report(Input::Applied(self.machine.take_report()));
@@ -176,7 +176,7 @@ impl Applier {
     }
 }
 
-fn publish(shared: &Shared, machine: &Machine) {
+fn publish(shared: &RuntimeState, machine: &StateMachine) {
     let published = Published {
         view: machine.view(),
         membership: Arc::clone(machine.membership()),

@@ -9,7 +9,7 @@ use crate::disk::{self, Class, Log, Position};
 use crate::node::Input;
 use crate::raft::{Persist, SnapshotMeta};
 use crate::server::queue::Queue;
-use crate::server::shared::{Shared, Thread};
+use crate::server::runtime_state::{RuntimeState, Thread};
 
 /// What the log thread is asked to do.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum LogJob {
 /// The log thread's own.
 pub(super) struct Writer {
     pub(super) log: Log,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RuntimeState>,
     pub(super) jobs: Queue<LogJob>,
     pub(super) apply: Queue<ApplyJob>,
     /// Writes the zeros of the next segment. Apart from the worker that writes checkpoints: behind
@@ -46,7 +46,7 @@ impl Writer {
         while let Some(jobs) = self.jobs.take(Duration::from_secs(1)) {
             self.shared.beat(Thread::Log);
             for job in jobs {
-                if let Err(error) = self.carry_out(job) {
+                if let Err(error) = self.run_job(job) {
                     // A failed sync is never tried again: what reached the disk is unknown.
                     self.shared.stop(disk_stop(&error));
                     return;
@@ -56,7 +56,7 @@ impl Writer {
         }
     }
 
-    fn carry_out(&mut self, job: LogJob) -> disk::Result<()> {
+    fn run_job(&mut self, job: LogJob) -> disk::Result<()> {
         match job {
             LogJob::Write(persist) => {
                 let began = Instant::now();

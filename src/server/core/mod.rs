@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | raft | the `Member` | steps it; never blocks on disk or clients |
 //! | log | the `Log` | appends and syncs |
-//! | applier | the `Machine` | applies, publishes once a batch, answers |
+//! | applier | the `StateMachine` | applies, publishes once a batch, answers |
 //! | background | - | checkpoints, dropping what is old |
 //! | segments | - | zeros for the next segment of the log |
 //! | reader | - | reads entries back from the log |
@@ -14,7 +14,7 @@
 mod applier;
 mod log;
 pub(crate) mod open;
-mod raft;
+mod raft_thread;
 mod worker;
 
 pub(crate) use applier::ApplyJob;
@@ -26,9 +26,9 @@ use std::thread::JoinHandle;
 
 use super::exit::{self, Stop};
 use super::queue::Queue;
-use super::shared::{Event, Shared, Thread};
+use super::runtime_state::{Event, RuntimeState, Thread};
 use crate::disk::{self, Checkpoints, Log};
-use crate::node::{Machine, Member, PeerMessage};
+use crate::node::{Member, PeerMessage, StateMachine};
 
 /// Bytes of committed entries that may wait for the applier; the node holds back far earlier.
 const APPLY_BYTES: usize = 256 << 20;
@@ -36,7 +36,7 @@ const APPLY_BYTES: usize = 256 << 20;
 const LOG_BYTES: usize = 256 << 20;
 
 /// What the core asks of the peer runtime.
-pub(crate) trait Outside: Send + Sync + 'static {
+pub(crate) trait Transport: Send + Sync + 'static {
     /// Sends a message; false when it was dropped.
     fn send(&self, to: u64, message: PeerMessage) -> bool;
     /// Streams the newest checkpoint to a member.
@@ -50,7 +50,7 @@ pub(crate) struct Parts {
     /// The consensus half.
     pub member: Member,
     /// The state half.
-    pub machine: Machine,
+    pub machine: StateMachine,
     /// The log.
     pub log: Log,
     /// The checkpoints.
@@ -63,7 +63,7 @@ pub(crate) struct Parts {
 
 /// The running threads.
 pub(crate) struct Core {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeState>,
     apply: Queue<ApplyJob>,
     log: Queue<LogJob>,
     background: Worker,
@@ -76,8 +76,8 @@ impl Core {
     /// Starts the threads.
     pub(crate) fn start(
         parts: Parts,
-        shared: &Arc<Shared>,
-        outside: Arc<dyn Outside>,
+        shared: &Arc<RuntimeState>,
+        outside: Arc<dyn Transport>,
     ) -> Result<Core, Stop> {
         let apply = Queue::new(APPLY_BYTES);
         let log = Queue::new(LOG_BYTES);
@@ -107,7 +107,7 @@ impl Core {
             jobs: log.clone(),
             apply: apply.clone(),
         };
-        let raft = raft::Stepper {
+        let raft = raft_thread::RaftThread {
             member: parts.member,
             shared: Arc::clone(shared),
             outside,
@@ -169,10 +169,10 @@ impl Core {
 /// Starts a core thread; should it panic (possible where panics do not abort), the server ends.
 fn spawn(
     name: &str,
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeState>,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    struct OnPanic(Arc<Shared>, String);
+    struct OnPanic(Arc<RuntimeState>, String);
     impl Drop for OnPanic {
         fn drop(&mut self) {
             if std::thread::panicking() {

@@ -6,13 +6,13 @@ use prost::Message as _;
 use super::{Parts, disk_stop};
 use crate::disk::{self, CheckpointReader, Checkpoints, LogOptions, MemberFiles, Position};
 use crate::node::{
-    CheckpointInfo, CheckpointMeta, CheckpointPolicy, Machine, Member, MemberConfig,
-    MemberRestored, Membership, RestoreError,
+    CheckpointInfo, CheckpointMeta, CheckpointPolicy, Member, MemberConfig, MemberRestored,
+    Membership, RestoreError, StateMachine,
 };
 use crate::raft::{self, Restored, SnapshotMeta};
 use crate::server::config::Config;
 use crate::server::exit::Stop;
-use crate::server::shared::{Shared, random};
+use crate::server::runtime_state::{RuntimeState, random};
 
 /// Bytes of the log's end that are read into memory at start.
 const TAIL_BYTES: u64 = 32 << 20;
@@ -26,7 +26,7 @@ pub(crate) fn open(
     config: &Config,
     (disk_uuid, sizes): (String, LogOptions),
     member_id: u64,
-    shared: &Shared,
+    shared: &RuntimeState,
 ) -> Result<Parts, Stop> {
     let disk = |error| disk_stop(&error);
     let MemberFiles {
@@ -52,7 +52,7 @@ pub(crate) fn open(
             (machine, snapshot)
         }
         None => {
-            let machine = Machine::new(member_id, shared.boot_nonce);
+            let machine = StateMachine::new(member_id, shared.boot_nonce);
             (machine, SnapshotMeta::default())
         }
     };
@@ -74,7 +74,8 @@ pub(crate) fn open(
     policy.hold_bytes = policy.hold_bytes.min(4 * sizes.segment_bytes);
     let tick_ms = settings.tick_ms;
     let first_ticks = first_ticks(config, machine.membership(), member_id);
-    let member = Member::new(settings, restored).map_err(|reason| super::raft::stop(&reason))?;
+    let member =
+        Member::new(settings, restored).map_err(|reason| super::raft_thread::stop(&reason))?;
     Ok(Parts {
         member,
         machine,
@@ -99,7 +100,7 @@ fn first_ticks(config: &Config, membership: &Membership, id: u64) -> u32 {
 /// Time between two notes of what remains of a long lease (etcd's).
 const LEASE_NOTE_MS: u64 = 300_000;
 
-fn settings(config: &Config, disk_uuid: String, id: u64, shared: &Shared) -> MemberConfig {
+fn settings(config: &Config, disk_uuid: String, id: u64, shared: &RuntimeState) -> MemberConfig {
     let limits = &config.limits;
     let core = raft::Config {
         election_ticks: config.election_ticks().max(2),
@@ -115,7 +116,7 @@ fn settings(config: &Config, disk_uuid: String, id: u64, shared: &Shared) -> Mem
         disk_uuid,
         max_learners: usize::try_from(limits.max_learners).unwrap_or(usize::MAX),
         strict_reconfig: config.strict_reconfig_check,
-        lease_note_ms: match config.upkeep.lease_checkpoints {
+        lease_note_ms: match config.maintenance.lease_checkpoints {
             true => LEASE_NOTE_MS,
             false => 0,
         },
@@ -143,7 +144,7 @@ pub(crate) fn restore(
     position: Position,
     (member_id, boot_nonce): (u64, u64),
     alive: impl Fn(),
-) -> Result<Machine, Stop> {
+) -> Result<StateMachine, Stop> {
     let mut reader = checkpoints
         .open(position)
         .map_err(|error| disk_stop(&error))?;
@@ -161,7 +162,7 @@ pub(crate) fn restore(
     let meta = CheckpointMeta::read(reader.meta()).map_err(unusable)?;
     let mut failure = None;
     let chunks = std::iter::from_fn(|| next(&mut reader, &mut failure)).inspect(|_| alive());
-    let machine = Machine::restore(member_id, boot_nonce, meta, chunks);
+    let machine = StateMachine::restore(member_id, boot_nonce, meta, chunks);
     if let Some(error) = failure {
         return Err(disk_stop(&error));
     }
@@ -210,7 +211,7 @@ mod tests {
     /// A member that installed a large checkpoint showed no sign of life until all of it was read:
     /// after half a minute `/livez` failed and the kubelet killed it in the middle, each time anew.
     #[test]
-    fn a_checkpoint_that_is_restored_shows_progress_with_every_chunk() {
+    fn restore_shows_progress_with_every_chunk() {
         let membership = Membership::bootstrap(
             "",
             0,
@@ -221,7 +222,7 @@ mod tests {
                 ..Default::default()
             }],
         );
-        let mut machine = Machine::founded(membership.expect("a membership"));
+        let mut machine = StateMachine::founded(membership.expect("a membership"));
         for number in 0..16 {
             let put = Put {
                 key: format!("k{number}").into(),

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::server::queue::Queue;
-use crate::server::shared::{Shared, Thread};
+use crate::server::runtime_state::{RuntimeState, Thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -22,7 +22,10 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts the thread; `beat` is where it shows that it lives.
-    pub(crate) fn start(name: &str, beat: Option<(&Arc<Shared>, Thread)>) -> Result<Worker, Error> {
+    pub(crate) fn start(
+        name: &str,
+        beat: Option<(&Arc<RuntimeState>, Thread)>,
+    ) -> Result<Worker, Error> {
         let jobs: Queue<Job> = Queue::new(usize::MAX);
         let taken = jobs.clone();
         let beat = beat.map(|(shared, thread)| (Arc::clone(shared), thread));
@@ -64,7 +67,7 @@ impl Worker {
     }
 }
 
-fn show(beat: &Option<(Arc<Shared>, Thread)>) {
+fn show(beat: &Option<(Arc<RuntimeState>, Thread)>) {
     if let Some((shared, thread)) = beat {
         shared.beat(*thread);
     }

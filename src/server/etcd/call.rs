@@ -13,8 +13,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
 use super::caller::Caller;
+use super::concurrency::Behalf;
 use super::convert;
-use super::recipe::Behalf;
 use crate::node::MembershipError;
 use crate::server::aside::Aside;
 use crate::server::auth::Issuer;
@@ -26,8 +26,8 @@ use crate::server::failing::Failing;
 use crate::server::handle::{
     Health, MemberHandle, Phase, Proposed, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
+use crate::server::host_facts;
 use crate::server::hosts::Host;
-use crate::server::machine;
 use crate::server::metrics::Text;
 use crate::server::quiet::Quiet;
 use crate::server::serving::From;
@@ -63,11 +63,11 @@ const GRANTS_WAITING: usize = 4096;
 /// All services of the client port; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Services {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<CallContext>,
 }
 
 /// What the services know.
-pub(super) struct Shared {
+pub(super) struct CallContext {
     pub(super) member: MemberHandle,
     pub(super) metrics: Arc<ClientMetrics>,
     pub(super) port: ClientPort,
@@ -130,7 +130,7 @@ impl Services {
         };
         let timeout = config.request_timeout();
         Services {
-            shared: Arc::new(Shared {
+            shared: Arc::new(CallContext {
                 member,
                 metrics,
                 port: config.client.clone(),
@@ -144,11 +144,11 @@ impl Services {
                 issuer,
                 passwords: Passwords::new(
                     config.auth.bcrypt_cost,
-                    machine::cores(),
+                    host_facts::cores(),
                     password::PATIENCE,
                 ),
-                scans: Aside::new("scans", machine::cores() / 2, SCANS_WAITING, timeout),
-                lists: Aside::new("lists", 2 * machine::cores(), LISTS_WAITING, timeout),
+                scans: Aside::new("scans", host_facts::cores() / 2, SCANS_WAITING, timeout),
+                lists: Aside::new("lists", 2 * host_facts::cores(), LISTS_WAITING, timeout),
                 grants: Aside::new("leases", GRANTS, GRANTS_WAITING, timeout / 2),
                 bodies,
                 failing: Failing::default(),

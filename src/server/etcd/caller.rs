@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_knows_its_caller_and_nothing_else_does() {
+    async fn only_the_call_knows_its_caller() {
         assert!(Caller::current().token.is_none());
         let caller = Caller {
             token: Some("t".into()),

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_inside_a_transaction_carry_a_revision_and_nothing_else() {
+    fn txn_responses_carry_only_a_revision() {
         let inner = store::PutResponse {
             revision: 5,
             prev_kv: None,

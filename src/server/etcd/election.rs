@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, StreamCall};
+use super::concurrency::{self, Behalf, Undo};
 use super::convert;
-use super::recipe::{self, Behalf, Undo};
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
 use crate::store::{CatchUp, Event, EventKind, Slice, WatchSpec, Watchers};
@@ -51,7 +51,7 @@ impl Election for Services {
         request: Request<LeaderRequest>,
     ) -> Result<Response<LeaderResponse>, Status> {
         let work = |caller: Behalf, request: LeaderRequest| async move {
-            let first = recipe::edge(&recipe::prefix(&request.name), SortOrder::Ascend);
+            let first = concurrency::edge(&concurrency::prefix(&request.name), SortOrder::Ascend);
             let response = caller.range(first).await?;
             let header = response.header;
             match response.kvs.into_iter().next() {
@@ -74,7 +74,7 @@ impl Election for Services {
             .map_err(|error| call.refuse(error))?;
         let (caller, request) = Behalf::of(self, request);
         let observer = Observer {
-            prefix: recipe::prefix(&request.name),
+            prefix: concurrency::prefix(&request.name),
             caller,
             followed: None,
         };
@@ -110,23 +110,23 @@ fn no_leader_given() -> Status {
 
 async fn campaign(caller: Behalf, request: CampaignRequest) -> Result<CampaignResponse, Status> {
     let lease = caller.lease(request.lease).await?;
-    let prefix = recipe::prefix(&request.name);
-    let key = recipe::key(&prefix, lease);
+    let prefix = concurrency::prefix(&request.name);
+    let key = concurrency::key(&prefix, lease);
     let response = caller
         .txn(etcd::TxnRequest {
-            compare: vec![recipe::created(&key, 0)],
-            success: vec![recipe::put(&key, request.value.clone(), lease)],
+            compare: vec![concurrency::created(&key, 0)],
+            success: vec![concurrency::put(&key, request.value.clone(), lease)],
             // The lease may be a candidate already.
-            failure: vec![recipe::get_key(&key)],
+            failure: vec![concurrency::get_key(&key)],
         })
         .await?;
     let mut leader = LeaderKey {
         name: request.name,
         key,
-        rev: recipe::revision(response.header.as_ref()),
+        rev: concurrency::revision(response.header.as_ref()),
         lease,
     };
-    let known = recipe::found(&response, 0).first();
+    let known = concurrency::found(&response, 0).first();
     if let Some(kv) = known.filter(|_| !response.succeeded) {
         leader.rev = kv.create_revision;
     }
@@ -155,8 +155,8 @@ async fn proclaim(
 ) -> Result<Option<etcd::ResponseHeader>, Status> {
     let response = caller
         .txn(etcd::TxnRequest {
-            compare: vec![recipe::created(&leader.key, leader.rev)],
-            success: vec![recipe::put(&leader.key, value, leader.lease)],
+            compare: vec![concurrency::created(&leader.key, leader.rev)],
+            success: vec![concurrency::put(&leader.key, value, leader.lease)],
             failure: Vec::new(),
         })
         .await?;
@@ -169,8 +169,8 @@ async fn proclaim(
 
 fn resignation(leader: &LeaderKey) -> etcd::TxnRequest {
     etcd::TxnRequest {
-        compare: vec![recipe::created(&leader.key, leader.rev)],
-        success: vec![recipe::remove(&leader.key)],
+        compare: vec![concurrency::created(&leader.key, leader.rev)],
+        success: vec![concurrency::remove(&leader.key)],
         failure: Vec::new(),
     }
 }
@@ -203,16 +203,16 @@ impl Observer {
 
     /// The leader, or the first one to come; its key is followed from there.
     async fn first(&mut self) -> Option<LeaderResponse> {
-        let first = recipe::edge(&self.prefix, SortOrder::Ascend);
+        let first = concurrency::edge(&self.prefix, SortOrder::Ascend);
         let response = self.caller.range(first).await.ok()?;
         let mut header = response.header;
         let kv = match response.kvs.into_iter().next() {
             Some(kv) => kv,
             None => {
-                let revision = recipe::revision(header.as_ref());
+                let revision = concurrency::revision(header.as_ref());
                 let spec = WatchSpec {
                     key: self.prefix.clone(),
-                    range_end: recipe::end(&self.prefix),
+                    range_end: concurrency::end(&self.prefix),
                     start_revision: revision,
                     no_delete: true,
                     ..Default::default()
@@ -224,7 +224,7 @@ impl Observer {
         };
         let spec = WatchSpec {
             key: kv.key.clone(),
-            start_revision: recipe::revision(header.as_ref()) + 1,
+            start_revision: concurrency::revision(header.as_ref()) + 1,
             ..Default::default()
         };
         self.followed = Some(Follow::new(&self.caller.services, spec)?);

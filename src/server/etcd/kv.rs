@@ -11,12 +11,12 @@ use tonic::{Request, Response, Status};
 use super::call::{Learner, Services, failed, refused};
 use super::caller::{Caller, permitted};
 use super::sorted::Sorted;
-use super::{convert, long};
+use super::{chunked_range, convert};
 use crate::server::aside::Place;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Published;
+use crate::server::host_facts;
 use crate::server::hosts::Host;
-use crate::server::machine;
 use crate::server::turns;
 use crate::store::{self, Counted, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
@@ -33,7 +33,7 @@ impl Kv for Services {
         request: Request<etcd::RangeRequest>,
     ) -> Result<Response<etcd::RangeResponse>, Status> {
         let learner = learner(request.get_ref().serializable);
-        let pieces = long::may_be_sent_in_pieces(&request);
+        let pieces = chunked_range::may_be_sent_in_pieces(&request);
         let answered = self.unary(Method::Range, learner, request, |request| async move {
             let serializable = request.serializable;
             let range = convert::range(request);
@@ -46,9 +46,9 @@ impl Kv for Services {
             let _place = self.place_of_a_list(&state, &range).await?;
             let response = self.read(state, range).await?;
             let header = self.header(response.revision);
-            Ok(long::convert(header, response).await)
+            Ok(chunked_range::convert(header, response).await)
         });
-        long::answer(pieces, answered.await?)
+        chunked_range::answer(pieces, answered.await?)
     }
 
     type RangeStreamStream =
@@ -149,11 +149,11 @@ impl Kv for Services {
                 let reads = reads(&request);
                 let txn = convert::txn(request);
                 let response = match reads {
-                    Reads::No => match self.propose(Operation::Txn(txn)).await? {
+                    ReadOnlyTxn::No => match self.propose(Operation::Txn(txn)).await? {
                         store::Response::Txn(response) => response,
                         other => return Err(mismatched(&other)),
                     },
-                    Reads::Only { serializable } => {
+                    ReadOnlyTxn::Only { serializable } => {
                         store::check_txn(&txn, &self.shared.store_limits)
                             .map_err(|error| refused(&error))?;
                         let state = self.state(serializable).await?;
@@ -237,7 +237,7 @@ impl Services {
             let read = move || {
                 state
                     .view
-                    .range_paced(&range, Counted::Yes, &machine::pace())
+                    .range_paced(&range, Counted::Yes, &host_facts::pace())
             };
             let whole = self.aside(read).await?;
             return whole.map_err(|error| refused(&error));
@@ -251,7 +251,7 @@ impl Services {
         let sort = move || {
             state
                 .view
-                .range_paced(&range, Counted::Yes, &machine::pace())
+                .range_paced(&range, Counted::Yes, &host_facts::pace())
         };
         let sorted = self.aside(sort).await?;
         sorted.map_err(|error| refused(&error))
@@ -266,7 +266,7 @@ impl Services {
         if keys_of_txn(&state, &txn) <= PAGE {
             return state.view.txn(&txn).map_err(|error| refused(&error));
         }
-        let read = move || state.view.txn_paced(&txn, &machine::pace());
+        let read = move || state.view.txn_paced(&txn, &host_facts::pace());
         let read = self.aside(read).await?;
         read.map_err(|error| refused(&error))
     }
@@ -401,31 +401,33 @@ pub(super) fn mismatched(response: &store::Response) -> Status {
 
 /// Whether a transaction only reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reads {
+enum ReadOnlyTxn {
     /// It may write.
     No,
     /// It only reads; a quorum need not be asked if every range may be served locally.
     Only { serializable: bool },
 }
 
-fn reads(txn: &etcd::TxnRequest) -> Reads {
+fn reads(txn: &etcd::TxnRequest) -> ReadOnlyTxn {
     use etcd::request_op::Request;
     let mut serializable = true;
     for operation in txn.success.iter().chain(&txn.failure) {
         match &operation.request {
             Some(Request::RequestRange(range)) => serializable &= range.serializable,
             Some(Request::RequestTxn(inner)) => match reads(inner) {
-                Reads::No => return Reads::No,
-                Reads::Only {
+                ReadOnlyTxn::No => return ReadOnlyTxn::No,
+                ReadOnlyTxn::Only {
                     serializable: inner,
                 } => serializable &= inner,
             },
-            Some(Request::RequestPut(_) | Request::RequestDeleteRange(_)) => return Reads::No,
+            Some(Request::RequestPut(_) | Request::RequestDeleteRange(_)) => {
+                return ReadOnlyTxn::No;
+            }
             // Refused by the check of the transaction's form.
             None => {}
         }
     }
-    Reads::Only { serializable }
+    ReadOnlyTxn::Only { serializable }
 }
 
 /// What etcd 3.7 does not stream either.
@@ -534,7 +536,7 @@ impl Pieces {
         let far = is_far(&state, &range, counted);
         let response = match far {
             true => {
-                let read = move || state.view.range_paced(&range, counted, &machine::pace());
+                let read = move || state.view.range_paced(&range, counted, &host_facts::pace());
                 self.services.shared.scans.run(self.host, read).await?
             }
             false if counted == Counted::Yes => state.view.range(&range),
@@ -576,7 +578,7 @@ impl Pieces {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reads, reads, streamable};
+    use super::{ReadOnlyTxn, reads, streamable};
     use crate::store;
     use crate::wire::etcd::{self, request_op::Request};
 
@@ -608,25 +610,31 @@ mod tests {
         let put = Request::RequestPut(etcd::PutRequest::default());
         let nested = |inner| Request::RequestTxn(inner);
         for (request, want) in [
-            (txn(vec![], vec![]), Reads::Only { serializable: true }),
+            (
+                txn(vec![], vec![]),
+                ReadOnlyTxn::Only { serializable: true },
+            ),
             (
                 txn(vec![range(true)], vec![range(true)]),
-                Reads::Only { serializable: true },
+                ReadOnlyTxn::Only { serializable: true },
             ),
             (
                 txn(vec![range(true)], vec![range(false)]),
-                Reads::Only {
+                ReadOnlyTxn::Only {
                     serializable: false,
                 },
             ),
-            (txn(vec![range(true)], vec![put.clone()]), Reads::No),
-            (txn(vec![nested(txn(vec![], vec![put]))], vec![]), Reads::No),
+            (txn(vec![range(true)], vec![put.clone()]), ReadOnlyTxn::No),
+            (
+                txn(vec![nested(txn(vec![], vec![put]))], vec![]),
+                ReadOnlyTxn::No,
+            ),
             (
                 txn(
                     vec![nested(txn(vec![range(false)], vec![]))],
                     vec![range(true)],
                 ),
-                Reads::Only {
+                ReadOnlyTxn::Only {
                     serializable: false,
                 },
             ),
@@ -636,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn what_etcd_does_not_stream_is_refused_by_its_text() {
+    fn unstreamable_ranges_are_refused_as_etcd() {
         let ok = store::Range {
             sort_order: store::SortOrder::Ascend.into(),
             ..Default::default()

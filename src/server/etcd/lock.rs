@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tonic::{Request, Response, Status};
 
 use super::call::Services;
-use super::recipe::{self, Behalf, Undo};
+use super::concurrency::{self, Behalf, Undo};
 use crate::server::client_metrics::Method;
 use crate::wire::etcd;
 use crate::wire::etcd::range_request::SortOrder;
@@ -33,19 +33,19 @@ impl Lock for Services {
 
 async fn lock(caller: Behalf, request: LockRequest) -> Result<LockResponse, Status> {
     let lease = caller.lease(request.lease).await?;
-    let prefix = recipe::prefix(&request.name);
-    let key = recipe::key(&prefix, lease);
+    let prefix = concurrency::prefix(&request.name);
+    let key = concurrency::key(&prefix, lease);
     let undo = Undo::new(&caller, deletion(&key));
-    let owner = recipe::edge(&prefix, SortOrder::Ascend);
+    let owner = concurrency::edge(&prefix, SortOrder::Ascend);
     let taken = caller
         .txn(etcd::TxnRequest {
-            compare: vec![recipe::created(&key, 0)],
+            compare: vec![concurrency::created(&key, 0)],
             success: vec![
-                recipe::put(&key, Bytes::new(), lease),
-                recipe::get(owner.clone()),
+                concurrency::put(&key, Bytes::new(), lease),
+                concurrency::get(owner.clone()),
             ],
             // The lease may hold the lock already.
-            failure: vec![recipe::get_key(&key), recipe::get(owner)],
+            failure: vec![concurrency::get_key(&key), concurrency::get(owner)],
         })
         .await;
     let taken = match taken {
@@ -56,13 +56,13 @@ async fn lock(caller: Behalf, request: LockRequest) -> Result<LockResponse, Stat
         }
     };
     let own = if taken.succeeded {
-        recipe::revision(taken.header.as_ref())
+        concurrency::revision(taken.header.as_ref())
     } else {
-        recipe::found(&taken, 0)
+        concurrency::found(&taken, 0)
             .first()
             .map_or(0, |kv| kv.create_revision)
     };
-    let owner = recipe::found(&taken, 1).first();
+    let owner = concurrency::found(&taken, 1).first();
     if owner.is_none_or(|owner| owner.create_revision == own) {
         undo.forget();
         let header = taken.header;
@@ -94,7 +94,7 @@ async fn lock(caller: Behalf, request: LockRequest) -> Result<LockResponse, Stat
 
 fn deletion(key: &Bytes) -> etcd::TxnRequest {
     etcd::TxnRequest {
-        success: vec![recipe::remove(key)],
+        success: vec![concurrency::remove(key)],
         ..Default::default()
     }
 }

@@ -11,7 +11,7 @@ use super::caller::Caller;
 use super::snapshot;
 use crate::server::client_metrics::Method;
 use crate::server::handle::Role;
-use crate::server::machine;
+use crate::server::host_facts;
 use crate::server::quiet::{self, Quiet};
 use crate::store::{Alarm, AlarmKind, SetAlarm, View};
 use crate::wire::error::EtcdError;
@@ -310,7 +310,7 @@ impl Services {
             return Ok(crate::store::KeyHash { revision, ..hash });
         }
         let state = self.shared.member.published();
-        let hash = move || state.view.hash_kv_paced(revision, &machine::pace());
+        let hash = move || state.view.hash_kv_paced(revision, &host_facts::pace());
         let hashed = self.aside(hash).await?;
         hashed.map_err(|error| refused(&error))
     }

@@ -6,24 +6,24 @@
 mod auth;
 mod call;
 mod caller;
+mod chunked_range;
 mod cluster;
+mod concurrency;
 pub(super) mod convert;
 mod election;
 mod health;
 mod kv;
 mod lease;
 mod lock;
-mod long;
 mod maintenance;
-mod recipe;
-mod refused;
 mod snapshot;
 mod sorted;
+mod unimplemented;
 mod watch;
 
 pub(crate) use call::{Services, VERSION};
 pub(super) use maintenance::{STORAGE_VERSION, alarms_of};
-pub(super) use refused::answer as not_found;
+pub(super) use unimplemented::answer as not_found;
 
 use crate::wire::election::election_server::ElectionServer;
 use crate::wire::etcd::auth_server::AuthServer;
@@ -59,11 +59,11 @@ pub(crate) fn router(services: &Services) -> axum::Router {
         .add_service(HealthServer::new(services.clone()));
     // In one layer: the router boxes each.
     let around = tower::ServiceBuilder::new()
-        .map_request(long::mark)
-        .map_response(|response| refused::too_large(long::send(response)));
+        .map_request(chunked_range::mark)
+        .map_response(|response| unimplemented::too_large(chunked_range::send(response)));
     routes
         .routes()
         .into_axum_router()
-        .fallback(refused::answer)
+        .fallback(unimplemented::answer)
         .layer(around)
 }

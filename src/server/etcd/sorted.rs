@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pieces_are_the_whole_and_only_the_last_has_what_there_is_once() {
+    fn chunks_make_the_whole_response() {
         for (keys, value, pieces) in [(0, 0, 1), (1, 10, 1), (40, 100, 8), (3, 5000, 3)] {
             let kv = |number: usize| store::KeyValue {
                 key: format!("k{number}").into(),

@@ -634,7 +634,7 @@ mod tests {
     /// Every request waited for a turn, the answers and events behind it too: where a thousand
     /// streams asked for history, kube-apiserver's requests for progress waited for all of them.
     #[test]
-    fn progress_and_cancels_are_prompt_and_watchers_take_turns() {
+    fn watchers_take_turns_and_cancels_are_prompt() {
         let asked = |request| etcd::WatchRequest {
             request_union: Some(request),
         };
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_hold_every_event_once_in_order_below_the_limit() {
+    fn watch_fragments_hold_each_event_once() {
         let whole = answer(&[400, 400, 400, 2000, 1, 1]);
         let pieces = fragments(whole.clone(), 1000);
         let shape: Vec<(usize, bool)> = pieces

@@ -76,7 +76,7 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted>;
     /// Why a link that stands has to end. Nobody sends to a member that was removed, so that only a
     /// link that ends tells it: it comes again, and is refused with the reason. One that was not known
-    /// when it came keeps its link, and the limits of that, only for as long as it is a guest.
+    /// when it came keeps its link, and the limits of that, only for as long as it is an unknown peer.
     fn ends(&self, linked: &Linked) -> Option<&'static str>;
     /// Takes a message; false when too much waits, and the link then waits a moment.
     fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error>;
@@ -107,7 +107,7 @@ pub(crate) struct Port {
     /// `quorate.v1`.
     pub grpc: axum::Router,
     /// Largest frame of a member that was not known before, in bytes.
-    pub guest_frame: usize,
+    pub unknown_peer_frame: usize,
     /// Who may stay; one for all sockets.
     pub door: Arc<Door>,
     /// Where connections run.
@@ -353,7 +353,7 @@ impl Connection {
         let host = &self.port.host;
         let limit = match linked.known {
             true => FRAME_LIMIT,
-            false => self.port.guest_frame.min(FRAME_LIMIT),
+            false => self.port.unknown_peer_frame.min(FRAME_LIMIT),
         };
         let (mut reader, mut writer) = tokio::io::split(io);
         let heard = Notify::new();

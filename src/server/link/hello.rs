@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_cluster_member_format_and_the_removed_are_refused() {
+    fn hello_of_a_wrong_cluster_is_refused() {
         let good = hello(2, "disk-2");
         let cluster = Hello {
             cluster_id: 8,

@@ -192,7 +192,7 @@ fn port_of(tls: bool, dialler: Arc<Dialler>, host: Arc<Member>) -> Port {
         dialler,
         host,
         grpc: axum::Router::new(),
-        guest_frame: 1 << 20,
+        unknown_peer_frame: 1 << 20,
         door: Arc::default(),
         threads: Threads {
             members: here.clone(),
@@ -217,7 +217,7 @@ fn one_at(url: Endpoint) -> Peer {
     Peer {
         id: 1,
         urls: vec![url.into()],
-        guest: false,
+        unknown: false,
     }
 }
 
@@ -259,7 +259,7 @@ async fn messages_arrive_in_order_with_their_sender() {
 
 /// Each sign of life is answered, and only those: a silent link still shows how far its peer is.
 #[tokio::test]
-async fn the_way_to_a_silent_peer_and_back_is_measured() {
+async fn round_trip_to_a_silent_peer_is_measured() {
     let (one, _i1, _r1) = member(1);
     let (two, _i2, _r2) = member(2);
     let mut round_trips = two.round_trips.subscribe();
@@ -284,7 +284,7 @@ async fn without_a_link_a_message_is_given_back() {
     let peer = Peer {
         id: 1,
         urls: vec![nobody.into()],
-        guest: false,
+        unknown: false,
     };
     let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     assert_eq!(outbound.send(listed(5)), Err(listed(5)));
@@ -293,7 +293,7 @@ async fn without_a_link_a_message_is_given_back() {
 /// A member that was down while two others were replaced at their addresses heard of its removal from
 /// nobody that it knew, and waited in silence.
 #[tokio::test]
-async fn whoever_answers_in_a_members_place_gives_reason_for_doubt() {
+async fn wrong_answering_peer_raises_doubt() {
     let (one, _i1, _r1) = member(1);
     one.known.lock().expect("free").tombstones.insert(2);
     let (two, _i2, mut removals) = member(2);
@@ -301,7 +301,7 @@ async fn whoever_answers_in_a_members_place_gives_reason_for_doubt() {
     let peer = Peer {
         id: 7,
         urls: vec![url.into()],
-        guest: false,
+        unknown: false,
     };
     let _outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
     let reason = removals.recv().await.expect("told");
@@ -312,7 +312,7 @@ async fn whoever_answers_in_a_members_place_gives_reason_for_doubt() {
 /// Whoever answers at a member's address could end the one that dialled it: only the member itself,
 /// on its disk, is believed to know.
 #[tokio::test]
-async fn only_the_peer_itself_says_that_a_member_was_removed() {
+async fn only_the_dialled_peer_reports_a_removal() {
     let (one, _i1, _r1) = member(1);
     one.known.lock().expect("free").tombstones.insert(2);
     let (two, _i2, mut removals) = member(2);
@@ -336,7 +336,7 @@ async fn only_the_peer_itself_says_that_a_member_was_removed() {
 /// leader stopped sending to it before it could say that the removal is committed. The member's own
 /// links stood, nobody answered on them, and it stood for election for ever: only who comes anew is told.
 #[tokio::test]
-async fn a_member_that_is_removed_under_a_standing_link_hears_of_it() {
+async fn linked_member_learns_of_its_removal() {
     let (one, mut received, _r1) = member(1);
     let (two, _i2, mut removals) = member(2);
     let url = listen(Arc::clone(&one)).await;
@@ -352,7 +352,7 @@ async fn a_member_that_is_removed_under_a_standing_link_hears_of_it() {
 }
 
 #[tokio::test]
-async fn another_disk_is_refused_and_a_question_answered() {
+async fn another_disk_is_refused() {
     let (one, _i1, _r1) = member(1);
     let (two, _i2, _r2) = member(2);
     let url = listen(one).await;
@@ -411,9 +411,9 @@ async fn whoever_answers_must_be_the_one_meant() {
     assert!(outbound::check_reply(&known, 1, &cluster).is_err());
 }
 
-/// A guest that had lost its place, or had become a member, kept its link and the limits of that.
+/// An unknown peer that had lost its place, or had become a member, kept its link and the limits of that.
 #[tokio::test]
-async fn a_guest_that_is_none_any_more_loses_its_link() {
+async fn unknown_peer_without_a_place_is_unlinked() {
     let (one, mut received, _r1) = member(1);
     one.known.lock().expect("free").disks.remove(&2);
     let (two, _i2, _r2) = member(2);
@@ -434,7 +434,7 @@ async fn a_guest_that_is_none_any_more_loses_its_link() {
 /// An operator's calls are signed and come without a certificate, so the handshake asks for one and
 /// does not insist. A link is nothing without: whoever reaches the port could speak for a member.
 #[tokio::test]
-async fn a_link_needs_the_certificate_that_a_call_does_not() {
+async fn links_need_certificates_calls_do_not() {
     use tokio::io::AsyncWriteExt as _;
     let certificates = Certificates::new();
     let files = TlsFiles {
@@ -521,7 +521,7 @@ fn nobody() -> Arc<dyn rustls::client::ResolvesClientCert> {
 
 /// Handshakes and calls of strangers ran on the threads that carry heartbeats, and delayed them.
 #[test]
-fn links_of_members_and_everything_else_run_on_threads_of_their_own() {
+fn links_run_on_their_own_threads() {
     let runtime = |name: &str| {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -553,7 +553,7 @@ fn links_of_members_and_everything_else_run_on_threads_of_their_own() {
         let peer = Peer {
             id: 1,
             urls: vec![url.into()],
-            guest: false,
+            unknown: false,
         };
         let outbound = outbound::start::<Listed>(peer, dialler(), two, Arc::new(|_, _| ()));
         while outbound.send(listed(1)).is_err() {

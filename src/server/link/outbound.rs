@@ -67,7 +67,7 @@ pub(crate) struct Peer {
     /// Where it is dialled.
     pub urls: Vec<Target>,
     /// The membership does not hold it: nothing that goes wrong with it is a warning.
-    pub guest: bool,
+    pub unknown: bool,
 }
 
 /// What a link tells the member that owns it. Called on the peer runtime; must not block.
@@ -284,7 +284,7 @@ impl<M: Message + Send + 'static> Task<M> {
 
     fn complain(&mut self, text: &str) {
         if self.complaint != text {
-            match self.peer.guest {
+            match self.peer.unknown {
                 true => tracing::debug!(peer = %self.name(), "{text}"),
                 false => tracing::warn!(peer = %self.name(), "{text}"),
             }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_only_a_minority_of_the_voters_holds_is_not_committed() {
+    fn a_minority_commits_nothing() {
         let three = voters(&[0, 1, 2]);
         let mut commits = Commits::found(1, 1);
         // Host 7 is a learner: its copy does not count.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_half_of_the_voters_hold_is_not_committed() {
+    fn half_of_the_voters_commit_nothing() {
         let four = voters(&[0, 1, 2, 3]);
         let mut commits = Commits::found(1, 1);
         let mut applied =
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn another_term_at_an_applied_index_and_an_incomplete_leader_are_seen() {
+    fn detects_term_conflict_and_incomplete_leader() {
         let three = voters(&[0, 1, 2]);
         let logs = written(&[0, 1]);
         let mut commits = Commits::found(1, 1);

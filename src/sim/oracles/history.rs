@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_a_step_back_and_a_wrong_version_are_seen() {
+    fn detects_gaps_and_wrong_versions() {
         let mut history = example();
         assert!(history.changed(&event(8, "d", Some("x"), (8, 1))).is_err());
         assert!(history.changed(&event(5, "d", Some("x"), (5, 1))).is_err());

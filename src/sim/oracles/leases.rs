@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_early_end_is_seen_also_when_the_renewal_is_answered_later() {
+    fn detects_early_lease_end_with_late_answer() {
         let mut leases = Leases::new(1_000_000);
         leases.asked(1, 0);
         leases.granted(1, 2);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_clock_may_end_a_lease_sooner_and_not_more() {
+    fn fast_clock_ends_leases_sooner_only() {
         let mut leases = Leases::new(1_050_000);
         leases.asked(1, 0);
         leases.granted(1, 2);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::history::{Change, History};
-use super::sheet::{self, Sheet};
+use super::reference_model::{self, ReferenceModel};
 use super::{Verdict, Violation};
 use crate::mutants::{Mutant, planted};
 use crate::store::{Operation, Range, RangeResponse, Response, Revision};
@@ -50,7 +50,10 @@ impl Linear {
 
     /// A write was refused, with the word that it has left no trace and will not.
     pub(in crate::sim) fn refused(&mut self, operation: &Operation) -> Verdict {
-        for value in sheet::values(operation).into_iter().filter(unique) {
+        for value in reference_model::values(operation)
+            .into_iter()
+            .filter(unique)
+        {
             if let Some((revision, _)) = self.written.get(&value) {
                 return Err(violation(format!(
                     "{} was refused for good but is there at revision {revision}",
@@ -77,12 +80,14 @@ impl Linear {
             )));
         }
         // If it changed something, this is the revision of the change; if not, it saw this one.
-        let changing = sheet::carry_out(Sheet::new(history.state(at - 1), at), operation);
+        let changing =
+            reference_model::evaluate(ReferenceModel::new(history.state(at - 1), at), operation);
         let wrote = at > began
             && changing.changed()
             && changing.fits(response)
             && changing.state() == &history.state(at);
-        let idle = sheet::carry_out(Sheet::new(history.state(at), at + 1), operation);
+        let idle =
+            reference_model::evaluate(ReferenceModel::new(history.state(at), at + 1), operation);
         let idle = !idle.changed() && idle.fits(response);
         if wrote || idle || planted(Mutant::BlindLostWrite) {
             return Ok(());
@@ -115,7 +120,7 @@ impl Linear {
             0 => response.revision,
             at => at,
         };
-        let expected = sheet::range(&history.state(at), range);
+        let expected = reference_model::range(&history.state(at), range);
         let there = expected == (response.kvs.clone(), response.count);
         if response.revision > history.revision() || !(there || planted(Mutant::BlindValue)) {
             return Err(violation(format!(
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_a_late_one_and_a_wrong_key_before_are_seen() {
+    fn detects_lost_late_and_wrong_writes() {
         let (history, linear) = (example(), Linear::default());
         let before = Some(event(2, "a", Some("1"), (2, 1)).kv);
         let wrote =
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_that_found_nothing_or_something_else_is_judged() {
+    fn deletes_are_checked_by_the_model() {
         let (history, linear) = (example(), Linear::default());
         let delete = Operation::DeleteRange(DeleteRange {
             key: bytes("a"),
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_took_the_wrong_branch_is_seen() {
+    fn detects_the_wrong_txn_branch() {
         let (history, linear) = (example(), Linear::default());
         let txn = Operation::Txn(crate::store::Txn {
             compare: vec![crate::store::Compare {
@@ -248,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_there_twice_or_was_refused_is_seen() {
+    fn detects_duplicate_and_refused_writes() {
         let mut linear = Linear::default();
         let mut history = History::default();
         let mut tell = |linear: &mut Linear, revision, version| {

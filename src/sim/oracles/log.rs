@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn another_entry_of_the_same_index_and_term_is_seen() {
+    fn detects_two_entries_at_one_place() {
         let mut logs = Logs::default();
         assert_eq!(
             logs.wrote(0, &[entry(1, 1, b"a"), entry(2, 1, b"b")]),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_of_what_is_not_durable_is_seen() {
+    fn detects_acks_before_durability() {
         let mut logs = Logs::default();
         assert!(logs.acknowledges(0, 1).is_err());
         assert_eq!(logs.wrote(0, &[entry(1, 1, b"a")]), Ok(()));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_seen_and_a_rewritten_suffix_is_forgotten() {
+    fn log_gap_is_detected() {
         let mut logs = Logs::default();
         assert_eq!(
             logs.wrote(0, &[entry(1, 1, b"a"), entry(2, 1, b"b")]),

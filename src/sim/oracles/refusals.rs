@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_and_is_applied_all_the_same_is_seen() {
+    fn detects_refused_but_applied_writes() {
         let mut refusals = Refusals::default();
         assert_eq!(refusals.refused(request(1)), Ok(()));
         assert_eq!(refusals.applied(request(2)), Ok(()));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_and_is_refused_later_is_seen() {
+    fn detects_applied_then_refused() {
         let mut refusals = Refusals::default();
         assert_eq!(refusals.applied(request(1)), Ok(()));
         assert_eq!(refusals.refused(request(2)), Ok(()));

@@ -24,7 +24,7 @@ pub(in crate::sim) struct Rights {
 
 /// What is to become of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Expected {
     NoSpace,
     Denied,
     Passed,
@@ -66,11 +66,11 @@ impl Rights {
         };
         let other_refusal = matches!(operation, Operation::Auth(_));
         let held = match (fate, outcome) {
-            (Fate::NoSpace, outcome) => matches!(outcome, Err(Error::NoSpace)),
-            (Fate::Denied, outcome) => matches!(outcome, Err(Error::Auth(_))),
-            (Fate::Passed, Err(Error::NoSpace)) => false,
-            (Fate::Passed, Err(Error::Auth(error))) => other_refusal && !about_rights(error),
-            (Fate::Passed, _) => true,
+            (Expected::NoSpace, outcome) => matches!(outcome, Err(Error::NoSpace)),
+            (Expected::Denied, outcome) => matches!(outcome, Err(Error::Auth(_))),
+            (Expected::Passed, Err(Error::NoSpace)) => false,
+            (Expected::Passed, Err(Error::Auth(error))) => other_refusal && !about_rights(error),
+            (Expected::Passed, _) => true,
         };
         if !held && !planted(Mutant::BlindRights) {
             return Err(violation(format!(
@@ -103,9 +103,9 @@ impl Rights {
         }
     }
 
-    fn fate(&self, operation: &Operation, actor: Option<&Actor>) -> Option<Fate> {
+    fn fate(&self, operation: &Operation, actor: Option<&Actor>) -> Option<Expected> {
         if self.no_space() && adds(operation) {
-            return Some(Fate::NoSpace);
+            return Some(Expected::NoSpace);
         }
         if matches!(operation, Operation::Auth(command)
             if matches!(command.operation, Some(AuthOperation::Authenticate(_))))
@@ -114,7 +114,9 @@ impl Rights {
         }
         let may = match operation {
             _ if !self.enabled => true,
-            Operation::LeaseRevoke(_) => return self.administers(actor).then_some(Fate::Passed),
+            Operation::LeaseRevoke(_) => {
+                return self.administers(actor).then_some(Expected::Passed);
+            }
             Operation::Put(Put { lease: 1.., .. }) if !self.administers(actor) => return None,
             Operation::Put(put) => asked_by_put(put).iter().all(|one| self.may(actor, *one)),
             Operation::DeleteRange(delete) => asked_by_delete(delete)
@@ -124,7 +126,11 @@ impl Rights {
             Operation::Auth(_) => self.administers(actor),
             _ => true,
         };
-        Some(if may { Fate::Passed } else { Fate::Denied })
+        Some(if may {
+            Expected::Passed
+        } else {
+            Expected::Denied
+        })
     }
 
     fn administers(&self, actor: Option<&Actor>) -> bool {
@@ -371,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_without_the_right_and_refused_with_it_is_seen() {
+    fn detects_wrong_permission_decisions() {
         let denied = || Err(Error::Auth(AuthError::PermissionDenied));
         let applied = |command, outcome| enabled().applied(&command, &outcome);
         assert_eq!(applied(put("c", Some(("ann", 6))), done()), Ok(()));
@@ -383,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_over_two_permissions_is_covered_and_a_longer_one_is_not() {
+    fn permissions_cover_a_joined_range() {
         let rights = enabled();
         let ann = Actor {
             user: "ann".to_owned(),

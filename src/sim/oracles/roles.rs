@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_stays_after_its_removal_is_seen() {
+    fn detects_a_removed_leader_that_stays() {
         assert_eq!(roles().removed(2, false), Ok(()));
         assert!(roles().removed(2, true).is_err());
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_a_repetition_and_another_order_are_seen() {
+    fn detects_gaps_repeats_and_reordering() {
         let history = example();
         let shown = |events: &[Event]| all().shown(&history, events, 0);
         assert_eq!(shown(&[a_put(), b_put()]), Ok(()));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_progress_answer_that_covers_it_is_seen() {
+    fn detects_events_behind_progress() {
         let history = example();
         let mut progress = all();
         progress.begin_after(&history, 5);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_filtered_out_is_missed_and_what_was_not_is_not() {
+    fn detects_filter_mistakes() {
         let history = example();
         let mut deletes = all();
         deletes.wish.no_put = true;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_shown_is_missed_and_what_was_compacted_is_not() {
+    fn detects_missed_watch_events() {
         let history = example();
         let mut progress = all();
         assert!(progress.in_step(&history, 4).is_err());

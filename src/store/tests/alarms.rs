@@ -136,7 +136,7 @@ fn on_corruption_nothing_changes() {
 }
 
 #[test]
-fn checkpoints_of_leases_hold_under_their_term_only() {
+fn lease_checkpoints_hold_in_their_term() {
     let mut store = Store::new();
     grant(&mut store, 1).expect("a lease");
     let mut note = |id, remaining, term| {
@@ -155,7 +155,7 @@ fn checkpoints_of_leases_hold_under_their_term_only() {
 /// A lease granted for less than nothing, which servers never propose, made the note of what
 /// remains of it panic: on every member, and again at each start.
 #[test]
-fn what_remains_of_a_lease_without_time_is_nothing() {
+fn lease_without_time_has_no_ttl() {
     let mut store = filled(&["a"]);
     let grant = LeaseGrant { id: 4, ttl: -5 };
     run(&mut store, Operation::LeaseGrant(grant)).expect("a lease");
@@ -169,7 +169,7 @@ fn what_remains_of_a_lease_without_time_is_nothing() {
 }
 
 #[test]
-fn checkpoints_hold_alarms_and_what_remains_of_leases() {
+fn checkpoints_hold_alarms_and_lease_ttls() {
     let mut store = filled(&["a"]);
     grant(&mut store, 4).expect("a lease");
     let leases = vec![LeaseRemains {
@@ -192,7 +192,7 @@ fn checkpoints_hold_alarms_and_what_remains_of_leases() {
 /// Found by random requests beside etcd: a lease that asks for too much time was refused for that
 /// while an alarm was raised, which etcd tells first.
 #[test]
-fn an_alarm_is_told_before_a_time_that_is_too_long() {
+fn alarm_precedes_timeout_warnings() {
     let refused = |kind: Option<AlarmKind>| {
         let mut store = Store::new();
         if let Some(kind) = kind {

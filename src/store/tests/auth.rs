@@ -124,7 +124,7 @@ fn enabling_needs_root() {
 }
 
 #[test]
-fn every_change_counts_and_a_refused_one_changes_nothing() {
+fn refused_change_changes_nothing() {
     use AuthError::*;
     let mut store = Store::new();
     let revision = |store: &Store| store.publish().auth().revision();
@@ -387,7 +387,7 @@ fn transactions_are_looked_into_however_deep() {
 
 /// GHSA-xg4h-6gfc-h4m8: an open-ended span was taken for a small one.
 #[test]
-fn an_open_ended_span_needs_an_open_ended_permission() {
+fn open_range_needs_an_open_permission() {
     let mut store = guarded();
     let alice = user(&store, "alice");
     let view = store.publish();
@@ -460,7 +460,7 @@ fn leases_show_and_end_no_keys_that_one_may_not() {
 }
 
 #[test]
-fn a_token_is_given_only_while_the_password_still_holds() {
+fn token_needs_the_current_password() {
     let mut store = guarded();
     let revision = store.publish().auth().revision();
     let ask = |user: &str, revision| {

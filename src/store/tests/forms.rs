@@ -4,7 +4,7 @@ use super::helpers::*;
 use crate::store::*;
 
 #[test]
-fn the_form_of_a_request_is_checked_before_it_is_proposed() {
+fn requests_are_validated_before_proposal() {
     let view = Store::new().publish();
     let checked =
         |operation: Operation| check(&Command::from(operation), &Limits::default(), &view);
@@ -45,7 +45,7 @@ fn the_form_of_a_request_is_checked_before_it_is_proposed() {
 }
 
 #[test]
-fn a_transaction_writes_no_key_twice_on_one_path() {
+fn txn_refuses_duplicate_keys() {
     let nested = |success, failure| {
         Op::Txn(Txn {
             success,
@@ -85,7 +85,7 @@ fn a_transaction_writes_no_key_twice_on_one_path() {
 }
 
 #[test]
-fn nested_operations_count_against_what_the_outer_ones_leave() {
+fn nested_operations_count_against_the_limit() {
     let limits = Limits {
         max_txn_ops: 3,
         quota_bytes: 0,
@@ -116,7 +116,7 @@ fn nested_operations_count_against_what_the_outer_ones_leave() {
 }
 
 #[test]
-fn the_quota_refuses_what_adds_and_lets_pass_what_frees() {
+fn quota_admits_only_what_frees() {
     let mut store = filled(&["a"]);
     let view = store.publish();
     let limits = |quota_bytes| Limits {

@@ -3,14 +3,14 @@
 
 mod alarms;
 mod auth;
-mod dice;
 mod forms;
+mod generator;
 pub(super) mod helpers;
+mod maintenance;
 mod model;
 mod random;
 mod rows;
 mod rules;
 mod tree;
-mod upkeep;
 mod watch_model;
 mod watching;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::dice::Dice;
+use super::generator::Generator;
 use super::model::Model;
 use super::watch_model::Audience;
 use crate::store::*;
@@ -16,7 +16,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 struct Run {
-    dice: Dice,
+    generator: Generator,
     store: Store,
     model: Model,
     audience: Audience,
@@ -36,9 +36,9 @@ fn answers_and_refuses_as_a_naive_model_does() {
     for seed in first..first + seeds {
         let store = Store::new();
         let audience = Audience::new(&store.publish());
-        let (dice, model) = (Dice::new(seed), Model::new());
+        let (generator, model) = (Generator::new(seed), Model::new());
         let mut run = Run {
-            dice,
+            generator,
             store,
             model,
             audience,
@@ -56,36 +56,36 @@ fn answers_and_refuses_as_a_naive_model_does() {
 impl Run {
     fn step(&mut self, at: &str) {
         let (low, high) = (self.model.compacted.max(0), self.model.revision);
-        let operation = match self.dice.below(40) {
-            0..=14 => Operation::Put(self.dice.put()),
-            15..=18 => Operation::DeleteRange(self.dice.delete()),
-            19..=29 => Operation::Txn(self.dice.txn(2, low, high)),
+        let operation = match self.generator.below(40) {
+            0..=14 => Operation::Put(self.generator.put()),
+            15..=18 => Operation::DeleteRange(self.generator.delete()),
+            19..=29 => Operation::Txn(self.generator.txn(2, low, high)),
             30..=32 => {
-                let id = self.dice.between(1, 6);
+                let id = self.generator.between(1, 6);
                 Operation::LeaseGrant(LeaseGrant {
                     id,
-                    ttl: self.dice.between(1, 9),
+                    ttl: self.generator.between(1, 9),
                 })
             }
             33 => Operation::LeaseRevoke(LeaseRevoke {
-                id: self.dice.between(1, 6),
+                id: self.generator.between(1, 6),
             }),
             34 => {
-                let ids = vec![self.dice.between(1, 6), self.dice.between(1, 6)];
+                let ids = vec![self.generator.between(1, 6), self.generator.between(1, 6)];
                 Operation::LeaseExpire(LeaseExpire {
                     ids,
-                    term: self.dice.below(2) + 1,
+                    term: self.generator.below(2) + 1,
                 })
             }
             35 => {
-                let revision = self.dice.between(low - 1, high + 1);
+                let revision = self.generator.between(low - 1, high + 1);
                 Operation::Compact(Compact { revision })
             }
             36 => {
-                self.store.reclaim(self.dice.below(40) as usize);
+                self.store.reclaim(self.generator.below(40) as usize);
                 return;
             }
-            37 if self.dice.one_in(4) => return self.rebuild(at),
+            37 if self.generator.one_in(4) => return self.rebuild(at),
             38 => return self.freeze(),
             _ => return self.watch(at),
         };
@@ -156,21 +156,21 @@ impl Run {
             "{at}"
         );
         for _ in 0..3 {
-            let range = self.dice.range(low, high);
+            let range = self.generator.range(low, high);
             assert_eq!(
                 view.range(&range),
                 self.model.range(&range),
                 "{at}: {range:?}"
             );
         }
-        let revision = self.dice.between(low.max(1), high);
+        let revision = self.generator.between(low.max(1), high);
         let hash = view.hash_kv(revision).map(|hash| hash.hash);
         assert_eq!(
             hash,
             Ok(self.model.hash_kv(revision)),
             "{at}: hash at {revision}"
         );
-        let id = self.dice.between(1, 6);
+        let id = self.generator.between(1, 6);
         let ttl = view.lease(id).map(|lease| lease.ttl);
         assert_eq!(ttl, self.model.leases.get(&id).copied(), "{at}: lease {id}");
         assert_eq!(
@@ -209,7 +209,7 @@ impl Run {
         for (view, model) in &self.frozen {
             let (low, high) = (model.compacted.max(0), model.revision);
             for _ in 0..50 {
-                let range = self.dice.range(low, high);
+                let range = self.generator.range(low, high);
                 assert_eq!(view.range(&range), model.range(&range), "{at}: {range:?}");
             }
             assert_eq!(
@@ -223,6 +223,7 @@ impl Run {
 
     fn watch(&mut self, at: &str) {
         let view = self.store.publish();
-        self.audience.step(&mut self.dice, &view, &self.model, at);
+        self.audience
+            .step(&mut self.generator, &view, &self.model, at);
     }
 }

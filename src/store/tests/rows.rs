@@ -7,7 +7,7 @@ use crate::store::{KeyValue, Rebuild, Row};
 /// etcd removes the tombstone at the compacted revision, and once took the revision of the
 /// newest row that was left for the revision of the store (its issue 17780): it went back.
 #[test]
-fn a_compaction_of_deleted_keys_keeps_the_revision() {
+fn compacting_deleted_keys_keeps_the_revision() {
     let mut rebuild = Rebuild::new(9);
     let row = Row {
         main: 4,

@@ -4,14 +4,14 @@ use super::helpers::*;
 use crate::store::*;
 
 #[test]
-fn an_empty_store_is_at_revision_1_and_the_first_write_makes_2() {
+fn first_write_makes_revision_2() {
     let mut store = Store::new();
     assert_eq!(store.revision(), 1);
     assert_eq!(do_put(&mut store, "a", ""), 2);
 }
 
 #[test]
-fn writing_the_same_value_again_makes_a_revision() {
+fn same_value_makes_a_revision() {
     let mut store = filled(&["a"]);
     assert_eq!(do_put(&mut store, "a", "v"), 3);
     let kv = &get(&store, &read("a", "")).expect("a read").kvs[0];
@@ -28,7 +28,7 @@ fn a_key_begins_anew_after_its_delete() {
 }
 
 #[test]
-fn a_delete_of_nothing_and_a_reading_transaction_make_no_revision() {
+fn empty_writes_make_no_revision() {
     let mut store = filled(&["a"]);
     let response = run(&mut store, Operation::DeleteRange(delete("x", "z"))).expect("a delete");
     let nothing = DeleteRangeResponse {
@@ -50,7 +50,7 @@ fn a_delete_of_nothing_and_a_reading_transaction_make_no_revision() {
 }
 
 #[test]
-fn a_transaction_is_one_revision_and_its_operations_see_one_another() {
+fn txn_is_one_revision() {
     let mut store = filled(&["b"]);
     let success = ops([
         Op::Range(read("a", "c")),
@@ -87,7 +87,7 @@ fn a_transaction_is_one_revision_and_its_operations_see_one_another() {
 }
 
 #[test]
-fn nested_compares_see_the_state_before_the_outermost_transaction() {
+fn nested_compares_see_the_state_before_the_txn() {
     let mut store = filled(&["a"]);
     let nested = Txn {
         compare: vec![compare("b", CompareTarget::Version, 0)],
@@ -107,7 +107,7 @@ fn nested_compares_see_the_state_before_the_outermost_transaction() {
 }
 
 #[test]
-fn a_missing_key_compares_as_zero_but_never_by_value() {
+fn missing_key_compares_as_zero() {
     let mut store = Store::new();
     let mut succeeds = |compare: Compare| {
         let txn = Txn {
@@ -139,7 +139,7 @@ fn a_missing_key_compares_as_zero_but_never_by_value() {
 }
 
 #[test]
-fn a_refused_transaction_does_none_of_its_operations() {
+fn refused_txn_changes_nothing() {
     let mut store = filled(&["a", "a", "a"]);
     compact(&mut store, 3).expect("a compaction");
     let mut at = |revision| {
@@ -227,7 +227,7 @@ fn count_ignores_limit_and_filters() {
 }
 
 #[test]
-fn a_limit_cuts_before_a_sort_without_an_order_and_after_one_with() {
+fn limit_and_sort_order_as_etcd() {
     // Versions: a 3, b 2, c 1.
     let store = filled(&["a", "a", "a", "b", "b", "c"]);
     let sort_target = SortTarget::Version as i32;
@@ -249,7 +249,7 @@ fn a_limit_cuts_before_a_sort_without_an_order_and_after_one_with() {
 }
 
 #[test]
-fn keys_only_leaves_out_the_lease_unless_sorted_by_value() {
+fn keys_only_omits_the_lease() {
     let mut store = Store::new();
     run(
         &mut store,
@@ -279,7 +279,7 @@ fn keys_only_leaves_out_the_lease_unless_sorted_by_value() {
 }
 
 #[test]
-fn ending_a_lease_deletes_its_keys_in_key_order_in_one_revision() {
+fn lease_end_deletes_its_keys_in_one_revision() {
     let mut store = Store::new();
     run(
         &mut store,
@@ -474,7 +474,7 @@ fn what_a_range_has_to_look_at_is_known_before() {
 /// Each piece of a streamed range of an older revision counted all that was left of it: twice the keys
 /// were four times the work.
 #[test]
-fn the_pieces_of_an_old_range_look_at_each_key_a_few_times() {
+fn chunks_of_an_old_range_scan_keys_few_times() {
     const KEYS: u64 = 4000;
     const PIECE: u64 = 50;
     let mut store = Store::new();

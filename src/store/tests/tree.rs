@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use super::dice::Dice;
+use super::generator::Generator;
 use crate::store::Revision;
 use crate::store::span::Span;
 use crate::store::tree::{Item, Tree};
@@ -56,18 +56,18 @@ fn rows(tree: &Tree<Row>, span: Span<'_>) -> Vec<Row> {
 #[test]
 fn holds_and_counts_what_a_sorted_map_does() {
     for seed in 0..4 {
-        let mut dice = Dice::new(seed);
+        let mut generator = Generator::new(seed);
         let mut tree = Tree::default();
         let mut map: BTreeMap<Bytes, Row> = BTreeMap::new();
         let mut clones = Vec::new();
         // Grow, shrink to nothing, and grow again.
         for step in 0..9000_i64 {
             let shrinking = (3000..6500).contains(&step);
-            let key = key(dice.below(3000));
-            if dice.one_in(if shrinking { 10 } else { 2 }) {
+            let key = key(generator.below(3000));
+            if generator.one_in(if shrinking { 10 } else { 2 }) {
                 let row = Row {
                     key: key.clone(),
-                    live: !dice.one_in(3),
+                    live: !generator.one_in(3),
                     modified: step,
                 };
                 match map.contains_key(&key) {
@@ -75,7 +75,7 @@ fn holds_and_counts_what_a_sorted_map_does() {
                     false => tree.insert(row.clone()),
                 }
                 map.insert(key, row);
-            } else if shrinking || dice.one_in(3) {
+            } else if shrinking || generator.one_in(3) {
                 let key = map
                     .range(key..)
                     .next()
@@ -89,7 +89,7 @@ fn holds_and_counts_what_a_sorted_map_does() {
                 clones.push((tree.clone(), map.clone()));
             }
             if step % 100 == 0 {
-                check(&mut dice, &tree, &map, step);
+                check(&mut generator, &tree, &map, step);
             }
         }
         for (tree, map) in clones {
@@ -101,17 +101,17 @@ fn holds_and_counts_what_a_sorted_map_does() {
     }
 }
 
-fn check(dice: &mut Dice, tree: &Tree<Row>, map: &BTreeMap<Bytes, Row>, step: i64) {
+fn check(generator: &mut Generator, tree: &Tree<Row>, map: &BTreeMap<Bytes, Row>, step: i64) {
     assert_eq!(tree.len(), map.len() as u64);
     for _ in 0..10 {
-        let (from, end) = (key(dice.below(3100)), key(dice.below(3100)));
-        let end = if dice.one_in(4) {
+        let (from, end) = (key(generator.below(3100)), key(generator.below(3100)));
+        let end = if generator.one_in(4) {
             Bytes::from_static(&[0])
         } else {
             end
         };
         let span = Span::new(&from, &end);
-        let revision = dice.between(step - 300, step);
+        let revision = generator.between(step - 300, step);
         let inside = || map.values().filter(|row| span.contains(&row.key));
         let expected = inside().filter(|row| live_at(row, revision)).count() as u64;
         assert_eq!(tree.count(span, revision, &live_at), expected);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::dice::Dice;
+use super::generator::Generator;
 use super::model::Model;
 use crate::store::*;
 
@@ -31,29 +31,35 @@ impl Audience {
         }
     }
 
-    pub(super) fn step(&mut self, dice: &mut Dice, view: &Arc<View>, model: &Model, at: &str) {
-        match dice.below(8) {
-            0 | 1 => self.create(dice, view, model, at),
-            2 => self.cancel(dice, model, at),
-            3 | 4 => self.catch_up(dice, view, model, at),
-            _ => self.advance(dice, view, model),
+    pub(super) fn step(
+        &mut self,
+        generator: &mut Generator,
+        view: &Arc<View>,
+        model: &Model,
+        at: &str,
+    ) {
+        match generator.below(8) {
+            0 | 1 => self.create(generator, view, model, at),
+            2 => self.cancel(generator, model, at),
+            3 | 4 => self.catch_up(generator, view, model, at),
+            _ => self.advance(generator, view, model),
         }
     }
 
-    fn create(&mut self, dice: &mut Dice, view: &View, model: &Model, at: &str) {
-        self.advance(dice, view, model);
-        let (key, range_end) = dice.span();
-        let start_revision = match dice.below(3) {
+    fn create(&mut self, generator: &mut Generator, view: &View, model: &Model, at: &str) {
+        self.advance(generator, view, model);
+        let (key, range_end) = generator.span();
+        let start_revision = match generator.below(3) {
             0 => 0,
-            _ => dice.between(model.compacted.max(1) - 1, model.revision + 3),
+            _ => generator.between(model.compacted.max(1) - 1, model.revision + 3),
         };
         let spec = WatchSpec {
             key,
             range_end,
             start_revision,
-            prev_kv: dice.one_in(2),
-            no_put: dice.one_in(6),
-            no_delete: dice.one_in(6),
+            prev_kv: generator.one_in(2),
+            no_put: generator.one_in(6),
+            no_delete: generator.one_in(6),
         };
         let bad = !matches!(spec.range_end[..], [] | [0]) && spec.key >= spec.range_end;
         let created = self.watchers.create(self.next, spec.clone());
@@ -79,8 +85,8 @@ impl Audience {
         self.next += 1;
     }
 
-    fn cancel(&mut self, dice: &mut Dice, model: &Model, at: &str) {
-        let id = dice.below(self.next + 1);
+    fn cancel(&mut self, generator: &mut Generator, model: &Model, at: &str) {
+        let id = generator.below(self.next + 1);
         let seen = self.seen.remove(&id);
         assert_eq!(self.watchers.cancel(id), seen.is_some(), "{at}");
         if let Some(seen) = seen {
@@ -88,10 +94,10 @@ impl Audience {
         }
     }
 
-    fn advance(&mut self, dice: &mut Dice, view: &View, model: &Model) {
+    fn advance(&mut self, generator: &mut Generator, view: &View, model: &Model) {
         let seen = &mut self.seen;
         self.watchers.advance(view, &mut |id, events| {
-            if dice.one_in(6) {
+            if generator.one_in(6) {
                 return false;
             }
             seen.get_mut(&id)
@@ -101,15 +107,15 @@ impl Audience {
         });
     }
 
-    fn catch_up(&mut self, dice: &mut Dice, view: &View, model: &Model, at: &str) {
-        self.advance(dice, view, model);
+    fn catch_up(&mut self, generator: &mut Generator, view: &View, model: &Model, at: &str) {
+        self.advance(generator, view, model);
         let behind: Vec<WatcherId> = self.watchers.behind().collect();
         if behind.is_empty() {
             return;
         }
-        let id = behind[dice.below(behind.len() as u64) as usize];
+        let id = behind[generator.below(behind.len() as u64) as usize];
         let slice = Slice {
-            records: dice.below(8) as usize + 1,
+            records: generator.below(8) as usize + 1,
             bytes: 30,
         };
         self.slice(id, view, model, slice, at);

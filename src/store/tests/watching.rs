@@ -6,7 +6,7 @@ use super::helpers::*;
 use crate::store::*;
 
 #[test]
-fn a_watcher_of_the_compacted_revision_sees_its_events() {
+fn watcher_at_the_compacted_revision() {
     let mut store = filled(&["a", "b"]);
     do_delete(&mut store, "a");
     compact(&mut store, 4).expect("a compaction");
@@ -34,7 +34,7 @@ fn a_watcher_of_the_compacted_revision_sees_its_events() {
 }
 
 #[test]
-fn watchers_of_an_empty_store_and_of_the_future_wait_in_step() {
+fn future_watchers_wait_in_step() {
     let mut store = Store::new();
     let mut watchers = Watchers::new(&store.publish());
     let spec = |start_revision| WatchSpec {
@@ -63,7 +63,7 @@ fn watchers_of_an_empty_store_and_of_the_future_wait_in_step() {
 }
 
 #[test]
-fn a_reader_that_sleeps_through_a_reclaim_learns_of_the_compaction() {
+fn slow_reader_learns_of_the_compaction() {
     let mut store = filled(&["a"]);
     let mut watchers = Watchers::new(&store.publish());
     watchers
@@ -105,7 +105,7 @@ fn a_reader_that_sleeps_through_a_reclaim_learns_of_the_compaction() {
 }
 
 #[test]
-fn watchers_that_differ_only_in_name_share_their_events() {
+fn equal_watchers_share_events() {
     let mut store = Store::new();
     let mut watchers = Watchers::new(&store.publish());
     let spec = WatchSpec {

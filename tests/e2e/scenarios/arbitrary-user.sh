@@ -27,8 +27,8 @@ spec:
 END
 }
 folder_of() { # folder_of CLUSTER MEMBER: of its volume, on this machine
-  local claim; claim=$(status "$1" "members[?(@.name==\"$2\")].volumeClaimName")
-  kubectl get pv "$(kubectl -n "$ns" get pvc "$claim" -o jsonpath='{.spec.volumeName}')" -o jsonpath='{.spec.local.path}'
+  local pvc; pvc=$(status "$1" "members[?(@.name==\"$2\")].volumeClaimName")
+  kubectl get pv "$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.spec.volumeName}')" -o jsonpath='{.spec.local.path}'
 }
 runs_as() { # runs_as NAMESPACE POD: user, group and further groups of its processes, as the kernel has them
   local uid p
@@ -99,8 +99,8 @@ ready demo 3 240
 all_run_as demo "$user:0:0,$user"
 witness_start demo demo
 victim=$(follower demo)
-claim=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
-kubectl -n "$ns" delete pvc "$claim" --wait=false >/dev/null
+pvc=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
+kubectl -n "$ns" delete pvc "$pvc" --wait=false >/dev/null
 kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
 left() { ! members demo | grep -qx "$victim"; }
 eventually 120 "$victim, whose volume is gone, is no member any more" left

@@ -4,8 +4,8 @@ apply_cluster demo 3
 ready demo 3
 witness_start demo disk
 victim=$(members demo | tail -1)
-claim=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
-kubectl -n "$ns" delete pvc "$claim" --wait=false >/dev/null
+pvc=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
+kubectl -n "$ns" delete pvc "$pvc" --wait=false >/dev/null
 kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
 say "the pod and the volume of $victim were deleted"
 left() { ! members demo | grep -qx "$victim"; }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# an eviction is held by the disruption budget: a drain waits, and no member is lost to it
+# an eviction is held by the PDB: a drain waits, and no member is lost to it
 apply_cluster demo 3
 ready demo 3
 victim=$(members demo | head -1)
@@ -8,7 +8,7 @@ evict() { kubectl create --raw "/api/v1/namespaces/$ns/pods/$victim-0/eviction" 
 {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "$victim-0", "namespace": "$ns"}}
 EOF
 }
-operator_kill # the budget holds without an operator
+operator_kill # the PDB holds without an operator
 if message=$(evict); then die "the eviction of $victim-0 was allowed: $message"; fi
 grep -qi 'disruption budget' <<<"$message" || die "the eviction failed for another reason: $message"
 say "held: $message"

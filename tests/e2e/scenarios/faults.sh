@@ -4,9 +4,9 @@
 # every fault of a member heals by itself under load: crash loop, hung, read-only, damaged log, removed by hand, a second server on its disk
 process_of() { pgrep -f -- "server --name=$1 " | head -1; }
 volume_of() { # the folder on this machine that a member's volume is
-  local claim volume
-  claim=$(status demo "members[?(@.name==\"$1\")].volumeClaimName")
-  volume=$(kubectl -n "$ns" get pvc "$claim" -o jsonpath='{.spec.volumeName}')
+  local pvc volume
+  pvc=$(status demo "members[?(@.name==\"$1\")].volumeClaimName")
+  volume=$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.spec.volumeName}')
   kubectl get pv "$volume" -o json | jq -er '.spec.hostPath.path // .spec.local.path'
 }
 is_no_member() { ! members demo | grep -qx "$1"; }

@@ -100,7 +100,7 @@ for n in 1 2 3; do # the next at once when kubectl drain says that this one is d
   replace_node $n
 done
 
-# --- two at once: both drains wait for one another's members, by the budget alone
+# --- two at once: both drains wait for one another's members, by the PDB alone
 ready demo 3
 add_node 6
 mapfile -t both < <(member_nodes | head -2 | sed 's/^qrt-node//')

@@ -39,7 +39,7 @@ ready demo 3
 victim=$(leader demo)
 node=$(node_of "$victim")
 uid=$(pod_uid "$victim-0")
-claim=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
+pvc=$(status demo "members[?(@.name==\"$victim\")].volumeClaimName")
 witness_start demo loss 20
 tests/kubernetes/cluster.sh lose "$(number "$node")"
 say "$node lost power, with $victim on it, which led"
@@ -52,11 +52,11 @@ equal "what is left of $victim" Leaving "$(status demo "members[?(@.name==\"$vic
 slots demo 3
 witness_stop demo loss
 pod_is_another() { [ "$(pod_uid "$victim-0")" != "$uid" ]; }
-# Nobody knows that its processes ended: the pod and the claim stay, and say so.
+# Nobody knows that its processes ended: the pod and the PVC stay, and say so.
 never 20 "the pod of $victim is deleted for good while its node is only silent" pod_is_another
-equal "the claim of $victim" "$claim" "$(kubectl -n "$ns" get pvc "$claim" -o jsonpath='{.metadata.name}')"
+equal "the PVC of $victim" "$pvc" "$(kubectl -n "$ns" get pvc "$pvc" -o jsonpath='{.metadata.name}')"
 tests/kubernetes/cluster.sh forget "$(number "$node")"
-left() { [ -z "$(kubectl -n "$ns" get "pod/$victim-0" "sts/$victim" "pvc/$claim" -o name --ignore-not-found)" ]; }
+left() { [ -z "$(kubectl -n "$ns" get "pod/$victim-0" "sts/$victim" "pvc/$pvc" -o name --ignore-not-found)" ]; }
 eventually 150 "with its node everything of $victim is gone" left
 whole demo 3 || die "the cluster is not whole at the end: $(status demo summary)"
 drop_cluster demo

@@ -16,18 +16,18 @@ first=$(status demo clusterID)
 etcdctl_pod demo put whose first >/dev/null
 kubectl -n "$ns" delete qec demo --wait=true >/dev/null
 operator_kill
-eventually 90 "nothing is left but volume claims" gone demo
+eventually 90 "nothing is left but PVCs" gone demo
 kept=$(kubectl -n "$ns" get pvc -o name | sort)
-equal "claims that retention keeps" 3 "$(grep -c . <<<"$kept")"
+equal "pvcs that retention keeps" 3 "$(grep -c . <<<"$kept")"
 
 apply_cluster demo 3 local
 ready demo 3
 [ "$(status demo clusterID)" != "$first" ] || die "the new cluster has the old identity"
 equal "the old cluster's key in the new one" "" "$(etcdctl_pod demo get whose --print-value-only)"
-for claim in $kept; do
-  kubectl -n "$ns" get "$claim" >/dev/null || die "$claim, kept by retention, is gone"
+for pvc in $kept; do
+  kubectl -n "$ns" get "$pvc" >/dev/null || die "$pvc, kept by retention, is gone"
 done
 say "left over and reported: $(status demo 'leftovers')"
 drop_cluster demo
-no_claims() { [ -z "$(kubectl -n "$ns" get pvc -o name)" ]; }
-eventually 60 "no claim is left once they are deleted by hand" no_claims
+no_pvcs() { [ -z "$(kubectl -n "$ns" get pvc -o name)" ]; }
+eventually 60 "no pvc is left once they are deleted by hand" no_pvcs

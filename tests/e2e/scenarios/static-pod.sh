@@ -13,7 +13,7 @@ pod=quorate-qrt-node1
 pod_ready() { [ "$(kubectl -n kube-system get pod $pod -o jsonpath='{.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
 eventually 60 "the static pod is ready" pod_ready
 ctl() { "$etcdctl" --endpoints="https://$address:2379" --cacert="$pki/ca.crt" --cert="$pki/client.crt" --key="$pki/client.key" "$@"; }
-etcdctl=$PWD/target/peers/bin/etcdctl
+etcdctl=$PWD/target/interop/bin/etcdctl
 ctl put kept value >/dev/null
 if answer=$("$etcdctl" --endpoints="https://$address:2379" --cacert="$pki/ca.crt" --command-timeout=5s get kept 2>&1); then die "a client without a certificate was served: $answer"; fi
 restarts() { kubectl -n kube-system get pod $pod -o jsonpath='{.status.containerStatuses[0].restartCount}'; }

@@ -46,10 +46,10 @@ members_of() { # members_of IMAGE: spec.image, and every member by it under its 
   equal "the members" "$kept" "$(members demo) $(members sealed)"
 }
 loses_a_disk() { # loses_a_disk CLUSTER: and heals
-  local victim claim
+  local victim pvc
   victim=$(follower "$1")
-  claim=$(status "$1" "members[?(@.name==\"$victim\")].volumeClaimName")
-  kubectl -n "$ns" delete pvc "$claim" --wait=false >/dev/null
+  pvc=$(status "$1" "members[?(@.name==\"$victim\")].volumeClaimName")
+  kubectl -n "$ns" delete pvc "$pvc" --wait=false >/dev/null
   kubectl -n "$ns" delete pod "$victim-0" --wait=false >/dev/null
   left() { ! members "$1" | grep -qx "$2"; }
   eventually 120 "$victim, whose volume is gone, is no member of $1 any more" left "$1" "$victim"

@@ -181,7 +181,7 @@ fn a_right_history_is_right_for_both() {
 }
 
 #[test]
-fn a_write_of_unknown_fate_may_have_happened_or_not() {
+fn unknown_writes_may_or_may_not_apply() {
     let mut history = right();
     let unknown = Outcome::Unknown {
         text: "no answer in time".to_owned(),
@@ -222,7 +222,7 @@ fn a_stale_read_is_found() {
 }
 
 #[test]
-fn a_write_that_happens_twice_or_though_refused_is_found() {
+fn detects_repeated_and_refused_writes() {
     let mut history = right();
     let again = event(kv("g/a", "1.1", 2, 5, 3), Some(kv("g/a", "2.1", 2, 3, 2)));
     for watch in &mut history.watches {
@@ -270,7 +270,7 @@ fn two_writes_of_one_revision_are_found() {
 }
 
 #[test]
-fn a_watcher_that_is_shown_something_twice_is_found() {
+fn detects_repeated_watch_events() {
     let mut history = right();
     let again = history.watches[1].shown[1].clone();
     history.watches[1].shown.insert(2, again);
@@ -349,7 +349,7 @@ fn a_bookmark_ahead_of_the_stream_is_found() {
 }
 
 #[test]
-fn an_unfiltered_event_and_a_cancellation_without_cause_are_found() {
+fn detects_unfiltered_events_and_odd_cancels() {
     let mut history = right();
     history.watches[1].key = "g/b".to_owned();
     history.watches[1].end = String::new();
@@ -361,7 +361,7 @@ fn an_unfiltered_event_and_a_cancellation_without_cause_are_found() {
 }
 
 #[test]
-fn watchers_that_tell_different_stories_are_found() {
+fn detects_diverging_watchers() {
     let mut history = right();
     history.watches[1].shown[1].events[0].kv.value = "9.9".to_owned();
     found(&history, "one history");
@@ -422,7 +422,7 @@ fn lease_that_ends(at: u64) -> History {
 }
 
 #[test]
-fn a_lease_that_ends_early_or_is_renewed_after_its_end_is_found() {
+fn detects_wrong_lease_ends() {
     let in_time = lease_that_ends(3_000_000_000);
     let (looked, violations) = check(&in_time);
     assert_eq!((looked.leases_expired, violations), (1, Vec::new()));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_paired_by_round_and_above_one_is_better() {
+    fn ratios_are_paired_by_round() {
         let mut figures = Figures::default();
         // The machine was twice as fast in the second round: the ratio does not see it.
         let rounds = [(300.0, 100.0), (600.0, 200.0), (330.0, 100.0)];
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ratio_where_a_request_failed_or_a_round_is_not_whole() {
+    fn no_ratio_with_failures_or_partial_rounds() {
         let mut figures = Figures::default();
         pairs(&mut figures, "put", Better::Higher, &[(300.0, 100.0)]);
         figures.failed("put", "a second", Better::Higher, 7);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_aligned_and_the_json_has_its_six_fields() {
+    fn table_is_aligned_and_json_has_six_fields() {
         let mut figures = Figures::default();
         let rounds = [(12_345.6, 4_000.0), (12_000.0, 4_000.0)];
         pairs(&mut figures, "put, 1,000 clients", Better::Higher, &rounds);

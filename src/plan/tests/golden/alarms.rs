@@ -1,8 +1,9 @@
 //! The alarm CORRUPT, and what is done about it. NOSPACE is in `space`.
 
+use crate::plan::MemberAction;
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::World;
-use crate::plan::{Action, ClaimState, Comparison, Plan, plan};
+use crate::plan::{Action, Comparison, Plan, PvcState, plan};
 
 pub(super) fn does_nothing(plan: &Plan) {
     assert!(plan.steps.is_empty(), "{plan}");
@@ -60,7 +61,7 @@ fn corrupt_two_of_five() {
 
 /// Of all that nothing is done about: what is seen, and the words that somebody is told.
 #[test]
-fn nobody_is_replaced_where_the_hashes_do_not_decide() {
+fn undecided_hashes_replace_nobody() {
     let told = |replicas: i32, named: &[&str], differing: &[&str]| {
         let mut world = rested(replicas);
         for member in named {
@@ -123,7 +124,7 @@ fn one_comparison_is_none() {
 /// long a new leader has not heard a voter that it never heard is known by that step alone, so the old
 /// leader was never unhealthy for long enough, and stayed.
 #[test]
-fn who_is_lost_under_the_alarm_is_replaced_all_the_same() {
+fn lost_member_is_replaced_under_an_alarm() {
     let mut world = rested(3);
     let sick = follower(&world);
     world.differing.insert(sick.clone());
@@ -132,7 +133,7 @@ fn who_is_lost_under_the_alarm_is_replaced_all_the_same() {
     let lost = world.leader.clone().expect("a leader");
     world.side.insert(lost.clone(), 1);
     for _ in 0..300 {
-        world.pass();
+        world.reconcile();
     }
     assert!(world.members.iter().all(|member| member.name != lost));
     replaced(&world, &sick);
@@ -142,18 +143,22 @@ fn who_is_lost_under_the_alarm_is_replaced_all_the_same() {
 /// and healing made of the wrong data the majority's. Leadership leaves it first, on the alarm's
 /// word alone, and nobody joins while it leads.
 #[test]
-fn nobody_gets_the_data_of_a_leader_that_is_named() {
+fn named_leader_seeds_nobody() {
     let mut world = rested(3);
     let sick = world.leader.clone().expect("a leader");
     world.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     world.cluster.spec.replicas = 5;
     let first = plan(&world.observe());
-    let leads = |step: &crate::plan::Step| matches!(step.action, Action::Transfer { .. });
+    let leads = |step: &crate::plan::Step| {
+        matches!(step.action, Action::Member(MemberAction::Transfer { .. }))
+    };
     assert!(first.first().is_some_and(leads), "{first}");
     for _ in 0..400 {
-        let plan = world.pass();
-        let adds = |step: &crate::plan::Step| matches!(step.action, Action::AddLearner { .. });
+        let plan = world.reconcile();
+        let adds = |step: &crate::plan::Step| {
+            matches!(step.action, Action::Member(MemberAction::AddLearner { .. }))
+        };
         let by = world.leader.clone().unwrap_or_default();
         assert!(!plan.first().is_some_and(adds) || by != sick, "{plan}");
     }
@@ -165,14 +170,16 @@ fn nobody_gets_the_data_of_a_leader_that_is_named() {
 
 /// A leader that nobody can take over from is asked again, ever more seldom, and the others go on.
 #[test]
-fn a_named_leader_that_stays_is_not_asked_without_end() {
+fn transfer_of_a_named_leader_is_bounded() {
     let mut world = rested(3);
     let sick = world.leader.clone().expect("a leader");
     world.alarm("CORRUPT", &sick);
     let mut asked = 0;
     for _ in 0..400 {
         let plan = plan(&world.observe());
-        let leads = |step: &crate::plan::Step| matches!(step.action, Action::Transfer { .. });
+        let leads = |step: &crate::plan::Step| {
+            matches!(step.action, Action::Member(MemberAction::Transfer { .. }))
+        };
         asked += usize::from(plan.first().is_some_and(leads));
         world.status = plan.status.clone();
         world.tick();
@@ -189,14 +196,14 @@ fn a_learner_with_wrong_data_never_votes() {
     world.differing.insert(sick.clone());
     world.cluster.spec.replicas = 4;
     world.catch_up = 1;
-    let mut passes = 0;
+    let mut reconciles = 0;
     while !world.members.iter().any(|view| view.learner) {
-        world.pass();
-        passes += 1;
-        assert!(passes < 100, "no learner");
+        world.reconcile();
+        reconciles += 1;
+        assert!(reconciles < 100, "no learner");
     }
     for _ in 0..3 {
-        world.pass();
+        world.reconcile();
     }
     world.alarm("CORRUPT", &sick);
     world.catch_up = 1_000_000;
@@ -207,7 +214,7 @@ fn a_learner_with_wrong_data_never_votes() {
         world.members.iter().find(wrong).cloned()
     };
     for _ in 0..600 {
-        world.pass();
+        world.reconcile();
         assert_eq!(voter(&world), None);
     }
     assert_eq!(world.voters(), 4);
@@ -218,7 +225,7 @@ fn a_learner_with_wrong_data_never_votes() {
 /// once its successor voted. Nobody can know; so it stays, also where its node is silent until the alarm is
 /// off, and the status says what it is.
 #[test]
-fn the_volume_of_one_that_was_named_outlives_the_alarm() {
+fn volume_of_a_named_member_is_kept() {
     let mut world = rested(3);
     let right = follower(&world);
     let all: Vec<String> = world.members.iter().map(|view| view.name.clone()).collect();
@@ -226,7 +233,7 @@ fn the_volume_of_one_that_was_named_outlives_the_alarm() {
     world.alarm("CORRUPT", &right);
     let node = world.node_of(&right);
     for _ in 0..120 {
-        world.pass();
+        world.reconcile();
         let there = world.members.iter().any(|view| view.name == right);
         if !there && let Some(node) = world.nodes.get_mut(&node) {
             node.ready = false;
@@ -249,16 +256,16 @@ fn the_volume_of_one_that_was_named_outlives_the_alarm() {
 /// Where whoever came in the place of one that was named is named itself, the next one may be as well:
 /// voters were replaced without end. No more than a minority is, under one alarm.
 #[test]
-fn no_more_than_a_minority_is_replaced_under_one_alarm() {
+fn at_most_a_minority_is_replaced_per_alarm() {
     let mut world = rested(3);
     let sick = follower(&world);
     world.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
-    let mut passes = 0;
+    let mut reconciles = 0;
     while world.members.iter().any(|view| view.name == sick) || world.voters() < 3 {
-        world.pass();
-        passes += 1;
-        assert!(passes < 200, "not replaced");
+        world.reconcile();
+        reconciles += 1;
+        assert!(reconciles < 200, "not replaced");
     }
     let next = world.members.last().expect("a successor").name.clone();
     world.differing.insert(next.clone());
@@ -273,7 +280,7 @@ fn no_more_than_a_minority_is_replaced_under_one_alarm() {
 /// A cluster of three that was to have five, with nodes for three or four, waited for a fifth voter before anybody
 /// left or the alarm went off.
 #[test]
-fn a_cluster_that_cannot_grow_is_healed_all_the_same() {
+fn healing_without_room_to_grow() {
     for spare in [0, 1] {
         let mut world = World::new(3);
         world.node_bound = true;
@@ -289,7 +296,7 @@ fn a_cluster_that_cannot_grow_is_healed_all_the_same() {
         world.alarm("CORRUPT", &sick);
         world.cluster.spec.replicas = 5;
         for _ in 0..600 {
-            world.pass();
+            world.reconcile();
         }
         assert_eq!(world.voters(), 3 + spare);
         replaced(&world, &sick);
@@ -298,7 +305,7 @@ fn a_cluster_that_cannot_grow_is_healed_all_the_same() {
 
 /// Under the pause the status said that a member was being replaced.
 #[test]
-fn the_status_says_that_nothing_is_done_under_the_pause() {
+fn status_says_paused() {
     let mut world = rested(3);
     let sick = follower(&world);
     world.differing.insert(sick.clone());
@@ -343,7 +350,7 @@ fn who_keeps_silent_in_comparisons_is_named() {
 /// of the lost one was deleted. Now nothing of it is done before somebody decides, and what he
 /// decides is done with the data of whom he keeps.
 #[test]
-fn the_one_that_tells_whose_data_is_right_is_not_given_up() {
+fn tie_breaker_is_not_replaced() {
     let mut world = rested(3);
     let wrong = world.leader.clone().expect("a leader");
     let others = world.members.iter().map(|view| view.name.clone());
@@ -353,9 +360,9 @@ fn the_one_that_tells_whose_data_is_right_is_not_given_up() {
     world.lose_disk(&others[0]);
     world.alarms = vec!["CORRUPT 0".into()];
     for _ in 0..600 {
-        let plan = world.pass();
+        let plan = world.reconcile();
         let words = plan.steps.iter().map(|step| step.action.word());
-        let harm = ["AddLearner", "Promote", "Remove", "DeleteClaim"];
+        let harm = ["AddLearner", "Promote", "Remove", "DeletePVC"];
         assert!(
             words.into_iter().all(|word| !harm.contains(&word)),
             "{plan}"
@@ -367,19 +374,19 @@ fn the_one_that_tells_whose_data_is_right_is_not_given_up() {
         "{said}"
     );
     world.cluster.spec.replace_members = vec![wrong.clone()];
-    let mut passes = 0;
+    let mut reconciles = 0;
     while world.members.iter().any(|view| view.name == wrong) || world.voters() < 3 {
-        world.pass();
-        passes += 1;
-        assert!(passes < 600, "{}", plan(&world.observe()));
+        world.reconcile();
+        reconciles += 1;
+        assert!(reconciles < 600, "{}", plan(&world.observe()));
     }
     let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
     assert_eq!(world.members.iter().find(spoiled), None);
     for name in [&wrong, &others[0]] {
-        let mut claims = world.claims.values();
-        let claim = claims.find(|claim| claim.member.as_ref() == Some(name));
+        let mut pvcs = world.pvcs.values();
+        let pvc = pvcs.find(|pvc| pvc.member.as_ref() == Some(name));
         assert!(
-            claim.is_some_and(|claim| claim.state == ClaimState::Retired),
+            pvc.is_some_and(|pvc| pvc.state == PvcState::Retired),
             "{name}"
         );
     }
@@ -394,15 +401,9 @@ fn of_two_that_differ_neither_is_replaced() {
     world.alarms = vec!["CORRUPT 0".into()];
     world.cluster.spec.replicas = 3;
     for _ in 0..200 {
-        let plan = world.pass();
+        let plan = world.reconcile();
         let words = plan.steps.iter().map(|step| step.action.word());
-        let harm = [
-            "AddLearner",
-            "Promote",
-            "Remove",
-            "DeleteClaim",
-            "DeletePod",
-        ];
+        let harm = ["AddLearner", "Promote", "Remove", "DeletePVC", "DeletePod"];
         assert!(
             words.into_iter().all(|word| !harm.contains(&word)),
             "{plan}"
@@ -421,11 +422,11 @@ fn who_decides_is_not_overruled_by_a_comparison() {
     world.differing = wrong.iter().cloned().collect();
     world.alarm("CORRUPT", &right);
     world.cluster.spec.replace_members = wrong.clone();
-    let mut passes = 0;
+    let mut reconciles = 0;
     while world.members.iter().any(|view| wrong.contains(&view.name)) {
-        world.pass();
-        passes += 1;
-        assert!(passes < 600, "{}", plan(&world.observe()));
+        world.reconcile();
+        reconciles += 1;
+        assert!(reconciles < 600, "{}", plan(&world.observe()));
         assert!(world.members.iter().any(|view| view.name == right));
     }
     let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
@@ -440,11 +441,11 @@ fn a_volume_is_marked_before_its_member_leaves() {
     let sick = follower(&world);
     world.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
-    let mut passes = 0;
+    let mut reconciles = 0;
     while world.members.iter().any(|view| view.name == sick) {
-        world.pass();
-        passes += 1;
-        assert!(passes < 200, "not replaced");
+        world.reconcile();
+        reconciles += 1;
+        assert!(reconciles < 200, "not replaced");
     }
     world.alarms.clear();
     world.settle(200);
@@ -455,11 +456,11 @@ fn a_volume_is_marked_before_its_member_leaves() {
     world.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     let retired = |world: &World| {
-        let mut claims = world.claims.values();
-        claims.any(|claim| claim.state == ClaimState::Retired)
+        let mut pvcs = world.pvcs.values();
+        pvcs.any(|pvc| pvc.state == PvcState::Retired)
     };
     while !retired(&world) {
-        world.pass();
+        world.reconcile();
     }
     assert!(world.members.iter().any(|view| view.name == sick));
     world.alarms.clear();
@@ -524,8 +525,8 @@ fn replaced(world: &World, sick: &str) {
             .all(|view| view.name != sick && !view.learner)
     );
     assert!(!world.sets.contains_key(sick));
-    let mut claims = world.claims.values();
-    let claim = claims.find(|claim| claim.member.as_deref() == Some(sick));
-    let claim = claim.expect("its volume may be the only right copy");
-    assert!(claim.state == ClaimState::Retired && !claim.owned && !claim.terminating);
+    let mut pvcs = world.pvcs.values();
+    let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(sick));
+    let pvc = pvc.expect("its volume may be the only right copy");
+    assert!(pvc.state == PvcState::Retired && !pvc.owned && !pvc.terminating);
 }

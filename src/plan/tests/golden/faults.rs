@@ -1,26 +1,27 @@
 //! Situations in which something is lost, silent or sick.
 
-use crate::crd::{EtcdClusterStatus, claim_name};
+use crate::crd::{EtcdClusterStatus, pvc_name};
 use crate::plan::observed::{Exit, Observed};
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{CLUSTER_UID, World};
 use crate::plan::{Action, plan, plan_after};
+use crate::plan::{MemberAction, ObjectAction};
 
 #[test]
 fn disk_lost() {
     let mut script = Script::new(
         "disk-lost",
-        "A voter's disk comes back empty, and another's volume claim is gone: removed at once, then replaced under a new name.",
+        "A voter's disk comes back empty, and another's PVC is gone: removed at once, then replaced under a new name.",
     );
     let mut world = rested(3);
     world.lose_disk("demo-2");
     wait(&mut world, 2);
     script.look("The disk of demo-2 is empty", &world);
     script.settle("Until rest", &mut world);
-    world.lose_claim("demo-3");
+    world.lose_pvc("demo-3");
     wait(&mut world, 2);
     script.look(
-        "Pod and claim of demo-3 are gone, the leader still remembers it",
+        "Pod and PVC of demo-3 are gone, the leader still remembers it",
         &world,
     );
     script.settle("Until rest again", &mut world);
@@ -31,7 +32,7 @@ fn disk_lost() {
 /// empty: that ended a good member at once, and one such after the other the cluster. Without a
 /// signature it is silence: the member's contact with its leader, and time, decide.
 #[test]
-fn an_empty_disk_that_nobody_signs_for_is_no_evidence() {
+fn unsigned_empty_disk_is_no_evidence() {
     for unsigned in [false, true] {
         let mut world = rested(3);
         world.lose_disk("demo-2");
@@ -41,7 +42,7 @@ fn an_empty_disk_that_nobody_signs_for_is_no_evidence() {
         wait(&mut world, 2);
         let plan = plan(&world.observe());
         let removed = plan.steps.iter().any(
-            |step| matches!(&step.action, Action::Remove { member, .. } if member == "demo-2"),
+            |step| matches!(&step.action, Action::Member(MemberAction::Remove { member, .. }) if member == "demo-2"),
         );
         assert_eq!(removed, !unsigned, "{:?}", plan.steps);
     }
@@ -58,7 +59,10 @@ fn only_what_was_done_counts() {
     let seen = world.observe();
     let planned = plan(&seen);
     let first = planned.first().expect("a step").action.clone();
-    assert!(matches!(first, Action::DeletePod { .. }), "{planned}");
+    assert!(
+        matches!(first, Action::Object(ObjectAction::DeletePod { .. })),
+        "{planned}"
+    );
     let restarts = |done: Option<&Action>| {
         let status = plan_after(&seen, done).status;
         let mut rows = status.members.into_iter();
@@ -70,7 +74,7 @@ fn only_what_was_done_counts() {
     let mut world = rested(3);
     world.cluster.spec.replicas = 4;
     world.catch_up = 0;
-    let mut passes = 0;
+    let mut reconciles = 0;
     let (seen, gives_up) = loop {
         let seen = world.observe();
         let given_up = plan(&seen).status.join_failures.is_some();
@@ -80,9 +84,9 @@ fn only_what_was_done_counts() {
                 plan(&seen).first().expect("a step").action.clone(),
             );
         }
-        world.pass();
-        passes += 1;
-        assert!(passes < 10_000, "it is never given up");
+        world.reconcile();
+        reconciles += 1;
+        assert!(reconciles < 10_000, "it is never given up");
     };
     let failures = |done| {
         plan_after(&seen, done)
@@ -127,7 +131,7 @@ fn disk_full() {
     world.cluster.storage_bytes *= 2;
     script.look("storage.size is doubled", &world);
     for _ in 0..3 {
-        world.pass();
+        world.reconcile();
     }
     let pod = world.pods.get_mut("demo-3").expect("a pod");
     pod.started_ms = started;
@@ -143,7 +147,7 @@ fn disk_full() {
 fn node_not_ready() {
     let mut script = Script::new(
         "node-not-ready",
-        "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and claim stay until the node says or is said to be gone.",
+        "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and PVC stay until the node says or is said to be gone.",
     );
     let mut world = rested(3);
     let node = world.pods["demo-2"].node.clone().expect("a node");
@@ -172,7 +176,7 @@ fn partitions() {
     world.cluster.spec.replicas = 4;
     world.catch_up = 1;
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
     let learner = world
         .members
@@ -181,8 +185,8 @@ fn partitions() {
         .expect("a learner")
         .name
         .clone();
-    world.pass();
-    world.pass();
+    world.reconcile();
+    world.reconcile();
     world.side.insert(learner.clone(), 1);
     wait(&mut world, 10);
     script.look("3 + 1: the learner is cut off from the voters", &world);
@@ -233,7 +237,7 @@ fn two_are_sick() {
         &world,
     );
     for _ in 0..5 {
-        world.pass();
+        world.reconcile();
     }
     script.look("demo-4 is out; demo-5 is waited for", &world);
     world.nodes.get_mut(&node).expect("the node").ready = true;
@@ -248,9 +252,9 @@ fn data_lost() {
         "Where data may have existed, no second cluster is ever formed.",
     );
     let mut world = rested(1);
-    world.lose_claim("demo-1");
+    world.lose_pvc("demo-1");
     wait(&mut world, 3);
-    script.look("The only voter's claim is gone", &world);
+    script.look("The only voter's PVC is gone", &world);
     let mut world = rested(3);
     world.lose_disk("demo-1");
     world.lose_disk("demo-2");
@@ -258,31 +262,31 @@ fn data_lost() {
     script.look("Two disks of three come back empty", &world);
     let mut world = World::new(1);
     while world.disks.is_empty() {
-        world.pass();
+        world.reconcile();
     }
-    world.lose_claim("demo-1");
+    world.lose_pvc("demo-1");
     world.tick();
-    script.look("The seed's claim goes before the cluster is formed", &world);
+    script.look("The seed's PVC goes before the cluster is formed", &world);
     script.compare();
 }
 
 /// Deleting the Secret of a cluster that served gave DataLost, and the advice to delete the resource:
 /// which would have lost the data that nothing had touched until then.
 #[test]
-fn the_identity_of_a_cluster_that_lives_is_made_again() {
+fn identity_of_a_live_cluster_is_recreated() {
     let mut script = Script::new(
         "identity",
         "Somebody deletes the Secret with the cluster's identity: the members know who they are, and nothing waits for it.",
     );
     let mut world = rested(3);
-    world.latch = None;
+    world.identity_secret = None;
     script.look("A quorum answers", &world);
     script.settle("Until rest", &mut world);
     assert_eq!(
-        world.latch.as_ref().map(|l| l.seed.as_str()),
+        world.identity_secret.as_ref().map(|l| l.seed.as_str()),
         Some("demo-1")
     );
-    world.latch = None;
+    world.identity_secret = None;
     world
         .unseen
         .extend(world.pods.keys().cloned().collect::<Vec<_>>());
@@ -291,26 +295,27 @@ fn the_identity_of_a_cluster_that_lives_is_made_again() {
     script.look("Nobody answers, and a set is gone as well", &world);
     world.unseen.clear();
     script.settle("They answer", &mut world);
-    world.latch.as_mut().expect("made again").cluster_uid = "another".into();
+    world
+        .identity_secret
+        .as_mut()
+        .expect("made again")
+        .cluster_uid = "another".into();
     world.lose_disk("demo-3");
     wait(&mut world, 2);
     script.look("A backup of another life's, beside a lost disk", &world);
     let mut world = World::new(3);
-    while !world
-        .claims
-        .contains_key(&claim_name("demo-1", CLUSTER_UID))
-    {
-        world.pass();
+    while !world.pvcs.contains_key(&pvc_name("demo-1", CLUSTER_UID)) {
+        world.reconcile();
     }
-    world.latch = None;
+    world.identity_secret = None;
     script.look("Deleted before the seed had a pod", &world);
     script.settle("Its server says that the disk is empty", &mut world);
     assert_eq!(world.voters(), 3);
     let mut world = World::new(3);
     while world.members.is_empty() {
-        world.pass();
+        world.reconcile();
     }
-    world.latch = None;
+    world.identity_secret = None;
     world.status = EtcdClusterStatus::default();
     world.unseen.insert("demo-1".into());
     script.look(
@@ -331,16 +336,16 @@ fn a_volume_whose_node_is_away_is_waited_for() {
         "The only node that can use a voter's volume is gone: it may come back with the data on it, so it is waited for as for any voter that is away. Its volume is kept until somebody else votes.",
     );
     let away = |world: &mut World, away: bool| {
-        let claim = claim_name("demo-2", CLUSTER_UID);
-        let claim = world.claims.get_mut(&claim).expect("the claim");
-        claim.no_node =
+        let pvc = pvc_name("demo-2", CLUSTER_UID);
+        let pvc = world.pvcs.get_mut(&pvc).expect("the PVC");
+        pvc.no_node =
             away.then(|| "no Node that exists satisfies the affinity of volume pv2".into());
     };
     let mut world = rested(3);
     world.node_bound = true;
-    let claim = claim_name("demo-2", CLUSTER_UID);
+    let pvc = pvc_name("demo-2", CLUSTER_UID);
     let node = world.node_of("demo-2");
-    world.disks.get_mut(&claim).expect("a disk").node = Some(node.clone());
+    world.disks.get_mut(&pvc).expect("a disk").node = Some(node.clone());
     let facts = world.nodes.remove(&node).expect("the node");
     world.pods.remove("demo-2");
     away(&mut world, true);
@@ -422,7 +427,7 @@ fn operator_is_cut_off_from_one() {
 }
 
 #[test]
-fn descriptions_of_another_pod_or_too_old_say_nothing() {
+fn stale_descriptions_say_nothing() {
     let world = rested(3);
     let sound = world.observe();
     assert!(plan(&sound).status.leader.is_some());
@@ -442,14 +447,14 @@ fn descriptions_of_another_pod_or_too_old_say_nothing() {
 }
 
 #[test]
-fn a_seed_that_may_have_formed_the_cluster_is_left_alone() {
+fn possible_seed_is_left_alone() {
     let mut script = Script::new(
         "seed-unknown",
         "The bootstrap call was carried out, but its answer and the status were lost, the seed cannot be dialled, and the spec changes: its pod is not replaced, nothing is formed again.",
     );
     let mut world = World::new(1);
     while world.members.is_empty() {
-        world.pass();
+        world.reconcile();
     }
     world.status = EtcdClusterStatus::default();
     world.unseen.insert("demo-1".into());
@@ -458,7 +463,7 @@ fn a_seed_that_may_have_formed_the_cluster_is_left_alone() {
         "The set gets the new template, which restarts nothing",
         &world,
     );
-    world.pass();
+    world.reconcile();
     script.look("The pod is left alone", &world);
     world.unseen.clear();
     script.settle("It answers", &mut world);
@@ -466,28 +471,28 @@ fn a_seed_that_may_have_formed_the_cluster_is_left_alone() {
 }
 
 #[test]
-fn a_learner_whose_claim_is_being_deleted_is_not_promoted() {
+fn learner_with_a_deleted_pvc_is_not_promoted() {
     let mut script = Script::new(
-        "claim-going",
-        "Somebody deletes claims that are in use: they go when their pods go.",
+        "pvc-terminating",
+        "Somebody deletes PVCs that are in use: they go when their pods go.",
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 5;
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
     wait(&mut world, 2);
     world
-        .claims
-        .get_mut(&claim_name("demo-4", CLUSTER_UID))
-        .expect("a claim")
+        .pvcs
+        .get_mut(&pvc_name("demo-4", CLUSTER_UID))
+        .expect("a PVC")
         .terminating = true;
     script.look("A learner's", &world);
     script.settle("Until rest", &mut world);
     world
-        .claims
-        .get_mut(&claim_name("demo-1", CLUSTER_UID))
-        .expect("a claim")
+        .pvcs
+        .get_mut(&pvc_name("demo-1", CLUSTER_UID))
+        .expect("a PVC")
         .terminating = true;
     script.look("A voter's: it serves as long as its pod lives", &world);
     script.compare();
@@ -507,11 +512,13 @@ fn a_pod_that_was_just_made_has_time_to_start() {
     let mut ages = Vec::new();
     while world.members.iter().any(|member| member.name == victim) {
         let next = plan(&world.observe());
-        if let Some(Action::DeletePod { member, .. }) = next.first().map(|step| &step.action) {
+        if let Some(Action::Object(ObjectAction::DeletePod { member, .. })) =
+            next.first().map(|step| &step.action)
+        {
             assert_eq!(*member, victim);
             ages.push(world.now - world.pods[&victim].created_ms);
         }
-        world.pass();
+        world.reconcile();
         assert!(ages.len() <= 3, "{ages:?}");
     }
     assert_eq!(
@@ -538,7 +545,7 @@ fn a_disk_of_a_newer_version_is_kept() {
         .values()
         .all(|pod| pod.inputs.as_deref() != Some("spec-old"))
     {
-        world.pass();
+        world.reconcile();
     }
     let mut names = world.pods.iter();
     let first = names.find(|(_, pod)| pod.inputs.as_deref() == Some("spec-old"));
@@ -552,7 +559,7 @@ fn a_disk_of_a_newer_version_is_kept() {
     script.look("Its container is just being started again", &world);
     world.inputs = "spec-1".into();
     for _ in 0..3 {
-        world.pass();
+        world.reconcile();
     }
     world.side.clear();
     world.unseen.clear();
@@ -593,7 +600,7 @@ fn ends(world: &mut World, name: &str, how: Exit, seconds: u32) {
 /// What nobody else runs may be wrong about a disk: an image whose reader calls sound disks damaged
 /// would have had them deleted one after the other.
 #[test]
-fn damage_that_only_a_new_image_sees_is_no_evidence() {
+fn damage_seen_by_a_new_image_is_no_evidence() {
     let mut world = rested(3);
     world.inputs = "spec-2".into();
     while world
@@ -601,7 +608,7 @@ fn damage_that_only_a_new_image_sees_is_no_evidence() {
         .values()
         .all(|pod| pod.inputs.as_deref() != Some("spec-2"))
     {
-        world.pass();
+        world.reconcile();
     }
     let mut names = world.pods.iter();
     let first = names.find(|(_, pod)| pod.inputs.as_deref() == Some("spec-2"));
@@ -609,7 +616,8 @@ fn damage_that_only_a_new_image_sees_is_no_evidence() {
     for _ in 0..30 {
         ends(&mut world, &first, Exit::Corrupt, 60);
         let next = plan(&world.observe());
-        let removes = |action: &Action| matches!(action, Action::Remove { .. });
+        let removes =
+            |action: &Action| matches!(action, Action::Member(MemberAction::Remove { .. }));
         assert!(
             !next.steps.iter().any(|step| removes(&step.action)),
             "{next}"
@@ -623,7 +631,7 @@ fn damage_that_only_a_new_image_sees_is_no_evidence() {
     let next = plan(&world.observe());
     let first = next.first().map(|step| &step.action);
     assert!(
-        matches!(first, Some(Action::Remove { member, .. }) if member == "demo-2"),
+        matches!(first, Some(Action::Member(MemberAction::Remove { member, .. })) if member == "demo-2"),
         "{next}"
     );
 }
@@ -636,14 +644,13 @@ fn a_voter_whose_disk_hangs_does_not_count() {
     world.inputs = "spec-2".into();
     let restarts = |observed: &Observed, name: &str| {
         let next = plan(observed);
-        let deletes =
-            |action: &Action| matches!(action, Action::DeletePod { member, .. } if member == name);
+        let deletes = |action: &Action| matches!(action, Action::Object(ObjectAction::DeletePod { member, .. }) if member == name);
         next.steps.iter().any(|step| deletes(&step.action))
     };
     let mut observed = world.observe();
     while !restarts(&observed, "demo-3") {
         assert!(world.now < rested(3).now + 60_000, "{}", plan(&observed));
-        world.pass();
+        world.reconcile();
         observed = world.observe();
     }
     let hangs = |observed: &mut Observed, for_ms| {

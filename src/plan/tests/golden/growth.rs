@@ -68,10 +68,10 @@ fn learner_catches_up() {
     world.catch_up = 100;
     world.cluster.spec.replicas = 5;
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
-    world.pass();
-    world.pass();
+    world.reconcile();
+    world.reconcile();
     script.look("Catching up", &world);
     world.cluster.spec.replicas = 3;
     script.look("The size goes back: the learner goes, nobody else", &world);
@@ -91,13 +91,13 @@ fn never_starts() {
     world.bad_inputs.insert("spec-2".into());
     world.cluster.spec.replicas = 5;
     for _ in 0..10 {
-        world.pass();
+        world.reconcile();
     }
     script.look("The standby cannot pull its image", &world);
     wait(&mut world, 900);
     script.look("After its deadline", &world);
     for _ in 0..10 {
-        world.pass();
+        world.reconcile();
     }
     script.look("A pause before the next attempt", &world);
     assert_eq!(world.configuration_index, 5, "the membership was touched");
@@ -121,14 +121,14 @@ fn a_corrected_deadline_is_tried_at_once() {
         progress.map_or("", |progress| progress.reason)
     };
     for _ in 0..400 {
-        world.pass();
+        world.reconcile();
         if reason(&world) != "BackOff" {
             wait(&mut world, 1);
         }
     }
     assert_eq!(reason(&world), "BackOff");
     world.cluster.spec.healing.learner_deadline_seconds = 600;
-    assert_eq!(reason(&world), "CreateClaim");
+    assert_eq!(reason(&world), "CreatePVC");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn stuck_standby_gets_a_corrected_spec() {
     let mut world = World::new(1);
     world.bad_inputs.insert("spec-1".into());
     for _ in 0..20 {
-        world.pass();
+        world.reconcile();
     }
     script.look("The seed cannot start", &world);
     world.inputs = "spec-2".into();
@@ -157,13 +157,13 @@ fn edits_in_the_middle() {
     let mut world = rested(1);
     world.cluster.spec.replicas = 5;
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
     world.cluster.spec.replicas = 1;
     script.settle("1 -> 5, and back to 1 with a learner", &mut world);
     world.cluster.spec.replicas = 3;
     for _ in 0..4 {
-        world.pass();
+        world.reconcile();
     }
     world.cluster.spec.replicas = 1;
     world.cluster.spec.storage.retention.when_removed = RetentionPolicy::Retain;
@@ -189,7 +189,7 @@ fn a_changed_template() {
     script.settle("The spec changes", &mut world);
     world.inputs = "spec-3".into();
     world.bad_inputs.insert("spec-3".into());
-    (0..30).for_each(|_| drop(world.pass()));
+    (0..30).for_each(|_| drop(world.reconcile()));
     script.look("The next one cannot start", &world);
     wait(&mut world, 600);
     script.look(
@@ -208,16 +208,16 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
     let mut world = rested(3);
     world.inputs = "spec-2".into();
     world.bad_inputs.insert("spec-2".into());
-    (0..30).for_each(|_| drop(world.pass()));
-    (0..1200).for_each(|_| drop(world.pass()));
+    (0..30).for_each(|_| drop(world.reconcile()));
+    (0..1200).for_each(|_| drop(world.reconcile()));
     let before = world.configuration_index;
     world.inputs = "spec-1".into();
     // The set, and the pod; it starts, and nobody has heard from it yet.
-    (0..2).for_each(|_| drop(world.pass()));
+    (0..2).for_each(|_| drop(world.reconcile()));
     let sick = world.pods.values().find(|pod| pod.started_ms.is_none());
     assert!(sick.is_none(), "{sick:?}");
     world.side.insert("demo-3".into(), 1);
-    (0..10).for_each(|_| drop(world.pass()));
+    (0..10).for_each(|_| drop(world.reconcile()));
     assert_eq!(world.configuration_index, before, "it was removed");
     world.side.clear();
     world.settle(1000);
@@ -228,7 +228,7 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
 /// it was on its way out, and took it for one that hangs: its member had been away for longer than
 /// `unhealthySeconds`, and was replaced. A look between the two pods said the same of one that has none.
 #[test]
-fn a_corrected_spec_gives_its_set_time_to_make_a_pod() {
+fn corrected_spec_gives_time_for_a_pod() {
     let ways: [fn(&mut World); 2] = [
         |world| world.lingering.extend(["demo-3".into()]),
         |world| world.podless.extend(["demo-3".into()]),
@@ -237,12 +237,12 @@ fn a_corrected_spec_gives_its_set_time_to_make_a_pod() {
         let mut world = rested(3);
         world.inputs = "spec-2".into();
         world.bad_inputs.insert("spec-2".into());
-        (0..1230).for_each(|_| drop(world.pass()));
+        (0..1230).for_each(|_| drop(world.reconcile()));
         let before = world.configuration_index;
         hold(&mut world);
         world.inputs = "spec-1".into();
         // The set, the pod, and then nothing until there is another one.
-        (0..12).for_each(|_| drop(world.pass()));
+        (0..12).for_each(|_| drop(world.reconcile()));
         assert_eq!(world.configuration_index, before, "it was removed");
         let held = world.pods.get("demo-3").is_none_or(|pod| pod.terminating);
         assert!(held, "the world makes no pod in between");
@@ -265,7 +265,7 @@ fn a_changed_template_of_few() {
     script.settle("The only one", &mut world);
     world.inputs = "spec-3".into();
     world.bad_inputs.insert("spec-3".into());
-    (0..10).for_each(|_| drop(world.pass()));
+    (0..10).for_each(|_| drop(world.reconcile()));
     script.look("Its successor cannot start: the old one serves", &world);
     world.inputs = "spec-4".into();
     script.settle("The spec is corrected", &mut world);
@@ -290,7 +290,7 @@ fn retired_and_staying() {
         .values()
         .any(|d| d.retiring_ms.is_some())
     {
-        world.pass();
+        world.reconcile();
     }
     world.cluster.spec.replicas = 4;
     script.look("It retires and is not one too many any more", &world);
@@ -314,7 +314,7 @@ fn members_are_replaced() {
     let mut world = rested(3);
     world.cluster.spec.replace_members = vec!["demo-2".into()];
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
     world.cluster.spec.replace_members.clear();
     script.settle(
@@ -338,7 +338,7 @@ fn guards_hold() {
         .values()
         .any(|d| d.phase == Phase::Standby)
     {
-        world.pass();
+        world.reconcile();
     }
     let node = world.pods["demo-3"].node.clone().expect("a node");
     world.nodes.get_mut(&node).expect("the node").ready = false;
@@ -347,9 +347,9 @@ fn guards_hold() {
     world.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 1);
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
-    world.pass();
+    world.reconcile();
     world.nodes.get_mut(&node).expect("the node").ready = false;
     world.cluster.spec.replicas = 4;
     for _ in 0..5 {
@@ -373,7 +373,7 @@ fn guards_hold() {
         .values()
         .any(|d| d.phase == Phase::Standby)
     {
-        world.pass();
+        world.reconcile();
     }
     let foreign = MemberView {
         id: 999,

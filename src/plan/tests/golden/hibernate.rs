@@ -7,7 +7,7 @@ use crate::plan::tests::world::World;
 fn a_cluster_sleeps_and_wakes() {
     let mut script = Script::new(
         "hibernate",
-        "replicas 0: every set sleeps, the leader's last, and members and claims stay; then all wake together, and only a quorum grows.",
+        "replicas 0: every set sleeps, the leader's last, and members and PVCs stay; then all wake together, and only a quorum grows.",
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 0;
@@ -35,7 +35,7 @@ fn never_wanted_awake() {
     script.look("Nothing is made", &world);
     world.cluster.spec.replicas = 1;
     while world.sets.is_empty() {
-        world.pass();
+        world.reconcile();
     }
     world.cluster.spec.replicas = 0;
     script.settle("The seed has a set, and formed nothing", &mut world);
@@ -55,7 +55,7 @@ fn half_way() {
     world.catch_up = 100;
     world.cluster.spec.replicas = 5;
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
     let node = world.node_of("demo-2");
     world.cordon(&node, true);
@@ -69,7 +69,7 @@ fn half_way() {
     );
     world.cluster.spec.replicas = 0;
     for _ in 0..2 {
-        world.pass();
+        world.reconcile();
     }
     world.cluster.spec.replicas = 3;
     script.settle("Changed their mind half-way", &mut world);
@@ -85,18 +85,18 @@ fn disks_are_lost_in_sleep() {
     let mut world = rested(3);
     world.cluster.spec.replicas = 0;
     world.settle(100);
-    world.lose_claim("demo-2");
+    world.lose_pvc("demo-2");
     script.look("One is lost", &world);
     world.cluster.spec.replicas = 3;
     script.settle("The others wake, and it is replaced", &mut world);
     world.cluster.spec.replicas = 0;
     world.settle(100);
-    world.lose_claim("demo-1");
-    world.lose_claim("demo-3");
+    world.lose_pvc("demo-1");
+    world.lose_pvc("demo-3");
     script.look("Two of three are lost", &world);
     world.cluster.spec.replicas = 3;
     for _ in 0..5 {
-        world.pass();
+        world.reconcile();
     }
     script.look("After waking", &world);
     script.compare();

@@ -1,12 +1,12 @@
 //! Golden texts of whole situations, each compared with its file.
 
 mod alarms;
-mod budget;
 mod faults;
 mod growth;
 mod hibernate;
 mod nodes;
 mod objects;
+mod pdb;
 mod server;
 mod slots;
 mod space;

@@ -14,7 +14,7 @@ fn until(world: &mut World, what: &str, mut holds: impl FnMut(&World) -> bool) {
         if holds(world) {
             return;
         }
-        world.pass();
+        world.reconcile();
     }
     panic!("never: {what}\n{}", plan(&world.observe()));
 }
@@ -95,7 +95,7 @@ fn whom_a_service_still_leads_to_is_waited_for() {
             if !stays(&world) {
                 break;
             }
-            world.pass();
+            world.reconcile();
         }
         assert!(!stays(&world), "it goes");
         (world.now - begun) / 1000
@@ -151,7 +151,7 @@ fn a_bound_volume_is_replaced_first() {
     script.look("Cordoned", &world);
     let mut least = 3;
     for _ in 0..200 {
-        world.pass();
+        world.reconcile();
         least = least.min(world.reachable_voters().0);
     }
     assert_eq!(least, 3, "full redundancy all the way");
@@ -170,7 +170,7 @@ fn without_a_spare_node_the_drain_is_held() {
     for world in [&mut bound(3, "node-c"), &mut rested_on(3, "node-c")] {
         world.cordon("node-b", true);
         for _ in 0..60 {
-            let plan = world.pass();
+            let plan = world.reconcile();
             assert!(
                 plan.steps.is_empty() && reason(&plan) == "NoSpareNode",
                 "{plan}"
@@ -206,7 +206,7 @@ fn rested_on(replicas: i32, nodes: &str) -> World {
 }
 
 #[test]
-fn members_share_a_node_only_where_the_spec_lets_them_or_they_did_before() {
+fn nodes_are_shared_only_where_allowed() {
     let mut world = rested_on(3, "node-c");
     world.cluster.spec.scheduling.spread = Spread::Preferred;
     world.cordon("node-b", true);
@@ -227,11 +227,11 @@ fn members_share_a_node_only_where_the_spec_lets_them_or_they_did_before() {
     };
     world.cordon(crowded, true);
     for _ in 0..100 {
-        world.pass();
+        world.reconcile();
     }
     let nodes = ["node-a", "node-b", "node-c"];
     assert_eq!(nodes.map(|node| here(&world, node)), [1, 1, 1]);
-    assert_eq!(reason(&world.pass()), "NoSpareNode");
+    assert_eq!(reason(&world.reconcile()), "NoSpareNode");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
         assert_eq!((names(&world), released(&world).len()), (before, 0));
     }
     let points: [(&str, Point); 3] = [
-        ("a volume is there", |world| world.claims.len() == 4),
+        ("a volume is there", |world| world.pvcs.len() == 4),
         ("there is a learner", |world| {
             world.members.iter().any(|m| m.learner)
         }),
@@ -275,7 +275,7 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
             &format!("A replacement, uncordoned when {what}"),
             &mut world,
         );
-        assert_eq!((world.voters(), world.claims.len()), (3, 3));
+        assert_eq!((world.voters(), world.pvcs.len()), (3, 3));
     }
     script.compare();
 }
@@ -287,7 +287,7 @@ fn two_nodes_at_once_take_turns() {
         world.cordon("node-b", true);
         let mut least = 3;
         for _ in 0..300 {
-            world.pass();
+            world.reconcile();
             assert!(released(&world).len() <= 1);
             for pod in ["demo-1", "demo-2", "demo-3"] {
                 world.evict(pod);
@@ -318,7 +318,7 @@ fn the_gate_closes_when_another_member_fails() {
     world.nodes.get_mut(&other).expect("a node").ready = false;
     wait(&mut world, 4);
     script.look("Another one is down", &world);
-    world.pass();
+    world.reconcile();
     assert!(released(&world).is_empty() && !world.evict(&leaver));
     world.nodes.get_mut(&other).expect("a node").ready = true;
     script.settle("It is back", &mut world);
@@ -369,7 +369,7 @@ fn a_node_that_is_off_is_no_drain() {
         world.nodes.get_mut("node-b").expect("a node").ready = false;
         wait(&mut world, 5);
         for _ in 0..60 {
-            let plan = world.pass();
+            let plan = world.reconcile();
             assert!(plan.steps.is_empty(), "{plan}");
         }
         world.cordon("node-b", false);
@@ -380,11 +380,11 @@ fn a_node_that_is_off_is_no_drain() {
 }
 
 #[test]
-fn who_would_come_back_to_the_node_is_left_where_it_is() {
+fn node_bound_member_stays() {
     let mut world = rested(3);
     world.cordon("node-b", true);
     world.nodes.get_mut("node-b").expect("a node").closed = false;
-    let plan = world.pass();
+    let plan = world.reconcile();
     assert!(
         plan.steps.is_empty() && reason(&plan) == "NotCordoned",
         "{plan}"
@@ -392,13 +392,13 @@ fn who_would_come_back_to_the_node_is_left_where_it_is() {
     // Nobody knows where an unseen volume can be used: another one comes first.
     let mut world = rested(3);
     world
-        .claims
+        .pvcs
         .values_mut()
-        .for_each(|claim| claim.node_bound = None);
+        .for_each(|pvc| pvc.node_bound = None);
     world.cordon("node-b", true);
-    let plan = world.pass();
+    let plan = world.reconcile();
     let first = plan.first().map(|step| step.action.word());
-    assert_eq!(first, Some("CreateClaim"), "{plan}");
+    assert_eq!(first, Some("CreatePVC"), "{plan}");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn one_member_alone_is_replaced_and_never_moved() {
     let node = world.node_of("demo-1");
     world.cordon(&node, true);
     for _ in 0..100 {
-        world.pass();
+        world.reconcile();
         assert!(world.reachable_voters().0 >= 1);
     }
     assert_eq!(names(&world), ["demo-2"]);
@@ -416,7 +416,7 @@ fn one_member_alone_is_replaced_and_never_moved() {
     world.cluster.spec.disruption.node_replacement = NodeReplacement::Move;
     world.cordon(&node, true);
     wait(&mut world, 10);
-    let plan = world.pass();
+    let plan = world.reconcile();
     assert!(plan.steps.is_empty() && reason(&plan) == "Guard", "{plan}");
 }
 
@@ -427,7 +427,7 @@ fn a_roll_goes_around_a_node_that_goes() {
     world.cordon("node-b", true);
     world.inputs = "spec-2".into();
     for _ in 0..300 {
-        world.pass();
+        world.reconcile();
     }
     let outdated: Vec<_> = (world.pods.iter())
         .filter(|(_, pod)| pod.inputs.as_deref() != Some("spec-2"))
@@ -459,7 +459,7 @@ fn a_look_a_moment_later_wants_the_same_step() {
         later.now_ms += 1;
         let first = |plan: &Plan| plan.first().map(|step| step.action.clone());
         assert_eq!(first(&plan(&world.observe())), first(&plan(&later)));
-        world.pass();
+        world.reconcile();
     }
     assert_ne!(world.node_of("demo-2"), "node-b");
 }

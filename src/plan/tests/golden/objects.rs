@@ -2,17 +2,14 @@
 
 use std::fmt::Write as _;
 
-use crate::crd::{MemberRole, claim_name};
+use crate::crd::{MemberRole, pvc_name};
 use crate::plan::tests::script::{Script, rested};
 use crate::plan::tests::world::{CLUSTER_UID, World};
-use crate::plan::{ClaimFacts, ClaimState, ObjectFacts, ObjectKey, ObjectKind, Owner, SetFacts};
+use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, PvcFacts, PvcState, SetFacts};
 
 #[test]
 fn paused() {
-    let mut script = Script::new(
-        "paused",
-        "Paused: the status and the disruption budget only.",
-    );
+    let mut script = Script::new("paused", "Paused: the status and the PDB only.");
     let mut world = rested(3);
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 5;
@@ -37,7 +34,7 @@ fn conflicts_and_earlier_lives() {
         terminating: false,
         inputs: None,
         created_ms: 0,
-        asleep: false,
+        hibernated: false,
         edited: false,
     };
     let mut world = World::new(3);
@@ -63,11 +60,11 @@ fn conflicts_and_earlier_lives() {
     world.objects.insert(key.clone(), service);
     script.look("A Service of nobody has our name", &world);
     world.objects.clear();
-    let old = ClaimFacts {
+    let old = PvcFacts {
         uid: "old".into(),
         cluster_uid: Some("0ld-life".into()),
         member: Some("demo-1".into()),
-        state: ClaimState::Joined,
+        state: PvcState::Joined,
         terminating: false,
         bound: true,
         volume_gone: None,
@@ -77,7 +74,7 @@ fn conflicts_and_earlier_lives() {
         requested_bytes: 1 << 30,
         owned: false,
     };
-    world.claims.insert("data-demo-1-0ldli".into(), old.clone());
+    world.pvcs.insert("data-demo-1-0ldli".into(), old.clone());
     script.settle("Disks of an earlier life are never adopted", &mut world);
     let plan = script.look("They are reported", &world);
     assert_eq!(plan.status.leftovers.len(), 1);
@@ -91,21 +88,21 @@ fn conflicts_and_earlier_lives() {
     // What somebody kept of many lives does not fill the status.
     for number in 0..99 {
         let name = format!("data-demo-{number}-0lder");
-        world.claims.insert(name, old.clone());
+        world.pvcs.insert(name, old.clone());
     }
     let status = crate::plan::plan(&world.observe()).status;
     assert_eq!(status.leftovers.len(), 32);
     assert_eq!(status.leftovers_omitted, Some(68));
-    // Claims that say that they are of this life are rows of members, of which the schema takes 64.
+    // PVCs that say that they are of this life are rows of members, of which the schema takes 64.
     for number in 100..200 {
-        let of_now = ClaimFacts {
+        let of_now = PvcFacts {
             cluster_uid: Some(CLUSTER_UID.into()),
             member: Some(format!("demo-{number}")),
-            state: ClaimState::New,
+            state: PvcState::New,
             ..old.clone()
         };
-        let name = claim_name(&format!("demo-{number}"), CLUSTER_UID);
-        world.claims.insert(name, of_now);
+        let name = pvc_name(&format!("demo-{number}"), CLUSTER_UID);
+        world.pvcs.insert(name, of_now);
     }
     let rows = crate::plan::plan(&world.observe()).status.members;
     assert_eq!(rows.len(), 64);

@@ -1,5 +1,6 @@
 //! Situations of the slots: endpoints that last while members come and go.
 
+use crate::plan::ObjectAction;
 use std::collections::BTreeMap;
 
 use crate::plan::tests::script::{Script, rested, wait};
@@ -15,7 +16,9 @@ fn mapped(world: &World) -> BTreeMap<u32, String> {
 
 fn maps(plans: &[Plan]) -> usize {
     let first = plans.iter().filter_map(Plan::first);
-    let map = |step: &&crate::plan::Step| matches!(step.action, Action::MapSlot { .. });
+    let map = |step: &&crate::plan::Step| {
+        matches!(step.action, Action::Object(ObjectAction::MapSlot { .. }))
+    };
     first.filter(map).count()
 }
 
@@ -30,7 +33,7 @@ fn each_slot_leads_to_one_voter() {
     script.look("At rest", &world);
     world.cluster.spec.replicas = 5;
     while !world.members.iter().any(|m| m.learner) {
-        world.pass();
+        world.reconcile();
     }
     let plan = script.look("A learner has none, and no new slot is made for it", &world);
     assert!(!plan.steps.iter().any(|step| step.rule == 3), "{plan}");
@@ -45,7 +48,7 @@ fn each_slot_leads_to_one_voter() {
 }
 
 #[test]
-fn a_slot_keeps_its_member_and_is_handed_over_before_that_one_is_retired() {
+fn slot_is_handed_over_before_retirement() {
     let mut script = Script::new(
         "slots-replace",
         "A member is replaced on request: its slot leads to its successor before it is retired, the other slots are not touched. A member that died frees its slot when it is removed.",
@@ -67,7 +70,7 @@ fn a_slot_keeps_its_member_and_is_handed_over_before_that_one_is_retired() {
 }
 
 #[test]
-fn slots_of_others_are_conflicts_and_sickness_moves_nothing() {
+fn slots_of_others_are_conflicts() {
     let mut script = Script::new(
         "slots-conflict",
         "A slot's Service that somebody else owns stops the cluster; a voter that is merely unseen or sick keeps its slot.",
@@ -90,7 +93,7 @@ fn slots_of_others_are_conflicts_and_sickness_moves_nothing() {
 
 /// What merely carries the name of a slot that nobody wants is left alone, and stops nothing.
 #[test]
-fn a_service_named_like_a_slot_beyond_the_wanted_ones_is_left_alone() {
+fn unwanted_slot_of_others_is_left_alone() {
     let mut world = rested(3);
     let mut other = world.slots[&0].clone();
     other.owner = Owner::Nobody;
@@ -107,10 +110,10 @@ fn a_hand_over_is_not_cut_short_by_a_slot() {
     let mut world = rested(3);
     world.cluster.spec.replicas = 2;
     let word = |plan: &Plan| plan.first().map(|step| step.action.word());
-    while word(&world.pass()) != Some("Retire") {}
+    while word(&world.reconcile()) != Some("Retire") {}
     let retired = world.now;
     world.slots.remove(&0);
-    while word(&world.pass()) != Some("Remove") {}
+    while word(&world.reconcile()) != Some("Remove") {}
     assert!(world.now - retired >= 7000, "{}", world.now - retired);
     world.settle(1000);
     assert_eq!(mapped(&world).len(), 2);
@@ -164,7 +167,7 @@ fn two_slots_never_keep_one_member() {
     };
     for _ in 0..100 {
         if !both(&world) {
-            world.pass();
+            world.reconcile();
         }
     }
     assert!(both(&world), "{:?}", world.slots);

@@ -1,13 +1,14 @@
 //! The alarm NOSPACE: when it goes off by itself, and how often.
 
 use super::alarms::{does_nothing, follower};
+use crate::plan::MemberAction;
 use crate::plan::tests::script::{Script, rested, wait};
 use crate::plan::tests::world::{World, roomy};
 use crate::plan::{Action, Plan, Space, plan};
 
 fn switches_off(plan: &Plan) -> bool {
     let mut steps = plan.steps.iter();
-    steps.any(|step| matches!(step.action, Action::Disarm { .. }))
+    steps.any(|step| matches!(step.action, Action::Member(MemberAction::Disarm { .. })))
 }
 
 /// An alarm stayed on for good once its reason was gone: writes were refused until somebody looked.
@@ -49,7 +50,7 @@ fn no_space() {
 /// Nothing is switched off where a member does not say how full it is, where nobody has signed what it
 /// says, or where the alarm names nobody that was ever a member: somebody raised it by hand.
 #[test]
-fn an_alarm_stays_where_its_reason_is_not_known_to_be_gone() {
+fn alarm_stays_while_its_cause_may_remain() {
     let alarmed = |change: &dyn Fn(&mut World)| {
         let mut world = rested(3);
         world.alarm("NOSPACE", "demo-2");
@@ -90,7 +91,7 @@ fn an_alarm_stays_where_its_reason_is_not_known_to_be_gone() {
 /// One large transaction that finds no room raised the alarm after each disarm, for ever, and each disarm
 /// came before healing. Now it comes after, and the pauses double, as the status remembers.
 #[test]
-fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
+fn repeated_alarm_is_disarmed_less_often() {
     let mut world = rested(3);
     let mut off = Vec::new();
     for _ in 0..4000 {
@@ -98,7 +99,7 @@ fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
             world.alarm("NOSPACE", "demo-1");
             world.alarm("NOSPACE", "demo-2");
         }
-        let plan = world.pass();
+        let plan = world.reconcile();
         if switches_off(&plan) && world.alarms.is_empty() {
             off.push(world.now / 1000);
         }
@@ -113,7 +114,7 @@ fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
     let text = plan(&world.observe()).to_string();
     assert!(world.status.disarms.is_some(), "{text}");
     wait(&mut world, 3600);
-    world.pass();
+    world.reconcile();
     assert_eq!(world.status.disarms, None);
     // Healing comes first.
     world.alarm("NOSPACE", "demo-1");
@@ -127,33 +128,33 @@ fn an_alarm_that_comes_on_again_goes_off_ever_more_seldom() {
 }
 
 /// For a time the disarm was the last step of all, and one that failed for good kept writes refused for good: here a
-/// quota refuses the claim of the member to come. Who is dead goes before it all the same, and the pause
+/// quota refuses the PVC of the member to come. Who is dead goes before it all the same, and the pause
 /// after a disarm is no step in hand while something else is waited for.
 #[test]
-fn a_step_that_fails_each_time_keeps_no_alarm_on() {
+fn failing_step_keeps_no_alarm_on() {
     let mut world = rested(3);
     world.cluster.spec.replicas = 5;
     world.alarm("NOSPACE", "demo-2");
     let refused = |world: &World| {
         let plan = plan(&world.observe());
         plan.first()
-            .is_some_and(|step| step.action.word() == "CreateClaim")
+            .is_some_and(|step| step.action.word() == "CreatePVC")
     };
     for _ in 0..10 {
         match refused(&world) {
             true => world.tick(),
-            false => drop(world.pass()),
+            false => drop(world.reconcile()),
         }
     }
     assert!(refused(&world), "the control");
     assert_eq!(world.alarms, [""; 0]);
     world.catch_up = 1;
     while !world.members.iter().any(|view| view.learner) {
-        world.pass();
+        world.reconcile();
     }
     world.alarm("NOSPACE", "demo-2");
     for _ in 0..3 {
-        world.pass();
+        world.reconcile();
     }
     assert!(!world.alarms.is_empty() && world.status.disarms.is_some());
     let step = world.status.step.clone().expect("a step in hand");

@@ -1,5 +1,6 @@
 //! Situations of volumes that cannot leave their node: no member ever joins another one's.
 
+use crate::plan::ObjectAction;
 use std::collections::BTreeSet;
 
 use crate::crd::{Spread, VolumeMobility};
@@ -8,9 +9,9 @@ use crate::plan::tests::world::World;
 use crate::plan::{Action, Plan, plan};
 
 /// What the sets of a growing cluster say about being alone.
-fn apart(world: &mut World) -> Vec<bool> {
+fn one_per_node(world: &mut World) -> Vec<bool> {
     let sets = |plan: &Plan| match &plan.first()?.action {
-        Action::ApplySet { apart, .. } => Some(*apart),
+        Action::Object(ObjectAction::ApplySet { one_per_node, .. }) => Some(*one_per_node),
         _ => None,
     };
     world.settle(1000).iter().filter_map(sets).collect()
@@ -30,7 +31,7 @@ fn a_successor_waits_for_a_node_of_its_own() {
     world.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 601);
     for _ in 0..10 {
-        world.pass();
+        world.reconcile();
     }
     script.look("The successor waits", &world);
     let nodes: BTreeSet<_> = world.pods.values().filter_map(|p| p.node.clone()).collect();
@@ -51,11 +52,11 @@ fn a_successor_waits_for_a_node_of_its_own() {
 }
 
 #[test]
-fn members_are_kept_apart_where_volumes_are_bound_and_the_spec_does_not_relax_it() {
+fn bound_volumes_need_one_member_per_node() {
     let made = |change: &dyn Fn(&mut World)| {
         let mut world = World::new(3);
         change(&mut world);
-        apart(&mut world)
+        one_per_node(&mut world)
     };
     assert_eq!(made(&|_| {}), [false; 3], "movable volumes");
     // The first volume is not there yet when the first set is made, and nobody else is either.

@@ -69,7 +69,7 @@ fn ended_and_stuck() {
     world.tls.stuck = vec!["demo-1".into()];
     world.skip_days(61);
     for _ in 0..5 {
-        world.pass();
+        world.reconcile();
     }
     wait(&mut world, 600);
     script.look(
@@ -112,7 +112,9 @@ fn who_says_nothing_is_not_waited_for() {
     let issued = plan(&observed);
     let ports: Vec<TlsPort> = (issued.steps.iter())
         .filter_map(|step| match &step.action {
-            crate::plan::Action::IssueCertificate { port, .. } => Some(*port),
+            crate::plan::Action::Certificate(
+                crate::plan::CertificateAction::IssueCertificate { port, .. },
+            ) => Some(*port),
             _ => None,
         })
         .collect();

@@ -36,9 +36,9 @@ fn one_minor_version_at_a_time() {
 }
 
 #[test]
-fn asleep() {
+fn hibernated() {
     let mut script = Script::new(
-        "version-asleep",
+        "version-hibernated",
         "Of a cluster that sleeps the version that ran last counts: it wakes with that one or the next.",
     );
     let mut world = rested(3);

@@ -2,8 +2,9 @@
 
 use super::tls::url;
 use super::{CLUSTER_UID, SECOND, SLOT_INPUTS, World};
-use crate::crd::{bytes_of, claim_name, latch_name};
+use crate::crd::{bytes_of, identity_secret_name, pvc_name};
 use crate::plan::*;
+use crate::plan::{MemberAction, ObjectAction};
 
 impl World {
     fn fence(&self, fence: Fence) {
@@ -14,10 +15,10 @@ impl World {
         assert!(self.leader.is_some(), "a membership call without a leader");
     }
 
-    fn claim_by(&mut self, name: &str, uid: &str) -> &mut ClaimFacts {
-        let claim = self.claims.get_mut(name).expect("the claim exists");
-        assert_eq!(claim.uid, uid, "the claim is the one that was seen");
-        claim
+    fn pvc_by(&mut self, name: &str, uid: &str) -> &mut PvcFacts {
+        let pvc = self.pvcs.get_mut(name).expect("the PVC exists");
+        assert_eq!(pvc.uid, uid, "the PVC is the one that was seen");
+        pvc
     }
 
     /// Voters that live and are on the leader's side.
@@ -34,7 +35,7 @@ impl World {
     pub(in crate::plan::tests) fn execute(&mut self, action: &Action) {
         let (alive, voters) = self.reachable_voters();
         let quorate = self.leader.is_some() && alive > voters / 2;
-        let before = self.least;
+        let before = self.min_available;
         self.act(action);
         let (alive, voters) = self.reachable_voters();
         if quorate && self.cluster.target() > 0 {
@@ -47,19 +48,21 @@ impl World {
         let removed = |name: &&String| self.tombstones.iter().any(|(_, gone)| gone == *name);
         let still_there = self.pods.keys().filter(removed).count();
         let counted = voters + still_there;
-        if let Some(least) = self.least {
+        if let Some(min_available) = self.min_available {
             assert!(
-                least as usize > voters / 2
-                    && (least as usize > counted / 2 || before <= Some(least)),
-                "I11: {action} leaves a budget of {least} for {counted} members"
+                min_available as usize > voters / 2
+                    && (min_available as usize > counted / 2 || before <= Some(min_available)),
+                "I11: {action} leaves a PDB of {min_available} for {counted} members"
             );
         }
     }
 
     fn act(&mut self, action: &Action) {
         match action {
-            Action::AdmitSpec { .. } => panic!("this world keeps no specification"),
-            Action::ApplyObject(key) => {
+            Action::Object(ObjectAction::AdmitSpec { .. }) => {
+                panic!("this world keeps no specification")
+            }
+            Action::Object(ObjectAction::ApplyObject(key)) => {
                 let inputs = self.wanted_objects().remove(key);
                 let facts = ObjectFacts {
                     owner: Owner::Ours,
@@ -68,27 +71,37 @@ impl World {
                 };
                 self.objects.insert(key.clone(), facts);
                 if key.kind == ObjectKind::PodDisruptionBudget {
-                    self.least = None;
+                    self.min_available = None;
                 }
             }
-            Action::SetBudget { least, before } => {
-                assert_eq!(self.least, *before, "another budget");
+            Action::Object(ObjectAction::SetPdb {
+                min_available,
+                before,
+            }) => {
+                assert_eq!(self.min_available, *before, "another PDB");
                 let kind = ObjectKind::PodDisruptionBudget;
                 let name = "demo".into();
-                self.act(&Action::ApplyObject(ObjectKey { kind, name }));
-                self.least = Some(*least);
+                self.act(&Action::Object(ObjectAction::ApplyObject(ObjectKey {
+                    kind,
+                    name,
+                })));
+                self.min_available = Some(*min_available);
             }
-            Action::EvictPod { member, uid } => {
+            Action::Object(ObjectAction::EvictPod { member, uid }) => {
                 assert_eq!(&self.pods[member].uid, uid);
-                assert!(self.evict(member), "the budget refuses {member}");
+                assert!(self.evict(member), "the PDB refuses {member}");
             }
-            Action::CreateLatch {
+            Action::Object(ObjectAction::CreateIdentitySecret {
                 seed,
                 nonce,
                 incarnation,
-            } => {
-                assert!(self.latch.is_none(), "{} exists", latch_name("demo"));
-                self.latch = Some(Latch {
+            }) => {
+                assert!(
+                    self.identity_secret.is_none(),
+                    "{} exists",
+                    identity_secret_name("demo")
+                );
+                self.identity_secret = Some(IdentitySecret {
                     owner: Owner::Ours,
                     terminating: false,
                     cluster_uid: CLUSTER_UID.into(),
@@ -97,12 +110,12 @@ impl World {
                     nonce: nonce.clone(),
                 });
             }
-            Action::CreateClaim { member, claim } => {
-                let facts = ClaimFacts {
+            Action::Object(ObjectAction::CreatePvc { member, pvc }) => {
+                let facts = PvcFacts {
                     uid: self.fresh("claim"),
                     cluster_uid: Some(CLUSTER_UID.into()),
                     member: Some(member.clone()),
-                    state: ClaimState::New,
+                    state: PvcState::New,
                     terminating: false,
                     bound: false,
                     volume_gone: None,
@@ -113,37 +126,41 @@ impl World {
                     owned: false,
                 };
                 assert!(
-                    self.claims.insert(claim.clone(), facts).is_none(),
-                    "{claim} exists"
+                    self.pvcs.insert(pvc.clone(), facts).is_none(),
+                    "{pvc} exists"
                 );
             }
-            Action::GrowClaim { claim, uid, bytes } => {
-                self.claim_by(claim, uid).requested_bytes = *bytes;
+            Action::Object(ObjectAction::GrowPvc { pvc, uid, bytes }) => {
+                self.pvc_by(pvc, uid).requested_bytes = *bytes;
             }
-            Action::MarkClaim { claim, uid, state } => self.claim_by(claim, uid).state = *state,
-            Action::OwnClaim { claim, uid, owned } => self.claim_by(claim, uid).owned = *owned,
-            Action::ApplySet {
+            Action::Object(ObjectAction::MarkPvc { pvc, uid, state }) => {
+                self.pvc_by(pvc, uid).state = *state
+            }
+            Action::Object(ObjectAction::OwnPvc { pvc, uid, owned }) => {
+                self.pvc_by(pvc, uid).owned = *owned
+            }
+            Action::Object(ObjectAction::ApplySet {
                 member,
-                claim,
-                apart,
-                asleep,
-                transition,
-            } => {
-                let claimed = self.claims.contains_key(claim);
-                assert!(claimed || *asleep, "a set without its claim");
+                pvc,
+                one_per_node,
+                hibernated,
+                plaintext_peers,
+            }) => {
+                let claimed = self.pvcs.contains_key(pvc);
+                assert!(claimed || *hibernated, "a set without its PVC");
                 assert!(
-                    self.has_certificates(member) || *asleep,
+                    self.has_certificates(member) || *hibernated,
                     "a set without its certificates"
                 );
                 self.tls.of_sets.remove(member);
                 if self.cluster.spec.tls.is_some() {
-                    self.tls.of_sets.insert(member.clone(), *transition);
+                    self.tls.of_sets.insert(member.clone(), *plaintext_peers);
                 }
                 let told = ServerFacts::of(&self.cluster.spec.server);
                 self.told.insert(member.clone(), told);
-                self.apart.remove(member);
-                if *apart {
-                    self.apart.insert(member.clone());
+                self.one_per_node.remove(member);
+                if *one_per_node {
+                    self.one_per_node.insert(member.clone());
                 }
                 let uid = self.fresh("set");
                 let inputs = Some(self.inputs.clone());
@@ -155,27 +172,27 @@ impl World {
                     terminating: false,
                     inputs: None,
                     created_ms,
-                    asleep: false,
+                    hibernated: false,
                     edited: false,
                 });
                 set.inputs = inputs;
-                set.plain_peers = *transition || self.cluster.spec.tls.is_none();
-                set.asleep = *asleep;
+                set.plain_peers = *plaintext_peers || self.cluster.spec.tls.is_none();
+                set.hibernated = *hibernated;
                 set.edited = false;
             }
-            Action::ReleasePod { member, uid } => {
+            Action::Object(ObjectAction::ReleasePod { member, uid }) => {
                 let pod = self.pods.get_mut(member).expect("a pod");
                 assert_eq!(&pod.uid, uid);
                 pod.released_ms = Some(self.now);
                 let open = self.pods.values().filter(|pod| pod.released_ms.is_some());
                 assert_eq!(open.count(), 1, "evictions may take two pods");
             }
-            Action::HoldPod { member, uid } => {
+            Action::Object(ObjectAction::HoldPod { member, uid }) => {
                 let pod = self.pods.get_mut(member).expect("a pod");
                 assert_eq!(&pod.uid, uid);
                 pod.released_ms = None;
             }
-            Action::DeletePod { member, uid } => {
+            Action::Object(ObjectAction::DeletePod { member, uid }) => {
                 let by = self.now + 30 * SECOND;
                 let pod = self.pods.get_mut(member).expect("a pod");
                 assert_eq!(&pod.uid, uid);
@@ -185,7 +202,7 @@ impl World {
                     self.pods.remove(member);
                 }
             }
-            Action::DeleteSet { member, uid } => {
+            Action::Object(ObjectAction::DeleteSet { member, uid }) => {
                 assert_eq!(&self.sets[member].uid, uid);
                 assert!(
                     !self.members.iter().any(|m| m.name == *member),
@@ -193,13 +210,13 @@ impl World {
                 );
                 self.sets.remove(member);
             }
-            Action::DeleteClaim { claim, uid } => {
+            Action::Object(ObjectAction::DeletePvc { pvc, uid }) => {
                 let (voters, wanted) = (self.voters(), self.cluster.target());
                 let stones = self.tombstones.clone();
                 let never_voted = self.never_voted.clone();
-                let claim = self.claim_by(claim, uid);
-                claim.terminating = true;
-                let member = claim.member.clone().unwrap_or_default();
+                let pvc = self.pvc_by(pvc, uid);
+                pvc.terminating = true;
+                let member = pvc.member.clone().unwrap_or_default();
                 assert!(
                     !self.members.iter().any(|m| m.name == member),
                     "I1: {member} lives on it"
@@ -211,7 +228,7 @@ impl World {
                     "I12: {member} voted, and {voters} of {wanted} vote"
                 );
             }
-            Action::MapSlot { slot, member, .. } => {
+            Action::Object(ObjectAction::MapSlot { slot, member, .. }) => {
                 let voter = |m: &&MemberView| m.name == *member && !m.learner;
                 assert!(self.members.iter().any(|m| voter(&m)), "no voter");
                 let facts = SlotFacts {
@@ -223,28 +240,28 @@ impl World {
                 };
                 self.slots.insert(*slot, facts);
             }
-            Action::DropSlot { slot, uid, .. } => {
+            Action::Object(ObjectAction::DropSlot { slot, uid, .. }) => {
                 let gone = self.slots.remove(slot);
                 assert_eq!(gone.map(|facts| facts.uid).as_ref(), Some(uid));
             }
-            Action::Retire { member, .. } => {
+            Action::Member(MemberAction::Retire { member, .. }) => {
                 self.retired.insert(member.clone(), self.now);
             }
-            action if action.is_of_certificates() => self.certify(action),
+            action if matches!(action, Action::Certificate(_)) => self.certify(action),
             _ => self.membership(action),
         }
     }
 
     fn membership(&mut self, action: &Action) {
         match action {
-            Action::Bootstrap {
+            Action::Member(MemberAction::Bootstrap {
                 member,
                 disk_uuid,
                 nonce,
                 ..
-            } => {
-                let claim = claim_name(member, CLUSTER_UID);
-                let disk = self.disks.get_mut(&claim).expect("the seed has a disk");
+            }) => {
+                let pvc = pvc_name(member, CLUSTER_UID);
+                let disk = self.disks.get_mut(&pvc).expect("the seed has a disk");
                 assert!(disk.member.is_none() && disk.uuid == *disk_uuid, "I6");
                 disk.member = Some(1);
                 disk.nonce = Some(nonce.clone());
@@ -260,12 +277,12 @@ impl World {
                 self.configuration_index = 1;
                 self.commit = 10;
             }
-            Action::AddLearner {
+            Action::Member(MemberAction::AddLearner {
                 member,
                 disk_uuid,
                 secure,
                 fence,
-            } => {
+            }) => {
                 self.fence(*fence);
                 assert!(
                     !self.tombstones.iter().any(|(_, name)| name == member),
@@ -283,9 +300,9 @@ impl World {
                 });
                 self.configuration_index += 1;
             }
-            Action::SetPeerUrls {
+            Action::Member(MemberAction::SetPeerUrls {
                 id, urls, fence, ..
-            } => {
+            }) => {
                 self.fence(*fence);
                 let mut of = self.members.iter_mut();
                 let of = of.find(|m| m.id == *id).expect("a member");
@@ -293,7 +310,7 @@ impl World {
                 of.peer_urls.clone_from(urls);
                 self.configuration_index += 1;
             }
-            Action::Promote { id, fence, .. } => {
+            Action::Member(MemberAction::Promote { id, fence, .. }) => {
                 self.fence(*fence);
                 let commit = self.commit;
                 let view = self
@@ -308,24 +325,24 @@ impl World {
                 view.learner = false;
                 self.configuration_index += 1;
             }
-            Action::Transfer {
+            Action::Member(MemberAction::Transfer {
                 from, to, fence, ..
-            } => {
+            }) => {
                 self.fence(*fence);
                 assert_eq!(self.leader.as_ref(), Some(from));
                 self.leader = Some(to.clone());
                 self.term += 1;
                 self.compared.clear();
             }
-            Action::Disarm {
+            Action::Member(MemberAction::Disarm {
                 kind, id, fence, ..
-            } => {
+            }) => {
                 self.fence(*fence);
                 let on = format!("{} {id:x}", kind.as_str());
                 assert!(self.alarms.contains(&on), "it is on");
                 self.alarms.retain(|alarm| *alarm != on);
             }
-            Action::Remove { member, id, fence } => {
+            Action::Member(MemberAction::Remove { member, id, fence }) => {
                 self.fence(*fence);
                 if self.members.iter().any(|m| m.id == *id && m.learner) {
                     self.never_voted.insert(*id);

@@ -1,6 +1,7 @@
 //! Certificates in the toy world: Secrets that kubelets carry to servers half a minute later, and
 //! members that reach each other only where each trusts what the other shows.
 
+use crate::plan::CertificateAction;
 use std::collections::BTreeMap;
 
 use super::{SECOND, World};
@@ -306,7 +307,7 @@ impl World {
     /// Carries out a step of certificates.
     pub(super) fn certify(&mut self, action: &Action) {
         match action {
-            Action::MakeAuthority { port, secret } => {
+            Action::Certificate(CertificateAction::MakeAuthority { port, secret }) => {
                 assert!(!self.tls.secrets.contains_key(secret), "{secret} exists");
                 let certificate = self.certificate(3650, None);
                 // Whoever an earlier authority signed for is trusted on.
@@ -321,12 +322,12 @@ impl World {
                 let facts = self.facts(None, certificate, trusted);
                 self.store(secret, facts);
             }
-            Action::RotateAuthority {
+            Action::Certificate(CertificateAction::RotateAuthority {
                 secret,
                 signs,
                 stage,
                 ..
-            } => {
+            }) => {
                 let mut facts = self.tls.secrets[secret].clone();
                 let signer = facts.certificate.clone().expect("an authority");
                 assert_eq!(&signer.fingerprint, signs);
@@ -347,13 +348,13 @@ impl World {
                 }
                 self.store(secret, facts);
             }
-            Action::IssueCertificate {
+            Action::Certificate(CertificateAction::IssueCertificate {
                 port,
                 member,
                 secret,
                 authority,
                 replaces,
-            } => {
+            }) => {
                 let signer = &self.tls.secrets[&authority_secret_name("demo", *port)];
                 let signer = signer.certificate.as_ref().map(|one| &one.fingerprint);
                 assert_eq!(signer, Some(authority), "it signs");
@@ -366,14 +367,14 @@ impl World {
                 let facts = self.facts(member.clone(), certificate, trusted);
                 self.store(secret, facts);
             }
-            Action::TrustAuthorities {
+            Action::Certificate(CertificateAction::TrustAuthorities {
                 secret, trusted, ..
-            } => {
+            }) => {
                 let mut facts = self.tls.secrets[secret].clone();
                 facts.trusted.clone_from(trusted);
                 self.store(secret, facts);
             }
-            Action::DropCertificate { secret, uid } => {
+            Action::Certificate(CertificateAction::DropCertificate { secret, uid }) => {
                 let gone = self.tls.secrets.remove(secret);
                 assert_eq!(gone.map(|facts| facts.uid).as_ref(), Some(uid));
             }

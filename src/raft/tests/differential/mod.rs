@@ -6,8 +6,8 @@
 //! joins, a learner is promoted, a member is removed), a transfer of leadership, a link cut one
 //! way, all links healed, the log compacted, a crash, a restart. Pre-votes and the check of the
 //! quorum are on in some schedules. After each, both clusters run until no message is under way. The other cluster is
-//! `go.etcd.io/raft/v3` in the version of `tests/peers/go.mod`, in one process
-//! (`tests/peers/raft`).
+//! `go.etcd.io/raft/v3` in the version of `tests/interop/go.mod`, in one process
+//! (`tests/interop/raft`).
 //!
 //! # What is compared
 //! Of every member that runs, after every event: term, vote, role, leader, commit index, applied
@@ -64,7 +64,7 @@
 //!
 //! `SEEDS=n` runs n schedules from `SEED_BASE`, `SEED=x` one of them, printing each event;
 //! `KEEP_GOING=1` prints a difference and goes on to the next schedule.
-//! Without the driver the test says by name that it was skipped; with `QUORATE_REQUIRE_PEERS=1`
+//! Without the driver the test says by name that it was skipped; with `QUORATE_REQUIRE_INTEROP=1`
 //! it fails instead. That a difference is found is shown by [`a_difference_is_found`].
 
 mod event;

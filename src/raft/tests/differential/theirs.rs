@@ -1,4 +1,4 @@
-//! The other cluster, behind the driver of `tests/peers/raft`. Judges nothing.
+//! The other cluster, behind the driver of `tests/interop/raft`. Judges nothing.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -21,14 +21,14 @@ pub(super) struct Answer {
 }
 
 impl Theirs {
-    /// Starts the driver, if it was built. `QUORATE_REQUIRE_PEERS=1` insists on it.
+    /// Starts the driver, if it was built. `QUORATE_REQUIRE_INTEROP=1` insists on it.
     pub(super) fn start() -> Option<Self> {
-        let built = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/peers/bin");
+        let built = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
         let folder = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
         let path = folder.join("raft-driver");
         if !path.is_file() {
-            let reason = format!("no {}: run tests/peers/build.sh", path.display());
-            let required = std::env::var("QUORATE_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+            let reason = format!("no {}: run tests/interop/build.sh", path.display());
+            let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
             assert!(!required, "{reason}");
             // Straight to the handle: what a passing test prints through macros is not shown.
             let text = format!("skipped: raft::tests::differential ({reason})\n");

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::Message as _;
 
-use quorate::node::{CheckpointMeta, LogPayload, Machine, Membership, MembershipCommand};
+use quorate::node::{CheckpointMeta, LogPayload, Membership, MembershipCommand, StateMachine};
 use quorate::raft::{Entry, EntryKind, Message};
 use quorate::store::{Command, Operation, Put};
 
@@ -20,7 +20,7 @@ pub(crate) fn state(bytes: &[u8]) {
     let Ok(meta) = CheckpointMeta::read(meta) else {
         return;
     };
-    let Ok(mut machine) = Machine::restore(1, 1, meta, [stream]) else {
+    let Ok(mut machine) = StateMachine::restore(1, 1, meta, [stream]) else {
         return;
     };
     restored_is_the_same(&machine);
@@ -39,7 +39,7 @@ pub(crate) fn state(bytes: &[u8]) {
 
 /// Entries one after another, each a choice of its kind and a length before it.
 pub(crate) fn entries(bytes: &[u8]) {
-    let mut machine = Machine::founded(Membership::default());
+    let mut machine = StateMachine::founded(Membership::default());
     let mut rest = bytes;
     while rest.len() >= 3 {
         let length = usize::from(u16::from_le_bytes([rest[0], rest[1]])).min(rest.len() - 3);
@@ -90,10 +90,10 @@ fn message(data: Bytes) {
 }
 
 /// A machine made of another's checkpoint answers alike.
-fn restored_is_the_same(machine: &Machine) {
+fn restored_is_the_same(machine: &StateMachine) {
     let checkpoint = machine.checkpoint();
     let chunks: Vec<Bytes> = checkpoint.chunks.collect();
-    let again = Machine::restore(1, 1, checkpoint.meta, &chunks).unwrap();
+    let again = StateMachine::restore(1, 1, checkpoint.meta, &chunks).unwrap();
     assert_eq!(again.hash(), machine.hash());
     assert_eq!(again.membership(), machine.membership());
     let views = (machine.view(), again.view());

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use quorate::crd::{EtcdClusterStatus, parse, validate};
-use quorate::operator::hints;
-use quorate::operator::local::home::{ClaimRecord, State};
+use quorate::operator::local::home::{PvcRecord, State};
+use quorate::operator::status_memory;
 use quorate::server::certificates::{Certificate, Chain};
 use quorate::server::config::Config;
 use quorate::server::decoders;
 use quorate::server::flags::Flags;
 use quorate::server::url::Endpoint;
-use quorate::server::{Machine, config_file};
+use quorate::server::{HostFacts, config_file};
 
 use super::choice;
 
@@ -48,7 +48,7 @@ pub(crate) fn config_file(bytes: &[u8]) {
 }
 
 fn judge(flags: &Flags) {
-    let machine = Machine {
+    let machine = HostFacts {
         memory_limit: Some(1 << 30),
     };
     if let Ok(config) = Config::from_flags(flags, machine) {
@@ -118,9 +118,9 @@ pub(crate) fn records(bytes: &[u8]) {
         return;
     };
     if mode & 1 == 0 {
-        if let Ok(claim) = ClaimRecord::read(bytes) {
+        if let Ok(claim) = PvcRecord::read(bytes) {
             let again = serde_json::to_vec(&claim).unwrap();
-            assert_eq!(ClaimRecord::read(&again).unwrap(), claim);
+            assert_eq!(PvcRecord::read(&again).unwrap(), claim);
         }
         return;
     }
@@ -128,7 +128,7 @@ pub(crate) fn records(bytes: &[u8]) {
         return;
     };
     let status: EtcdClusterStatus = serde_json::from_value(state.status.take()).unwrap_or_default();
-    let _ = hints::of_status(&status);
+    let _ = status_memory::of_status(&status);
     // Fractions may be rounded, and neither a specification nor a status has any.
     state.spec.take();
     let again = serde_json::to_vec(&state).unwrap();

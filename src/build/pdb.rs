@@ -1,0 +1,65 @@
+//! The PDB, one object a cluster under either policy.
+//!
+//! As a gate it allows no eviction of a pod that it is over, ever, so a drain waits until the
+//! operator has let the pod go, by a label that takes it out of the selection: one static object,
+//! nothing to recompute, nothing to race.
+//!
+//! As a PDB it names how many members have to stay available, which the plan decides. What
+//! counts as available is a ready pod, and only voters that do not retire are ready: newcomers,
+//! removed members and those that send their clients away count for nothing.
+//!
+//! Both select the same pods, so a change of policy is one write of one object, and at each moment
+//! one of the two holds. A pod that was let go by its label under a gate is outside of both:
+//! it neither counts as available nor is it matched twice. Once the policy is `Budget`, the label is
+//! taken off first, while the gate still stands; from then on nobody gets it.
+
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::crd::{LABEL_RELEASED, ValidatedCluster, pdb_name};
+use crate::plan::ObjectKind;
+
+use super::common::{inputs_of, metadata, selector};
+
+/// The gate over all member pods: no eviction of one that was not let go.
+pub fn pdb_without_evictions(cluster: &ValidatedCluster) -> PodDisruptionBudget {
+    let spec = PodDisruptionBudgetSpec {
+        max_unavailable: Some(IntOrString::Int(0)),
+        ..PodDisruptionBudgetSpec::default()
+    };
+    over_members(cluster, spec)
+}
+
+/// The PDB over all member pods: so many stay available.
+pub fn pdb_with_min_available(
+    cluster: &ValidatedCluster,
+    min_available: u32,
+) -> PodDisruptionBudget {
+    let min_available = i32::try_from(min_available).unwrap_or(i32::MAX);
+    let spec = PodDisruptionBudgetSpec {
+        min_available: Some(IntOrString::Int(min_available)),
+        ..PodDisruptionBudgetSpec::default()
+    };
+    over_members(cluster, spec)
+}
+
+fn over_members(cluster: &ValidatedCluster, spec: PodDisruptionBudgetSpec) -> PodDisruptionBudget {
+    let name = pdb_name(&cluster.name);
+    let inputs = inputs_of(cluster, ObjectKind::PodDisruptionBudget, &name);
+    PodDisruptionBudget {
+        metadata: metadata(cluster, name, &inputs),
+        spec: Some(PodDisruptionBudgetSpec {
+            selector: Some(LabelSelector {
+                match_labels: Some(selector(cluster)),
+                match_expressions: Some(vec![LabelSelectorRequirement {
+                    key: LABEL_RELEASED.to_owned(),
+                    operator: "DoesNotExist".to_owned(),
+                    values: None,
+                }]),
+            }),
+            ..spec
+        }),
+        status: None,
+    }
+}

@@ -1,0 +1,160 @@
+//! What cert-manager was asked for (source `CertManager`), as it is: its `Certificate`s are in no cache
+//! of ours, because they need not be installed, so they are read live, and seldom. What comes of
+//! them is a Secret that somebody else keeps, and is read and checked as such (`given.rs`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::Api;
+
+use super::facts;
+use super::objects::failure;
+use crate::build::{self, Certificate, Issue};
+use crate::crd::{CertificateSource, TlsPort, ValidatedCluster};
+use crate::operator::clock::{Clock, Moment};
+use crate::operator::platform::Failure;
+use crate::plan::{Given, NOT_ISSUED, ObjectFacts, ObjectKey, ObjectKind, Unfit};
+
+/// Between two readings of `Certificate`s that are as they were asked for.
+const READ_EVERY: Duration = Duration::from_secs(30);
+
+/// What was read of a cluster's `Certificate`s.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    read: Option<Moment>,
+    found: BTreeMap<String, Found>,
+}
+
+/// A `Certificate` as it was read.
+#[derive(Clone, Debug)]
+enum Found {
+    Missing,
+    /// Kubernetes does not know the kind.
+    NotInstalled,
+    Denied,
+    There(Box<Certificate>),
+}
+
+impl Known {
+    /// Reads the `Certificate`s of a cluster if that is due: a while after the last time, and as
+    /// long as one of them is not as it is wanted.
+    pub(super) async fn read(
+        &mut self,
+        api: &Api<Certificate>,
+        cluster: &ValidatedCluster,
+        clock: &Clock,
+    ) -> Result<(), Failure> {
+        let names = build::issued_names(cluster);
+        let fresh = (self.read.as_ref()).is_some_and(|read| read.elapsed() < READ_EVERY);
+        if fresh && self.is_as_wanted(cluster) {
+            return Ok(());
+        }
+        let mut found = BTreeMap::new();
+        for name in names {
+            let now = match api.get_opt(&name).await {
+                Ok(Some(one)) => Found::There(Box::new(one)),
+                Ok(None) => Found::Missing,
+                // Not of the name, but of the whole kind.
+                Err(kube::Error::Api(status)) if status.code == 404 => Found::NotInstalled,
+                Err(kube::Error::Api(status)) if status.code == 403 => Found::Denied,
+                // An API server in trouble takes nothing away that was seen.
+                Err(error) => match self.found.get(&name) {
+                    Some(before) => before.clone(),
+                    None => return Err(failure("read", &name, &error)),
+                },
+            };
+            found.insert(name, now);
+        }
+        self.found = found;
+        self.read = Some(clock.now());
+        Ok(())
+    }
+
+    fn is_as_wanted(&self, cluster: &ValidatedCluster) -> bool {
+        let wanted = build::resource_objects(cluster).into_iter();
+        let mut wanted = wanted.filter(|(key, _)| key.kind == ObjectKind::Certificate);
+        let there = self.objects(&cluster.name, &cluster.uid);
+        wanted.all(|(key, inputs)| {
+            let facts = there.get(&key);
+            facts.is_some_and(|facts| facts.inputs.as_ref() == Some(&inputs))
+        })
+    }
+
+    /// Those that are there.
+    pub(super) fn objects(&self, cluster: &str, uid: &str) -> BTreeMap<ObjectKey, ObjectFacts> {
+        let one = |(name, found): (&String, &Found)| {
+            let Found::There(certificate) = found else {
+                return None;
+            };
+            let key = ObjectKey {
+                kind: ObjectKind::Certificate,
+                name: name.clone(),
+            };
+            Some((key, facts::object(&certificate.metadata, cluster, uid)))
+        };
+        self.found.iter().filter_map(one).collect()
+    }
+
+    /// One that is there.
+    pub(super) fn get(&self, name: &str) -> Option<&Certificate> {
+        match self.found.get(name)? {
+            Found::There(certificate) => Some(certificate),
+            _ => None,
+        }
+    }
+
+    /// Whether this object can be asked for at all.
+    pub(super) fn is_possible(&self, key: &ObjectKey) -> bool {
+        let found = self.found.get(&key.name);
+        key.kind != ObjectKind::Certificate
+            || !matches!(found, Some(Found::NotInstalled | Found::Denied))
+    }
+
+    /// Says of Secrets that are not there yet why they are not.
+    pub(super) fn explain(&self, cluster: &ValidatedCluster, given: &mut BTreeMap<TlsPort, Given>) {
+        let Some(tls) = &cluster.spec.tls else { return };
+        let issued = given.iter_mut().filter(|(port, given)| {
+            // Anything else is known of one that was issued.
+            tls.port(**port).source == CertificateSource::CertManager && given.certificate.is_none()
+        });
+        for (_, given) in issued {
+            let missing = (given.unfit.as_ref()).is_some_and(|one| one.reason == "SecretMissing");
+            if missing && let Some(unfit) = self.why(&given.secret) {
+                given.unfit = Some(unfit);
+            }
+        }
+    }
+
+    fn why(&self, name: &str) -> Option<Unfit> {
+        let unfit = |reason, text| Some(Unfit { reason, text });
+        match self.found.get(name)? {
+            Found::NotInstalled => unfit(
+                "CertManagerMissing",
+                "this Kubernetes has no cert-manager: install it, or make a cluster with source Operator or Secret".to_owned(),
+            ),
+            Found::Denied => unfit(
+                "CertificateDenied",
+                format!("the operator may not read or make Certificate {name} of cert-manager: give it the right"),
+            ),
+            Found::Missing => unfit(NOT_ISSUED, format!("Certificate {name} is about to be asked for")),
+            Found::There(certificate) => match build::issue_of(certificate) {
+                Issue::Failed(why) => unfit(
+                    "IssueFailed",
+                    format!("cert-manager could not have Certificate {name} signed, and tries again later: {why}"),
+                ),
+                Issue::Waits(why) => unfit(
+                    NOT_ISSUED,
+                    format!("cert-manager has not issued Certificate {name} yet: {why}"),
+                ),
+                Issue::Unseen => unfit(
+                    NOT_ISSUED,
+                    format!("cert-manager has said nothing of Certificate {name} yet: does it run?"),
+                ),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cert_manager_test.rs"]
+mod tests;

@@ -1,0 +1,124 @@
+//! What is said of a certificate that cert-manager has not issued, and which of it is waited for.
+
+use super::*;
+use crate::build::{CertificateCondition, CertificateStatus};
+use crate::crd::{parse, validate};
+
+fn cluster() -> ValidatedCluster {
+    let port = "{source: CertManager, issuerRef: {name: corp}}";
+    let text = format!(
+        "{{apiVersion: quorate.dev/v1alpha1, kind: EtcdCluster, metadata: {{name: demo, namespace: prod}}, spec: {{tls: {{client: {port}, peer: {port}}}}}}}"
+    );
+    let mut parsed = parse(&text).expect("a cluster");
+    parsed.metadata.uid = Some("u".into());
+    validate(&parsed).expect("a valid cluster")
+}
+
+fn there(conditions: &[(&str, &str, &str, &str)]) -> Found {
+    let name = "demo-peer-certificate";
+    let mut one = build::issued_certificate(&cluster(), name).expect("asked for");
+    let conditions =
+        conditions
+            .iter()
+            .map(|(type_, status, reason, message)| CertificateCondition {
+                type_: (*type_).to_owned(),
+                status: (*status).to_owned(),
+                reason: (*reason).to_owned(),
+                message: (*message).to_owned(),
+            });
+    one.status = Some(CertificateStatus {
+        conditions: conditions.collect(),
+    });
+    Found::There(Box::new(one))
+}
+
+fn known(found: Found) -> Known {
+    let name = "demo-peer-certificate".to_owned();
+    Known {
+        read: None,
+        found: [(name, found)].into(),
+    }
+}
+
+fn told(found: Found) -> Unfit {
+    let secret = "demo-peer-certificate".to_owned();
+    let missing = Unfit {
+        reason: "SecretMissing",
+        text: String::new(),
+    };
+    let given = Given {
+        secret,
+        unfit: Some(missing),
+        ..Given::default()
+    };
+    let mut given = BTreeMap::from([(TlsPort::Peer, given)]);
+    known(found).explain(&cluster(), &mut given);
+    given
+        .remove(&TlsPort::Peer)
+        .and_then(|one| one.unfit)
+        .expect("still missing")
+}
+
+#[test]
+fn it_is_said_whose_turn_it_is() {
+    let waits = ("Ready", "False", "DoesNotExist", "no Secret");
+    let issuing = (
+        "Issuing",
+        "True",
+        "DoesNotExist",
+        "issuing for the first time",
+    );
+    let failed = ("Issuing", "False", "Failed", "the issuer denied it");
+    for (found, reason, words) in [
+        (Found::Missing, NOT_ISSUED, "about to be asked for"),
+        (Found::NotInstalled, "CertManagerMissing", "install it"),
+        (Found::Denied, "CertificateDenied", "give it the right"),
+        (there(&[]), NOT_ISSUED, "does it run"),
+        (there(&[waits]), NOT_ISSUED, "no Secret"),
+        (there(&[waits, issuing]), NOT_ISSUED, "first time"),
+        (
+            there(&[waits, failed]),
+            "IssueFailed",
+            "the issuer denied it",
+        ),
+    ] {
+        let unfit = told(found);
+        assert_eq!(unfit.reason, reason, "{}", unfit.text);
+        assert!(unfit.text.contains(words), "{}", unfit.text);
+    }
+}
+
+/// What was issued and does not fit is told of as that, whatever cert-manager says.
+#[test]
+fn what_is_there_is_judged_by_itself() {
+    let given = Given {
+        secret: "demo-peer-certificate".to_owned(),
+        unfit: Some(Unfit {
+            reason: "NotTrusted",
+            text: "as it is".to_owned(),
+        }),
+        ..Given::default()
+    };
+    let mut all = BTreeMap::from([(TlsPort::Peer, given.clone())]);
+    known(Found::NotInstalled).explain(&cluster(), &mut all);
+    assert_eq!(all[&TlsPort::Peer], given);
+}
+
+/// Nothing is asked of an API server that does not know the kind, or does not allow it: the step
+/// would fail at every reconcile, and hide what helps.
+#[test]
+fn what_cannot_be_asked_for_is_not() {
+    let wanted = build::resource_objects(&cluster());
+    let of = |found| {
+        let known = known(found);
+        let possible = wanted.keys().filter(|key| known.is_possible(key));
+        possible
+            .filter(|key| key.kind == ObjectKind::Certificate)
+            .count()
+    };
+    // The one that was not read stays possible.
+    assert_eq!(of(Found::NotInstalled), 1);
+    assert_eq!(of(Found::Denied), 1);
+    assert_eq!(of(Found::Missing), 2);
+    assert_eq!(of(there(&[])), 2);
+}

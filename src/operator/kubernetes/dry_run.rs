@@ -1,0 +1,228 @@
+//! `POST /forecast`: what would be done about a cluster if its resource were the one in the body.
+//! Asked by `kubectl quorate plan`, with a token that was made for this: the API server says whose it
+//! is, and whether he may read the cluster, and Secrets where the resource names some. It looks, and
+//! changes and keeps nothing; only the operator that acts answers, for it alone has talked to the
+//! members.
+//!
+//! The token comes in the body, because the API server hands no header of a caller on. A refusal is
+//! an answer like any other (200): kubectl shows nothing of the body of an error.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use kube::ResourceExt as _;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use super::callers::{AUDIENCE, Callers, Wish};
+use super::platform::Context;
+use crate::crd::{EtcdCluster, GROUP, TlsPort};
+use crate::operator::admission::admit;
+use crate::operator::forecast::Forecast;
+
+/// Forecasts at the same time: each is some milliseconds of work and a look at every member.
+const AT_ONCE: usize = 2;
+/// Questions whose body is read at the same time, before anybody knows who asks.
+const READ_AT_ONCE: usize = 4;
+/// The longest resource with its token, in bytes: as much as the API server takes.
+const LONGEST: usize = 1536 << 10;
+/// How long a body may take to come.
+const READ: Duration = Duration::from_secs(5);
+
+/// Where the operator is put once it acts.
+pub(super) type Acting = Arc<OnceLock<Arc<Context>>>;
+
+#[derive(Clone)]
+struct Asked {
+    acting: Acting,
+    callers: Arc<Callers>,
+    reads: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+}
+
+/// The route.
+pub(super) fn route(acting: Acting, callers: Arc<Callers>) -> Router {
+    let asked = Asked {
+        acting,
+        callers,
+        reads: Arc::new(Semaphore::new(READ_AT_ONCE)),
+        turns: Arc::new(Semaphore::new(AT_ONCE)),
+    };
+    Router::new()
+        .route("/forecast", post(answer))
+        .with_state(asked)
+}
+
+/// What is asked.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Question {
+    /// Proves who asks; made for [`AUDIENCE`].
+    pub(crate) token: String,
+    /// The resource as it would be.
+    pub(crate) cluster: EtcdCluster,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Answer {
+    /// What would be done.
+    Forecast(Forecast),
+    /// Why nothing can be said, and what to do about it.
+    Refused(String),
+}
+
+async fn answer(State(asked): State<Asked>, body: Body) -> Response {
+    let answer = look_ahead(&asked, body).await;
+    let answer = answer.map_or_else(Answer::Refused, Answer::Forecast);
+    match serde_json::to_string(&answer) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn look_ahead(asked: &Asked, body: Body) -> Result<Forecast, String> {
+    const BUSY: &str = "too many ask at this moment: try again in a few seconds";
+    let question: Question = {
+        let _read = asked.reads.try_acquire().map_err(|_| BUSY)?;
+        let body = tokio::time::timeout(READ, axum::body::to_bytes(body, LONGEST)).await;
+        let body = body.map_err(|_| "the question did not come in time")?;
+        let body = body.map_err(|_| format!("no EtcdCluster: more than {LONGEST} bytes"))?;
+        // A plugin of 0.1.0 sends a resource alone.
+        serde_json::from_slice(&body).map_err(|error| {
+            format!("no EtcdCluster with a token, as a plugin of this version sends it: {error}")
+        })?
+    };
+    let Question {
+        token,
+        cluster: wanted,
+    } = question;
+    // Before anything is said of the resource.
+    for wish in wishes(&wanted) {
+        let may = asked.callers.may(&token, Some(AUDIENCE), &wish).await;
+        may.map_err(|refusal| refusal.to_string())?;
+    }
+    admit(&wanted).map_err(|invalid| invalid.to_string())?;
+    let shared = asked.acting.get();
+    let shared = shared.ok_or("this operator stands by: ask the one that holds the Lease")?;
+    let _turn = asked.turns.try_acquire().map_err(|_| BUSY)?;
+    let key = (wanted.namespace().unwrap_or_default(), wanted.name_any());
+    let mut cluster = shared.cluster_aside(&key);
+    let ahead = Box::pin(cluster.forecast(wanted)).await;
+    let ahead = ahead.map_err(|failure| failure.to_string())?;
+    ahead.ok_or_else(|| {
+        format!(
+            "this operator does not look after {}/{}, or the cluster was made anew meanwhile",
+            key.0, key.1
+        )
+    })
+}
+
+/// What somebody has to be allowed to read who asks for this: a forecast says what a cluster's status
+/// says, and of the Secrets that a resource names whether they are there and fit.
+fn wishes(wanted: &EtcdCluster) -> Vec<Wish> {
+    let namespace = wanted.namespace().unwrap_or_default();
+    let read = |group, plural, name| Wish::Read {
+        group,
+        plural,
+        namespace: namespace.clone(),
+        name,
+    };
+    let mut wishes = vec![read(GROUP, "etcdclusters", Some(wanted.name_any()))];
+    let tls = wanted.spec.tls.iter();
+    let given = tls.flat_map(|tls| TlsPort::ALL.map(|port| tls.given(&wanted.name_any(), port)));
+    if given.flatten().next().is_some() {
+        wishes.push(read("", "secrets", None));
+    }
+    wishes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::callers::tests::api_server;
+    use super::*;
+    use crate::operator::clock::Clock;
+
+    fn asked() -> Asked {
+        let callers = Callers::new(api_server(true).0, Clock::machine());
+        Asked {
+            acting: Acting::default(),
+            callers: Arc::new(callers),
+            reads: Arc::new(Semaphore::new(1)),
+            turns: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    async fn refused(asked: &Asked, body: serde_json::Value) -> String {
+        let response = answer(State(asked.clone()), body.to_string().into()).await;
+        let body = axum::body::to_bytes(response.into_body(), LONGEST).await;
+        match serde_json::from_slice(&body.expect("a body")).expect("an answer") {
+            Answer::Refused(why) => why,
+            Answer::Forecast(forecast) => panic!("{forecast:?}"),
+        }
+    }
+
+    fn question(token: &str, namespace: &str, spec: serde_json::Value) -> serde_json::Value {
+        serde_json::json!({"token": token, "cluster": {
+            "apiVersion": "quorate.dev/v1alpha1", "kind": "EtcdCluster",
+            "metadata": {"name": "demo", "namespace": namespace, "uid": "u"},
+            "spec": spec}})
+    }
+
+    const MINE: &str = "for-the-operator";
+
+    #[tokio::test]
+    async fn dry_run_refusals_give_a_reason() {
+        use serde_json::json;
+        let asked = asked();
+        let why = refused(&asked, json!({})).await;
+        assert!(
+            why.contains("plugin of this version") && why.contains("`token`"),
+            "{why}"
+        );
+        let why = refused(&asked, question(MINE, "team-a", json!({"replicas": 11}))).await;
+        assert!(why.contains("replicas"), "{why}");
+        let why = refused(&asked, question(MINE, "team-a", json!({"replicas": 3}))).await;
+        assert!(why.contains("stands by"), "{why}");
+    }
+
+    /// Whoever reached the pod was told which Secrets there are in any namespace, by way of a resource
+    /// that names them.
+    #[tokio::test]
+    async fn nobody_is_told_what_he_may_not_read() {
+        use serde_json::json;
+        let asked = asked();
+        let plain = json!({"replicas": 3});
+        for token in ["", "made up", "good"] {
+            let why = refused(&asked, question(token, "team-a", plain.clone())).await;
+            assert!(why.contains("token"), "{why}");
+        }
+        let why = refused(&asked, question(MINE, "team-b", plain)).await;
+        assert!(
+            why.contains("may not get etcdclusters in namespace team-b"),
+            "{why}"
+        );
+        let given = json!({"source": "Secret", "certificateSecretRef": {"name": "is-it-there"}});
+        let spec = json!({"replicas": 3, "tls": {"client": given, "peer": given}});
+        let why = refused(&asked, question(MINE, "team-a", spec)).await;
+        assert!(
+            why.contains("may not get secrets in namespace team-a"),
+            "{why}"
+        );
+    }
+
+    #[tokio::test]
+    async fn excess_scans_are_refused_at_once() {
+        let asked = asked();
+        let _busy = asked.reads.clone().try_acquire_owned().expect("free");
+        let why = refused(&asked, serde_json::json!({})).await;
+        assert!(why.contains("too many"), "{why}");
+    }
+}

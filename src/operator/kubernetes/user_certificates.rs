@@ -1,0 +1,314 @@
+//! Certificates that somebody else keeps in Secrets: the user (source `Secret`), or cert-manager
+//! (source `CertManager`, `issued.rs`). The Secrets are in no cache of ours, so they
+//! are read live, and seldom; what they hold is checked once a change. Nothing is ever written to
+//! them, and their keys are forgotten as soon as it is known that they fit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Api;
+
+use super::objects::failure;
+use crate::build;
+use crate::crd::{TlsPort, ValidatedCluster};
+use crate::operator::clock::{Clock, Moment};
+use crate::operator::platform::Failure;
+use crate::plan::{Given, Unfit};
+use crate::server::certificates::{Certificate, Chain};
+
+/// Between two readings of a cluster's Secrets.
+const READ_EVERY: Duration = Duration::from_secs(30);
+/// The same, while one of them is missing.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// So long those that were trusted before are taken at a dial: far longer than kubelets take to carry
+/// a change to the members.
+const CARRIED: Duration = Duration::from_secs(900);
+/// Certificates and authorities of earlier contents that are remembered.
+const REMEMBERED: usize = 16;
+
+/// What was read of the user's Secrets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    read: Option<Moment>,
+    held: BTreeMap<String, Held>,
+    /// The last that could be read of each Secret's authorities, PEM, and what was there before.
+    roots: BTreeMap<String, (String, Option<(String, Moment)>)>,
+    chains: Vec<Arc<Chain>>,
+    authorities: Vec<Arc<Certificate>>,
+    vouched: BTreeMap<String, BTreeSet<String>>,
+    /// What was found out about the Secrets as they are, by port and names: chains take a while to
+    /// follow, and reconciles come every few seconds.
+    checked: BTreeMap<(TlsPort, String, String), Given>,
+}
+
+/// A Secret as it was read.
+#[derive(Clone, Debug, PartialEq)]
+enum Held {
+    Missing,
+    Denied,
+    There(Texts),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Texts {
+    certificate: Option<String>,
+    /// Whether its key fits; `None` where it has none.
+    key_fits: Option<bool>,
+    authorities: Option<String>,
+}
+
+/// The names of the Secrets that matter: those of the specification, and those that pods have.
+pub(super) fn names(
+    cluster: &ValidatedCluster,
+    pods: &BTreeMap<String, Arc<Pod>>,
+) -> BTreeSet<String> {
+    let Some(tls) = &cluster.spec.tls else {
+        return BTreeSet::new();
+    };
+    let mut names = BTreeSet::new();
+    for port in TlsPort::ALL {
+        let Some((certificate, trusted)) = tls.given(&cluster.name, port) else {
+            continue;
+        };
+        names.extend([certificate, trusted]);
+        let of_pods = pods.values();
+        let of_pods = of_pods.filter_map(|pod| build::given_to(pod.spec.as_ref(), port));
+        names.extend(of_pods.flat_map(|(certificate, trusted)| [certificate, trusted]));
+    }
+    names
+}
+
+impl Known {
+    /// Reads these Secrets if that is due.
+    pub(super) async fn read(
+        &mut self,
+        api: &Api<Secret>,
+        names: BTreeSet<String>,
+        clock: &Clock,
+    ) -> Result<(), Failure> {
+        let missing = self.held.values().any(|held| *held == Held::Missing);
+        let every = if missing { LOOK_EVERY } else { READ_EVERY };
+        let fresh = (self.read.as_ref()).is_some_and(|read| read.elapsed() < every);
+        if names.is_empty() || fresh && names.iter().all(|name| self.held.contains_key(name)) {
+            return Ok(());
+        }
+        let mut held = BTreeMap::new();
+        for name in names {
+            let now = match api.get_opt(&name).await {
+                Ok(Some(secret)) => Held::There(texts(&secret)),
+                Ok(None) => Held::Missing,
+                Err(kube::Error::Api(status)) if status.code == 403 => Held::Denied,
+                // An API server in trouble takes nothing away that was seen.
+                Err(error) => match self.held.get(&name) {
+                    Some(before) => before.clone(),
+                    None => return Err(failure("read", &name, &error)),
+                },
+            };
+            held.insert(name, now);
+        }
+        self.read = Some(clock.now());
+        if held != self.held {
+            self.held = held;
+            self.learn(clock);
+        }
+        Ok(())
+    }
+
+    /// Takes what is new about authorities and who they signed for.
+    fn learn(&mut self, clock: &Clock) {
+        self.checked.clear();
+        let Known { held, roots, .. } = self;
+        roots.retain(|name, _| held.contains_key(name));
+        for (name, held) in held {
+            let Held::There(texts) = held else { continue };
+            if let Some(text) = &texts.authorities
+                && let Ok(all) = Certificate::all(text)
+            {
+                remember(&mut self.authorities, all);
+                let before = roots.get(name).map(|(now, _)| now);
+                if before != Some(text) {
+                    let before = before.map(|before| (before.clone(), clock.now()));
+                    roots.insert(name.clone(), (text.clone(), before));
+                }
+            }
+            let chain = texts.certificate.as_deref().map(Chain::read);
+            if let Some(Ok(chain)) = chain {
+                remember(&mut self.chains, vec![chain]);
+            }
+        }
+        let signers = |chain: &Arc<Chain>| {
+            let all = self.authorities.iter();
+            let all = all.filter(|one| chain.leads_to(std::slice::from_ref(one.as_ref())));
+            let all = all.map(|one| one.sha256.clone()).collect();
+            (chain.leaf.sha256.clone(), all)
+        };
+        self.vouched = self.chains.iter().map(signers).collect();
+    }
+
+    /// The certificates that the specification names, by port.
+    pub(super) fn given(&mut self, cluster: &ValidatedCluster) -> BTreeMap<TlsPort, Given> {
+        let tls = cluster.spec.tls.iter();
+        let ports = tls.flat_map(|tls| TlsPort::ALL.map(|port| (tls, port)));
+        let given = ports.filter_map(|(tls, port)| {
+            let (secret, trusted) = tls.given(&cluster.name, port)?;
+            let key = (port, secret.clone(), trusted.clone());
+            let known = self.checked.get(&key).cloned();
+            let given = known.unwrap_or_else(|| self.checked(port, &secret, &trusted));
+            self.checked.insert(key, given.clone());
+            Some((port, given))
+        });
+        given.collect()
+    }
+
+    /// Of certificates that are or were there: who signed them, of all who are known.
+    pub(super) fn vouched(&self) -> BTreeMap<String, BTreeSet<String>> {
+        self.vouched.clone()
+    }
+
+    /// Who vouches for a member whose pod has this Secret; for a while after a change also who did
+    /// before, because the member may not have the change yet.
+    pub(super) fn roots(&self, secret: &str) -> Option<String> {
+        let (now, before) = self.roots.get(secret)?;
+        let before = before.as_ref();
+        let before = before.filter(|(_, since)| since.elapsed() < CARRIED);
+        Some(match before {
+            Some((before, _)) => format!("{now}\n{before}"),
+            None => now.clone(),
+        })
+    }
+
+    fn checked(&self, port: TlsPort, secret: &str, trusted: &str) -> Given {
+        let mut given = Given {
+            secret: secret.to_owned(),
+            trusted_secret: trusted.to_owned(),
+            ..Given::default()
+        };
+        given.unfit = self.check(port, &mut given).err();
+        given
+    }
+
+    /// Fills in what can be read.
+    fn check(&self, port: TlsPort, given: &mut Given) -> Result<(), Unfit> {
+        let (secret, trusted) = (given.secret.clone(), given.trusted_secret.clone());
+        let authorities = self.authorities_of(&trusted);
+        if let Ok(all) = &authorities {
+            given.trusted = all.iter().map(|one| one.sha256.clone()).collect();
+        }
+        let texts = self.texts(&secret)?;
+        let text = texts.certificate.as_deref().ok_or_else(|| {
+            let text = format!("Secret {secret} has no tls.crt: put the certificate there");
+            unfit("CertificateMissing", text)
+        })?;
+        let chain = Chain::read(text).map_err(|error| {
+            let text = format!("tls.crt of Secret {secret} is no certificate: {error}");
+            unfit("CertificateUnreadable", text)
+        })?;
+        let ms = |at: i64| u64::try_from(at).unwrap_or(0);
+        let roots = authorities.as_deref().unwrap_or_default();
+        let issuer = roots
+            .iter()
+            .find(|one| chain.leads_to(std::slice::from_ref(*one)));
+        given.names.clone_from(&chain.leaf.names);
+        given.certificate = Some(crate::plan::Certificate {
+            fingerprint: chain.leaf.sha256.clone(),
+            not_before_ms: ms(chain.leaf.not_before_ms),
+            not_after_ms: ms(chain.leaf.not_after_ms),
+            issuer: issuer.map(|one| one.sha256.clone()),
+        });
+        match texts.key_fits {
+            Some(true) => {}
+            Some(false) => {
+                let text =
+                    format!("tls.key of Secret {secret} is not the key of the tls.crt beside it");
+                return Err(unfit("KeyMismatch", text));
+            }
+            None => {
+                let text =
+                    format!("Secret {secret} has no tls.key: put the certificate's key there");
+                return Err(unfit("KeyMissing", text));
+            }
+        }
+        let roots = authorities?;
+        if !chain.leads_to(&roots) {
+            let text = format!(
+                "tls.crt of Secret {secret} was not signed by any authority in ca.crt of Secret {trusted}: put its authority there, and those between into tls.crt"
+            );
+            return Err(unfit("NotTrusted", text));
+        }
+        let lacks = match port {
+            _ if !chain.may_serve(&roots) => Some("server"),
+            TlsPort::Peer if !chain.may_dial(&roots) => Some("client"),
+            _ => None,
+        };
+        match lacks {
+            None => Ok(()),
+            Some(lacks) => {
+                let text = format!(
+                    "the certificate in Secret {secret} is not for the use of a {lacks}: members need one with the extended key usages serverAuth and, for peers, clientAuth"
+                );
+                Err(unfit("WrongPurpose", text))
+            }
+        }
+    }
+
+    fn texts(&self, secret: &str) -> Result<&Texts, Unfit> {
+        match self.held.get(secret) {
+            Some(Held::There(texts)) => Ok(texts),
+            Some(Held::Denied) => {
+                let text = format!("the operator may not read Secret {secret}: give it the right");
+                Err(unfit("SecretUnreadable", text))
+            }
+            Some(Held::Missing) | None => {
+                let text = format!("Secret {secret} does not exist: create it");
+                Err(unfit("SecretMissing", text))
+            }
+        }
+    }
+
+    fn authorities_of(&self, secret: &str) -> Result<Vec<Certificate>, Unfit> {
+        let text = self.texts(secret)?.authorities.as_deref().ok_or_else(|| {
+            let text = format!(
+                "Secret {secret} has no ca.crt: put those who are trusted there, or name the Secret that has them in caSecretRef"
+            );
+            unfit("AuthorityMissing", text)
+        })?;
+        Certificate::all(text).map_err(|error| {
+            let text = format!("ca.crt of Secret {secret} holds no certificates: {error}");
+            unfit("AuthorityUnreadable", text)
+        })
+    }
+}
+
+fn unfit(reason: &'static str, text: String) -> Unfit {
+    Unfit { reason, text }
+}
+
+fn texts(secret: &Secret) -> Texts {
+    let certificate = build::secret_text(secret, build::CERTIFICATE);
+    let key = build::secret_text(secret, build::CERTIFICATE_KEY);
+    let fits = |key: String| {
+        let chain = certificate.as_deref().map(Chain::read);
+        chain.is_some_and(|chain| chain.is_ok_and(|chain| chain.fits(&key)))
+    };
+    Texts {
+        key_fits: key.map(fits),
+        authorities: build::secret_text(secret, build::CA_CERTIFICATES),
+        certificate,
+    }
+}
+
+/// Keeps what is new, at the end, and what was there, up to a number.
+fn remember<T: PartialEq>(known: &mut Vec<Arc<T>>, new: Vec<T>) {
+    for one in new {
+        known.retain(|known| **known != one);
+        known.push(Arc::new(one));
+    }
+    let surplus = known.len().saturating_sub(REMEMBERED);
+    known.drain(..surplus);
+}
+
+#[cfg(test)]
+#[path = "user_certificates_test.rs"]
+mod tests;

@@ -1,0 +1,265 @@
+//! One reconcile of one cluster: observe, plan, check, act on the first step, report. Knows no clock
+//! and no Kubernetes; the platform that it is given does the I/O, so that simulators run it as
+//! shipped.
+//!
+//! Before a step that changes anything but an object's rendering, everything is read again live
+//! and *planned again*: only if the fresh plan's first step is the very same one is it executed.
+//! "Already done?" and "is it safe?" are thus asked by the same rules, in the same order, on what
+//! was read right before the act.
+//!
+//! A write of an object that nobody's health waits for, which the platform refuses or fails to do
+//! (a value that only a user can correct, an admission webhook that does not answer), does not stop
+//! the reconcile: it goes on with the step after it, and reports what failed.
+
+use super::platform::{Act, Failure, Freshness, Observation, Platform};
+use super::queue::Ended;
+use super::report;
+use crate::mutants::{Mutant, planted};
+use crate::plan::{Action, Observed, Plan};
+use crate::plan::{MemberAction, ObjectAction};
+
+/// After an executed step the next reconcile follows this soon.
+const SOON_MS: u64 = 50;
+/// After a step that was overtaken by events.
+const OVERTAKEN_MS: u64 = 500;
+/// So many writes may fail before a reconcile gives up: each may last as long as a webhook's timeout.
+const FAILURES: usize = 8;
+/// While an object of ours is terminating.
+const TERMINATING_MS: u64 = 2_000;
+
+/// The pure rules that a reconcile follows.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// From facts to a plan.
+    pub plan: fn(&Observed) -> Plan,
+    /// What is wrong with a plan; a plan with findings is not executed.
+    pub lint: fn(&Observed, &Plan) -> Vec<String>,
+}
+
+impl Rules {
+    /// The rules as shipped.
+    pub const SHIPPED: Self = Self {
+        plan: crate::plan::plan,
+        lint: crate::plan::lint,
+    };
+}
+
+/// Reconciles one cluster once; says when the next reconcile is due. `entropy` is fresh random text
+/// for whatever the plan has to name by chance.
+pub async fn reconcile<P: Platform>(platform: &mut P, rules: Rules, entropy: &str) -> Ended {
+    let mut one = Reconcile {
+        platform,
+        rules,
+        entropy,
+        failed: Vec::new(),
+    };
+    match one.run().await {
+        Ok(ended) | Err(ended) => ended,
+    }
+}
+
+/// What one reconcile has at hand.
+struct Reconcile<'a, P> {
+    platform: &'a mut P,
+    rules: Rules,
+    entropy: &'a str,
+    /// Writes that were refused or failed in this reconcile, and did not stop it.
+    failed: Vec<(Action, Failure)>,
+}
+
+impl<P: Platform> Reconcile<'_, P> {
+    /// `Err`: it ends early, for nothing could be observed.
+    async fn run(&mut self) -> Result<Ended, Ended> {
+        let mut observation = self.observe(Freshness::Cached).await?;
+        loop {
+            let mut plan = self.plan(&observation);
+            let Some(wanted) = plan.first().map(|step| step.action.clone()) else {
+                return Ok(self.rest(&observation, plan).await);
+            };
+            if !renders_only(&wanted) {
+                observation = self.observe(Freshness::Live).await?;
+                plan = self.plan(&observation);
+                match plan.first().map(|step| &step.action) {
+                    Some(action) if *action == wanted || renders_only(action) => {}
+                    // The live state asks for something else: that is the next reconcile's business.
+                    Some(_) => return Ok(self.overtaken(&observation, plan).await),
+                    None => return Ok(self.rest(&observation, plan).await),
+                }
+            }
+            if let Some(failure) = self.check(&observation, &plan) {
+                return Ok(self.failed(&observation, plan, failure).await);
+            }
+            let Some(act) = first_act(&observation, &plan) else {
+                return Ok(self.rest(&observation, plan).await);
+            };
+            match self.platform.act(&act).await {
+                Ok(()) => return Ok(self.acted(&observation, plan, act.action).await),
+                Err(failure) if self.goes_on(&act.action, &failure) => {
+                    self.failed.push((act.action, failure));
+                }
+                Err(failure) => return Ok(self.failed(&observation, plan, failure).await),
+            }
+        }
+    }
+
+    async fn observe(&mut self, freshness: Freshness) -> Result<Observation, Ended> {
+        match self.platform.observe(freshness, self.entropy).await {
+            Ok(Some(observation)) => Ok(observation),
+            Ok(None) => Err(Ended::Gone),
+            Err(failure) => {
+                tracing::warn!(%failure, "cannot observe the cluster");
+                Err(Ended::Failed)
+            }
+        }
+    }
+
+    /// What is to be done, without what failed in this reconcile.
+    fn plan(&self, observation: &Observation) -> Plan {
+        let mut plan = (self.rules.plan)(&observation.observed);
+        let failed = |action: &Action| self.failed.iter().any(|(known, _)| known == action);
+        // While an eviction may take a pod that should stay, no other pod is taken.
+        let held = |action: &Action| matches!(action, Action::Object(ObjectAction::HoldPod { .. }));
+        let open = self.failed.iter().any(|(action, _)| held(action));
+        plan.steps
+            .retain(|step| !(failed(&step.action) || open && takes_a_pod(&step.action)));
+        plan
+    }
+
+    /// Why this plan must not be executed.
+    fn check(&self, observation: &Observation, plan: &Plan) -> Option<Failure> {
+        let findings = (self.rules.lint)(&observation.observed, plan);
+        let text = "the plan breaks a rule and is not executed: ";
+        (!findings.is_empty()).then(|| Failure::Refused(format!("{text}{}", findings.join("; "))))
+    }
+
+    /// Whether the reconcile goes on with another step after this failure.
+    fn goes_on(&self, action: &Action, failure: &Failure) -> bool {
+        let tolerated = match failure {
+            Failure::Refused(_) => !planted(Mutant::RefusedHolds),
+            Failure::Retry(_) | Failure::Terminating { .. } => !planted(Mutant::FailureHolds),
+            // Somebody else's object stops everything, and an old view is read anew.
+            Failure::NameConflict { .. } | Failure::Changed(_) => false,
+        };
+        tolerated && self.failed.len() < FAILURES && holds_nothing_up(action)
+    }
+
+    async fn acted(&mut self, observation: &Observation, plan: Plan, action: Action) -> Ended {
+        let ended = Ended::After(SOON_MS);
+        self.report(observation, plan, Some(action), None, ended)
+            .await
+    }
+
+    async fn overtaken(&mut self, observation: &Observation, plan: Plan) -> Ended {
+        let ended = Ended::After(OVERTAKEN_MS);
+        self.report(observation, plan, None, None, ended).await
+    }
+
+    async fn failed(&mut self, observation: &Observation, plan: Plan, failure: Failure) -> Ended {
+        let ended = match &failure {
+            Failure::Changed(_) => Ended::After(OVERTAKEN_MS),
+            Failure::Terminating { .. } => Ended::After(TERMINATING_MS),
+            Failure::NameConflict { .. } | Failure::Refused(_) | Failure::Retry(_) => Ended::Failed,
+        };
+        self.report(observation, plan, None, Some(failure), ended)
+            .await
+    }
+
+    /// Nothing is to be done now, or nothing but what failed.
+    async fn rest(&mut self, observation: &Observation, plan: Plan) -> Ended {
+        let terminates =
+            |(_, failure): &(Action, Failure)| matches!(failure, Failure::Terminating { .. });
+        let ended = if self.failed.is_empty() {
+            Ended::After(plan.requeue_ms)
+        } else if self.failed.iter().all(terminates) {
+            Ended::After(TERMINATING_MS)
+        } else {
+            Ended::Failed
+        };
+        self.report(observation, plan, None, None, ended).await
+    }
+
+    /// Writes the status and the events, and gives `ended` unless that fails.
+    async fn report(
+        &mut self,
+        observation: &Observation,
+        plan: Plan,
+        acted: Option<Action>,
+        failure: Option<Failure>,
+        ended: Ended,
+    ) -> Ended {
+        // What failed first is reported: it is what was to be done first.
+        let last = failure.map(|failure| {
+            let action = plan.first().map(|step| step.action.to_string());
+            (action.unwrap_or_default(), failure)
+        });
+        let first = self.failed.first();
+        let first = first.map(|(action, failure)| (action.to_string(), failure.clone()));
+        let report = report::compose(observation, plan, acted, first.or(last));
+        match self.platform.report(&report).await {
+            Ok(()) => ended,
+            Err(failure) => {
+                tracing::warn!(%failure, "cannot write the status");
+                Ended::Failed
+            }
+        }
+    }
+}
+
+/// The plan's first step, with the member that calls go to.
+fn first_act(observation: &Observation, plan: &Plan) -> Option<Act> {
+    // One that was deposed a moment ago may still say that it leads: the highest term does.
+    let leaders = observation.observed.descriptions.iter();
+    let leaders = leaders.filter(|(_, description)| description.leads);
+    let leader = leaders.max_by_key(|(_, description)| description.term);
+    Some(Act {
+        action: plan.first()?.action.clone(),
+        leader: leader.map(|(name, _)| name.clone()),
+    })
+}
+
+/// An idempotent rendering of an object from the specification: harmless on a stale view, because
+/// it is applied to the live object of its name and owner only.
+fn renders_only(action: &Action) -> bool {
+    matches!(action, Action::Object(ObjectAction::ApplyObject(_)))
+}
+
+/// What may fail without holding up the steps after it: what those need of it, their own rules,
+/// guards and lints ask for. A change of the members, a pod that is to go, the volume of a newcomer and the
+/// order in which members hibernate are not among this.
+fn holds_nothing_up(action: &Action) -> bool {
+    matches!(action, Action::Certificate(_))
+        || matches!(
+            action,
+            Action::Object(ObjectAction::ApplyObject(_))
+                | Action::Object(ObjectAction::AdmitSpec { .. })
+                | Action::Object(ObjectAction::CreateIdentitySecret { .. })
+                | Action::Object(ObjectAction::ApplySet {
+                    hibernated: false,
+                    ..
+                })
+                | Action::Object(ObjectAction::SetPdb { .. })
+                | Action::Object(ObjectAction::MapSlot { .. })
+                | Action::Object(ObjectAction::DropSlot { .. })
+                | Action::Object(ObjectAction::HoldPod { .. })
+                | Action::Member(MemberAction::Disarm { .. })
+                | Action::Object(ObjectAction::MarkPvc { .. })
+                | Action::Object(ObjectAction::OwnPvc { .. })
+                | Action::Object(ObjectAction::GrowPvc { .. })
+                | Action::Object(ObjectAction::DeletePvc { .. })
+                | Action::Object(ObjectAction::DeleteSet { .. })
+        )
+}
+
+/// Whether a pod ends by it, or may.
+fn takes_a_pod(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Object(ObjectAction::DeletePod { .. })
+            | Action::Object(ObjectAction::EvictPod { .. })
+            | Action::Object(ObjectAction::ReleasePod { .. })
+    )
+}
+
+#[cfg(test)]
+#[path = "reconcile_test.rs"]
+mod tests;

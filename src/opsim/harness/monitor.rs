@@ -1,0 +1,45 @@
+//! Looks at what is really so and has it judged.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::opsim::api;
+use crate::opsim::oracles::Oracles;
+use crate::opsim::servers::Servers;
+
+use super::ground_truth::{GroundTruth, Read};
+use super::request_faults::lock;
+
+/// Clones look at the same world.
+#[derive(Clone)]
+pub(crate) struct InvariantMonitor {
+    pub(crate) api: api::SharedApiServer,
+    pub(crate) servers: Arc<Mutex<Servers>>,
+    pub(crate) oracles: Arc<Mutex<Oracles>>,
+    /// Operators that act now.
+    pub(crate) acting: Arc<AtomicUsize>,
+    pub(crate) read: Arc<Mutex<Read>>,
+}
+
+impl InvariantMonitor {
+    pub(crate) fn look(&self) -> GroundTruth {
+        let (api, servers) = (self.api.lock(), lock(&self.servers));
+        let acting = self.acting.load(Ordering::SeqCst);
+        GroundTruth::of(&api, &servers, acting, &mut lock(&self.read))
+    }
+
+    /// Judges a write in these words, before which this was so.
+    pub(crate) fn judge(&self, before: GroundTruth, words: &str) {
+        let ground_truth = self.look();
+        let mut oracles = lock(&self.oracles);
+        oracles.before(before);
+        oracles.after(words, &ground_truth);
+    }
+
+    /// Judges this moment.
+    pub(crate) fn moment(&self) -> GroundTruth {
+        let ground_truth = self.look();
+        lock(&self.oracles).moment(&ground_truth);
+        ground_truth
+    }
+}

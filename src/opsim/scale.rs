@@ -1,0 +1,164 @@
+//! Many clusters at rest under one operator, to measure what they take of it: its caches, reconciles and
+//! queue as shipped. One cluster is made as any is and comes to rest; the others are the same objects
+//! in namespaces of their own, and all of them are described by the first one's members.
+//!
+//! Shows nothing about work that is done, and nothing about an API server's own cost.
+
+use serde_json::Value;
+
+use super::api::{Kind, object};
+use super::harness::containers::NAMESPACE;
+use super::harness::operator::{Operator, is_ours};
+use super::harness::request_faults::lock;
+use super::harness::world::World;
+use super::harness::{CACHED, Failure, Options};
+use super::run::runtime;
+use super::user;
+
+/// The longest step of time, in milliseconds.
+const STEP_MS: u64 = 1_000;
+
+/// The clusters and their operator.
+pub struct ScaleTest {
+    /// The operator's client has a task of its own here.
+    runtime: tokio::runtime::Runtime,
+    world: World,
+    operator: Operator,
+    /// The objects of one cluster, by kind.
+    objects: Vec<(Kind, Value)>,
+    /// What operators read from the API server once a cluster: specifications that were admitted.
+    admitted: Vec<Value>,
+}
+
+/// What was asked while so much time passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rested {
+    /// Passes that ended.
+    pub reconciles: u64,
+    /// Requests to the API server, reads and writes.
+    pub requests: u64,
+    /// Calls of members.
+    pub calls: u64,
+}
+
+impl ScaleTest {
+    /// One cluster of three, at rest, and an operator that has seen nothing of it yet.
+    ///
+    /// # Errors
+    /// The cluster did not come to rest.
+    pub fn new() -> Result<Self, Failure> {
+        let runtime = runtime();
+        let mut world = World::new(Options::calm(1));
+        runtime.block_on(async {
+            world.start_operator("first");
+            user::create(&mut world, "demo", &user::spec(3));
+            world.settle(user::SOON_MS).await
+        })?;
+        world.stop_operators();
+        let api = world.api.clone();
+        let api = api.lock();
+        let cached = CACHED.iter().filter(|kind| kind.is_namespaced());
+        let objects = cached.flat_map(|kind| {
+            let all = api.all(*kind).map(|found| (**found).clone());
+            let ours = all.filter(|found| *kind == Kind::EtcdCluster || is_ours(found));
+            ours.map(|found| (*kind, found)).collect::<Vec<_>>()
+        });
+        let objects = objects.collect();
+        let kept = api.all(Kind::ControllerRevision);
+        let admitted = kept.map(|found| (**found).clone()).collect();
+        drop(api);
+        let operator = runtime.block_on(async { world.operator("second") });
+        Ok(Self {
+            runtime,
+            world,
+            operator,
+            objects,
+            admitted,
+        })
+    }
+
+    /// The operator's caches are filled with this many clusters, each due for a reconcile.
+    pub fn fill(&mut self, clusters: usize) {
+        let now_ms = self.world.now_ms();
+        let api = self.world.api.clone();
+        self.operator.listed(&api);
+        for kind in CACHED.iter().filter(|kind| !kind.is_namespaced()) {
+            for found in api.lock().all(*kind) {
+                self.operator.add(*kind, found, now_ms);
+            }
+        }
+        for number in 0..clusters {
+            let namespace = format!("tenant-{number}");
+            for kept in &self.admitted {
+                let mut kept = moved(kept, &namespace);
+                object::take(&mut kept, &["metadata", "resourceVersion"]);
+                let made = api.lock().create("scale", Kind::ControllerRevision, kept);
+                debug_assert!(made.is_ok(), "{made:?}");
+            }
+            for (kind, found) in &self.objects {
+                let found = moved(found, &namespace);
+                self.operator.add(*kind, &found, now_ms);
+            }
+        }
+    }
+
+    /// So many seconds pass for the operator, and then as many as the pass under way needs.
+    pub fn rest(&mut self, seconds: u64) -> Rested {
+        let begun_ms = self.world.now_ms();
+        let before = self.asked();
+        self.operator.counted.reconciles = 0;
+        self.runtime.block_on(async {
+            let mut now_ms = begun_ms;
+            while now_ms < begun_ms + seconds * 1000 || self.operator.is_busy() {
+                if !self.operator.is_busy() {
+                    let due = self.operator.next_ms().unwrap_or(now_ms + STEP_MS);
+                    now_ms = due.clamp(now_ms + 1, now_ms + STEP_MS);
+                    self.world.set_now_ms(now_ms);
+                }
+                let api = self.world.api.clone();
+                self.operator.turn(&api, now_ms, &mut |most| most).await;
+                tokio::task::yield_now().await;
+            }
+        });
+        let (requests, calls) = self.asked();
+        Rested {
+            reconciles: self.operator.counted.reconciles,
+            requests: requests - before.0,
+            calls: calls - before.1,
+        }
+    }
+
+    /// Requests and calls so far.
+    fn asked(&self) -> (u64, u64) {
+        let ledger = lock(&self.world.ledger);
+        (ledger.requests, ledger.calls)
+    }
+
+    /// What was written so far, statuses included.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        let ledger = lock(&self.world.ledger);
+        ledger.writes + ledger.status_writes
+    }
+}
+
+/// The object as it would be in this namespace: names of hosts have it as well.
+fn moved(object: &Value, namespace: &str) -> Value {
+    let mut object = match object {
+        Value::String(text) => {
+            let (from, to) = (format!(".{NAMESPACE}.svc"), format!(".{namespace}.svc"));
+            Value::String(text.replace(&from, &to))
+        }
+        Value::Array(all) => all.iter().map(|one| moved(one, namespace)).collect(),
+        Value::Object(all) => {
+            let all = all.iter();
+            let all = all.map(|(key, one)| (key.clone(), moved(one, namespace)));
+            Value::Object(all.collect())
+        }
+        other => other.clone(),
+    };
+    if object["metadata"]["namespace"].is_string() {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    object
+}

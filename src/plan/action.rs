@@ -1,0 +1,479 @@
+//! What a step does: one mutating act, by what executes it. Knows nothing of why, and executes
+//! nothing.
+
+use crate::crd::TlsPort;
+
+use super::observed::{ObjectKey, PvcState};
+
+/// One mutating act. It names everything that it needs: execution has no choice left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A call of a member's server.
+    Member(MemberAction),
+    /// A change of a certificate or of an authority, in a Secret.
+    Certificate(CertificateAction),
+    /// A change of any other object.
+    Object(ObjectAction),
+}
+
+/// A call of a member's server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberAction {
+    /// Tell the seed to form the cluster.
+    Bootstrap {
+        /// The seed.
+        member: String,
+        /// UID of its pod.
+        pod_uid: String,
+        /// UID of the resource.
+        cluster_uid: String,
+        /// Life of the cluster.
+        incarnation: u64,
+        /// The identity Secret's nonce.
+        nonce: String,
+        /// UID of the seed's PVC.
+        pvc_uid: String,
+        /// The disk that described itself as empty.
+        disk_uuid: String,
+    },
+    /// Change where the others dial a member.
+    SetPeerUrls {
+        /// The member.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// All of its URLs.
+        urls: Vec<String>,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Add a standby that waits as a learner.
+    AddLearner {
+        /// The standby.
+        member: String,
+        /// The others dial it with TLS from the beginning.
+        secure: bool,
+        /// Its disk: no other one may join under this entry.
+        disk_uuid: String,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Make a learner a voter.
+    Promote {
+        /// The learner.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Move the leadership to a voter in sync.
+    Transfer {
+        /// The leader.
+        from: String,
+        /// The voter that takes over.
+        to: String,
+        /// Its member ID.
+        to_id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Switch an alarm off whose reason is gone.
+    Disarm {
+        /// Which alarm.
+        kind: AlarmKind,
+        /// The member that it names, or its ID where that is none any more.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
+    /// Ask a voter to become unready and to hand over what it leads; it keeps following.
+    Retire {
+        /// The voter.
+        member: String,
+        /// UID of its pod.
+        pod_uid: String,
+    },
+    /// Remove a member from the cluster.
+    Remove {
+        /// The member.
+        member: String,
+        /// Its member ID.
+        id: u64,
+        /// The call's fence.
+        fence: Fence,
+    },
+}
+
+/// A change of a certificate or of an authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateAction {
+    /// Make a port's authority; fail if it exists.
+    MakeAuthority {
+        /// Whose certificates it signs.
+        port: TlsPort,
+        /// The Secret.
+        secret: String,
+    },
+    /// Take the next stage of a port's change to another authority.
+    RotateAuthority {
+        /// Whose certificates it signs.
+        port: TlsPort,
+        /// The Secret.
+        secret: String,
+        /// Fingerprint of the authority that signs now.
+        signs: String,
+        /// What is done.
+        stage: Rotation,
+    },
+    /// Make a certificate with a new key, in place of the one that is there.
+    IssueCertificate {
+        /// The port that it is for.
+        port: TlsPort,
+        /// The member that it is for; `None` for the certificate of clients.
+        member: Option<String>,
+        /// The Secret.
+        secret: String,
+        /// Fingerprint of the authority that signs it.
+        authority: String,
+        /// Fingerprint of the certificate that is there; `None`: there is none, or none that can be
+        /// read.
+        replaces: Option<String>,
+    },
+    /// Write the authorities that are trusted now beside a certificate; the certificate stays.
+    TrustAuthorities {
+        /// The port.
+        port: TlsPort,
+        /// The Secret.
+        secret: String,
+        /// Fingerprints of the authorities.
+        trusted: Vec<String>,
+    },
+    /// Delete the certificate of a member that is gone.
+    DropCertificate {
+        /// The Secret.
+        secret: String,
+        /// Its UID.
+        uid: String,
+    },
+}
+
+/// A change of an object in the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectAction {
+    /// Keep the specification that this was planned from as the one that was last admitted.
+    AdmitSpec {
+        /// Its hash.
+        hash: String,
+    },
+    /// Apply an object beside the members, as rendered from the spec.
+    ApplyObject(ObjectKey),
+    /// Let the PDB keep so many members available, from the gate or from another
+    /// number; make it where it is missing.
+    SetPdb {
+        /// Members that have to stay available.
+        min_available: u32,
+        /// What it said when this was decided; `None`: nothing of the kind. A PDB that says
+        /// something else by now is left alone.
+        before: Option<u32>,
+    },
+    /// Create the identity Secret, live; fail if it exists.
+    CreateIdentitySecret {
+        /// Member that will bootstrap.
+        seed: String,
+        /// Nonce of the bootstrap call.
+        nonce: String,
+        /// Life of the cluster: the first one, or of one that lives what its members say.
+        incarnation: u64,
+    },
+    /// Create the PVC of a new member; fail if it exists.
+    CreatePvc {
+        /// The member.
+        member: String,
+        /// The PVC.
+        pvc: String,
+    },
+    /// Raise the size that a PVC asks for.
+    GrowPvc {
+        /// The PVC.
+        pvc: String,
+        /// Its UID.
+        uid: String,
+        /// The new size in bytes (the spec's size as written).
+        bytes: u64,
+    },
+    /// Record on a PVC what it has been.
+    MarkPvc {
+        /// The PVC.
+        pvc: String,
+        /// Its UID.
+        uid: String,
+        /// What to record.
+        state: PvcState,
+    },
+    /// Make a PVC go away with the resource, or not.
+    OwnPvc {
+        /// The PVC.
+        pvc: String,
+        /// Its UID.
+        uid: String,
+        /// Whether the resource owns it from now on.
+        owned: bool,
+    },
+    /// Apply a member's set: create it, or give it the spec's current template. Restarts nothing,
+    /// and stops its pod where the set is to sleep.
+    ApplySet {
+        /// The member.
+        member: String,
+        /// The PVC that it mounts.
+        pvc: String,
+        /// Never on a node with another member: its volume could not leave that node.
+        one_per_node: bool,
+        /// Without a pod, until it is applied awake.
+        hibernated: bool,
+        /// Its server takes connections without TLS on its peer port too, until all members are dialled
+        /// with TLS.
+        plaintext_peers: bool,
+    },
+    /// Point a slot's Service at a voter, creating it where it is missing.
+    MapSlot {
+        /// The slot's number, from 0.
+        slot: u32,
+        /// Its Service.
+        service: String,
+        /// The voter.
+        member: String,
+    },
+    /// Delete the Service of a slot that is not wanted any more.
+    DropSlot {
+        /// The slot's number.
+        slot: u32,
+        /// Its Service.
+        service: String,
+        /// UID of the Service.
+        uid: String,
+    },
+    /// Let an eviction take a member's pod.
+    ReleasePod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
+    /// Let no eviction take a member's pod any more.
+    HoldPod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
+    /// Evict a member's pod, which the PDB may refuse; its set makes a new one.
+    EvictPod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
+    /// Delete a member's pod; its set makes a new one.
+    DeletePod {
+        /// The member.
+        member: String,
+        /// UID of the pod: another pod is left alone.
+        uid: String,
+    },
+    /// Delete a member's set, and with it its pod.
+    DeleteSet {
+        /// The member.
+        member: String,
+        /// UID of the set.
+        uid: String,
+    },
+    /// Delete a PVC, and with it usually its data.
+    DeletePvc {
+        /// The PVC.
+        pvc: String,
+        /// UID of the PVC.
+        uid: String,
+    },
+}
+
+/// The alarms that a server raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AlarmKind {
+    /// A quota is used up, or a volume nearly full.
+    NoSpace,
+    /// A member's data differs.
+    Corrupt,
+}
+
+impl AlarmKind {
+    /// As etcd's tools write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AlarmKind::NoSpace => "NOSPACE",
+            AlarmKind::Corrupt => "CORRUPT",
+        }
+    }
+}
+
+/// The stages of a change to another authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// Make the next one, and trust it.
+    Prepare {
+        /// The annotation's value, if it asks for this.
+        asked: Option<String>,
+    },
+    /// Let the next one sign; the one before is trusted on.
+    Switch {
+        /// Fingerprint of the next one.
+        to: String,
+    },
+    /// Trust nobody but the one that signs.
+    Forget,
+}
+
+/// What a membership call carries so that a stale one is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Index of the configuration that the plan was made from.
+    pub configuration_index: u64,
+    /// The operator's epoch.
+    pub epoch: u64,
+}
+
+impl Action {
+    /// The word for it in the status, events and metrics.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Member(action) => action.word(),
+            Self::Certificate(action) => action.word(),
+            Self::Object(action) => action.word(),
+        }
+    }
+
+    /// The member that it concerns.
+    pub fn member(&self) -> Option<&str> {
+        match self {
+            Self::Member(action) => Some(action.member()),
+            Self::Certificate(action) => action.member(),
+            Self::Object(action) => action.member(),
+        }
+    }
+
+    /// Whether it changes the cluster's membership or leadership: executed through a leader that
+    /// holds a quorum, after the member list was read again.
+    pub fn is_membership(&self) -> bool {
+        matches!(self, Self::Member(action) if action.is_membership())
+    }
+}
+
+impl MemberAction {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Bootstrap { .. } => "Bootstrap",
+            Self::SetPeerUrls { .. } => "SetPeerUrls",
+            Self::AddLearner { .. } => "AddLearner",
+            Self::Promote { .. } => "Promote",
+            Self::Transfer { .. } => "Transfer",
+            Self::Disarm { .. } => "Disarm",
+            Self::Retire { .. } => "Retire",
+            Self::Remove { .. } => "Remove",
+        }
+    }
+
+    /// The member that it concerns.
+    pub fn member(&self) -> &str {
+        match self {
+            Self::Bootstrap { member, .. }
+            | Self::AddLearner { member, .. }
+            | Self::SetPeerUrls { member, .. }
+            | Self::Promote { member, .. }
+            | Self::Transfer { from: member, .. }
+            | Self::Disarm { member, .. }
+            | Self::Retire { member, .. }
+            | Self::Remove { member, .. } => member,
+        }
+    }
+
+    fn is_membership(&self) -> bool {
+        match self {
+            Self::AddLearner { .. }
+            | Self::SetPeerUrls { .. }
+            | Self::Promote { .. }
+            | Self::Transfer { .. }
+            | Self::Remove { .. } => true,
+            Self::Bootstrap { .. } | Self::Disarm { .. } | Self::Retire { .. } => false,
+        }
+    }
+}
+
+impl CertificateAction {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::MakeAuthority { .. } => "MakeAuthority",
+            Self::RotateAuthority { .. } => "RotateAuthority",
+            Self::IssueCertificate { .. } => "IssueCertificate",
+            Self::TrustAuthorities { .. } => "TrustAuthorities",
+            Self::DropCertificate { .. } => "DropCertificate",
+        }
+    }
+
+    fn member(&self) -> Option<&str> {
+        match self {
+            Self::IssueCertificate { member, .. } => member.as_deref(),
+            Self::MakeAuthority { .. }
+            | Self::RotateAuthority { .. }
+            | Self::TrustAuthorities { .. }
+            | Self::DropCertificate { .. } => None,
+        }
+    }
+}
+
+impl ObjectAction {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::AdmitSpec { .. } => "AdmitSpec",
+            Self::ApplyObject(_) => "ApplyObject",
+            Self::SetPdb { .. } => "SetPDB",
+            Self::CreateIdentitySecret { .. } => "CreateIdentitySecret",
+            Self::CreatePvc { .. } => "CreatePVC",
+            Self::GrowPvc { .. } => "GrowPVC",
+            Self::MarkPvc { .. } => "MarkPVC",
+            Self::OwnPvc { .. } => "OwnPVC",
+            Self::ApplySet { .. } => "ApplySet",
+            Self::MapSlot { .. } => "MapSlot",
+            Self::DropSlot { .. } => "DropSlot",
+            Self::ReleasePod { .. } => "ReleasePod",
+            Self::HoldPod { .. } => "HoldPod",
+            Self::EvictPod { .. } => "EvictPod",
+            Self::DeletePod { .. } => "DeletePod",
+            Self::DeleteSet { .. } => "DeleteSet",
+            Self::DeletePvc { .. } => "DeletePVC",
+        }
+    }
+
+    fn member(&self) -> Option<&str> {
+        match self {
+            Self::CreateIdentitySecret { seed: member, .. }
+            | Self::CreatePvc { member, .. }
+            | Self::ApplySet { member, .. }
+            | Self::MapSlot { member, .. }
+            | Self::ReleasePod { member, .. }
+            | Self::HoldPod { member, .. }
+            | Self::EvictPod { member, .. }
+            | Self::DeletePod { member, .. }
+            | Self::DeleteSet { member, .. } => Some(member),
+            Self::AdmitSpec { .. }
+            | Self::ApplyObject(_)
+            | Self::SetPdb { .. }
+            | Self::DropSlot { .. }
+            | Self::GrowPvc { .. }
+            | Self::MarkPvc { .. }
+            | Self::OwnPvc { .. }
+            | Self::DeletePvc { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Rule 14: the node of a voter goes away. Where another node can take it with its volume, the same
+//! member moves: it hands over and retires, an eviction may take its pod, and if none does, the
+//! operator deletes it, or evicts it where a PDB counts. Where none can, its successor comes first: that is the business of rules 13,
+//! 12, 11 and 15, in that order. Without a spare node nothing is done but to say so. One at a time.
+
+use std::cmp::Reverse;
+
+use crate::crd::member_number;
+use crate::plan::action::{Action, ObjectAction};
+use crate::plan::draft::Draft;
+use crate::plan::guards;
+use crate::plan::nodes::Way;
+use crate::plan::observed::PodFacts;
+use crate::plan::situation::Situation;
+use crate::plan::step::Class;
+
+use super::hand_over::{self, Leaver};
+use super::pod_disruption_budget;
+
+/// So long a drain may take the pod itself. It asks for a pod by its name, again and again, with a
+/// pause of 5 s (`kubectl drain`) or 10 s (cluster autoscaler): of a pod that somebody else
+/// deleted, it may never learn, and ask for its successor of the same name for ever.
+const EVICTION_MS: u64 = 11_000;
+
+/// Lets no eviction take pods that are not to go any more, whatever became of the reason. Needs no
+/// quorum; without one, none may go.
+pub(super) fn hold_pods(s: &Situation<'_>, draft: &mut Draft) {
+    let open = |pod: &PodFacts| pod.released_ms.is_some() && !pod.terminating;
+    for (member, pod) in s.o.pods.iter().filter(|(_, pod)| open(pod)) {
+        let why = if s.counts_evictions_by_pdb() {
+            "disruption.policy is Budget: nobody is let go before the others".to_owned()
+        } else if s.cluster.spec.paused {
+            "paused by spec.paused".to_owned()
+        } else if s.way(member) != Some(Way::Move) {
+            "its member stays where it is".to_owned()
+        } else if let Err(held) = guards::restart_voter(s, member) {
+            held
+        } else {
+            continue;
+        };
+        let action = Action::Object(ObjectAction::HoldPod {
+            member: member.clone(),
+            uid: pod.uid.clone(),
+        });
+        draft.step(14, action, why);
+    }
+}
+
+/// Returns whether a voter leaves or would leave now, so that nobody else is restarted meanwhile.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
+    let mut leavers: Vec<(&str, Way)> = Vec::new();
+    for (name, _) in s.voters.iter().filter(|(_, seat)| seat.ours) {
+        match s.way(name) {
+            Some(Way::Stay(reason, text)) => {
+                draft.wait("Move", name, reason, text);
+            }
+            Some(Way::AddFirst) | None => {}
+            Some(way) => leavers.push((name, way)),
+        }
+    }
+    // Who is half-way first, then followers, the leader last, of the highest number first.
+    leavers.sort_by_key(|(name, _)| {
+        let leads = s.view.is_some_and(|(leader, _)| leader == *name);
+        let number = member_number(&s.cluster.name, name);
+        (!s.retires(name), leads, Reverse(number))
+    });
+    let Some((member, way)) = leavers.into_iter().next() else {
+        return false;
+    };
+    let other_half_way = s
+        .voters
+        .keys()
+        .any(|name| name != member && s.retires(name));
+    if other_half_way {
+        return false;
+    }
+    let released =
+        s.o.pods
+            .get(member)
+            .is_some_and(|pod| pod.released_ms.is_some());
+    // What was begun goes on.
+    let begins = released || hand_over::at_rest(s) && hand_over::settled(s, draft, member, "Move");
+    if !begins {
+        return true;
+    }
+    match way {
+        Way::RemoveFirst => remove(s, draft, member),
+        _ => move_away(s, draft, member),
+    }
+    true
+}
+
+/// The reason for a leave, as part of a sentence.
+fn reason(s: &Situation<'_>, member: &str) -> String {
+    let (node, why) = s.leaves(member).unwrap_or_default();
+    format!("its node {node} {why}")
+}
+
+fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
+    let Some(pod) = s.o.pods.get(member) else {
+        return;
+    };
+    if pod.terminating {
+        draft.wait(
+            "Move",
+            member,
+            "Terminating",
+            format!("the pod of {member} to be gone"),
+        );
+        return;
+    }
+    if let Err(held) = guards::restart_voter(s, member) {
+        draft.guarded("Move", member, &held);
+        return;
+    }
+    let reason = reason(s, member);
+    let leaver = Leaver {
+        member,
+        rule: 14,
+        reason: &reason,
+        for_good: false,
+    };
+    if !hand_over::said(s, draft, &leaver) {
+        return;
+    }
+    if s.counts_evictions_by_pdb() {
+        return evict(s, draft, member, pod, &reason);
+    }
+    let (member_name, uid) = (member.to_owned(), pod.uid.clone());
+    let Some(since) = pod.released_ms else {
+        let action = Action::Object(ObjectAction::ReleasePod {
+            member: member_name,
+            uid,
+        });
+        draft.step(
+            14,
+            action,
+            format!("{reason}, and its clients are elsewhere"),
+        );
+        return;
+    };
+    if since + EVICTION_MS > s.o.now_ms {
+        let seconds = EVICTION_MS / 1000;
+        let what = format!("a drain to take the pod of {member}, for {seconds} s at the most");
+        let wait = draft.wait("Move", member, "Released", what);
+        wait.since_ms = Some(since);
+        wait.deadline_ms = Some(since + EVICTION_MS);
+        return;
+    }
+    let action = Action::Object(ObjectAction::DeletePod {
+        member: member_name,
+        uid,
+    });
+    draft.step(14, action, format!("{reason}, and no drain took its pod"));
+}
+
+/// Under a PDB nobody opens a gate: a drain may take the pod as soon as the PDB allows it, and
+/// since the member retires it does not count there any more.
+fn evict(s: &Situation<'_>, draft: &mut Draft, member: &str, pod: &PodFacts, reason: &str) {
+    let retiring = s.description(member).and_then(|d| d.retiring_ms);
+    if retiring.is_some_and(|age| age < EVICTION_MS) {
+        let seconds = EVICTION_MS / 1000;
+        let what = format!("a drain to take the pod of {member}, for {seconds} s at the most");
+        draft.wait("Move", member, "Evictable", what);
+        return;
+    }
+    let reason = format!("{reason}, and no drain took its pod");
+    pod_disruption_budget::let_go(s, draft, ("Move", 14), member, &pod.uid, reason);
+}
+
+fn remove(s: &Situation<'_>, draft: &mut Draft, member: &str) {
+    if draft.held(Class::Membership) {
+        return;
+    }
+    let reason = format!(
+        "{}, and disruption.nodeReplacement is RemoveFirst",
+        reason(s, member)
+    );
+    hand_over::removed(s, draft, member, 14, reason);
+}

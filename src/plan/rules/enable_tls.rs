@@ -1,0 +1,65 @@
+//! Rule 16, last part: TLS is switched on for a cluster that lives. The roll gives every member its
+//! certificates, and takes connections of both kinds on the peer port meanwhile; once all of them
+//! speak TLS there, their peer URLs are changed one by one, and with the last one the servers refuse
+//! connections without TLS by themselves.
+
+use crate::crd::TlsPort;
+use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, MemberAction};
+use crate::plan::draft::{Draft, fence};
+use crate::plan::situation::Situation;
+use crate::plan::step::Class;
+
+const PLAIN: &str = "http://";
+
+/// Whether some member of a cluster that is to have TLS is still dialled, or was started, without. Where
+/// nobody says how members are dialled, what their sets were made for counts.
+pub(in crate::plan) fn is_under_way(s: &Situation<'_>) -> bool {
+    if s.cluster.spec.tls.is_none() {
+        return false;
+    }
+    let dialled = (s.o.descriptions.values())
+        .flat_map(|said| &said.members)
+        .flat_map(|member| &member.peer_urls);
+    let started = s.o.pods.values().any(|pod| !pod.peer_tls);
+    let made = || s.o.sets.values().any(|set| set.plain_peers);
+    let mut dialled = dialled.peekable();
+    let silent = dialled.peek().is_none();
+    started || dialled.any(|url| is_plain(url)) || silent && made()
+}
+
+fn is_plain(url: &str) -> bool {
+    url.starts_with(PLAIN)
+}
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    if s.cluster.spec.tls.is_none() || draft.held(Class::Membership) {
+        return;
+    }
+    let seats = || s.voters.iter().chain(&s.learners);
+    // One of a foreign name says nothing to this operator, and is not cut off.
+    let all_speak = seats().all(|(name, seat)| {
+        let said = s.description(name).filter(|_| seat.ours);
+        let security = said.and_then(|said| said.security.get(&TlsPort::Peer));
+        security.is_some_and(|security| security.tls)
+    });
+    let plain = seats().find(|(_, seat)| seat.view.peer_urls.iter().any(|url| is_plain(url)));
+    let Some((name, seat)) = plain else {
+        return;
+    };
+    let healthy = s.voters.values().all(|seat| seat.healthy());
+    if (!all_speak || !healthy) && !planted(Mutant::PlainEndsEarly) {
+        return; // the roll is on its way
+    }
+    let secure = |url: &String| match url.strip_prefix(PLAIN) {
+        Some(rest) => format!("https://{rest}"),
+        None => url.clone(),
+    };
+    let action = Action::Member(MemberAction::SetPeerUrls {
+        member: name.clone(),
+        id: seat.view.id,
+        urls: seat.view.peer_urls.iter().map(secure).collect(),
+        fence: fence(s),
+    });
+    draft.step(16, action, "every member speaks TLS on its peer port");
+}

@@ -1,0 +1,122 @@
+//! Rule 3 under `disruption.policy: Budget`: how many members have to stay available, and how a pod
+//! that serves is let go there. The number is a quorum of all that vote, that the spec wants, that
+//! are about to vote, and whose pods are still there after they left: it is thus raised before
+//! anybody is promoted and lowered last, and no eviction, whoever asks, ever leaves too few.
+//!
+//! A pod that serves is evicted, so that everybody else's evictions are counted with it. One that
+//! does not serve is deleted as ever: the PDB counts it as gone already, and would refuse its
+//! eviction where that is the reason for too few. Who hibernates is scaled, and asks no PDB.
+
+use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, ObjectAction};
+use crate::plan::draft::Draft;
+use crate::plan::observed::{ObjectKind, PvcState};
+use crate::plan::situation::{Situation, quorum};
+use crate::plan::step::Class;
+
+/// Makes the PDB, raises it or lowers it.
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    let mut objects = s.o.wanted_objects.iter();
+    let wanted = objects.find(|(key, _)| key.kind == ObjectKind::PodDisruptionBudget);
+    let Some((key, inputs)) = wanted.filter(|_| s.counts_evictions_by_pdb()) else {
+        return;
+    };
+    let facts = s.o.objects.get(key);
+    if facts.is_some_and(|facts| facts.terminating) {
+        let text = format!("{} {} to be gone", key.kind.as_str(), key.name);
+        draft.wait("SetPDB", "", "Terminating", text);
+        return;
+    }
+    let before = s.o.pdb.and_then(|pdb| pdb.min_available);
+    let current = facts.is_some_and(|facts| facts.inputs.as_ref() == Some(inputs));
+    // Whatever stands there holds until a leader says who votes.
+    if facts.is_some() && s.view.is_none() {
+        return;
+    }
+    let members = members(s);
+    let min_available = u32::try_from(quorum(members)).unwrap_or(u32::MAX);
+    if current && before == Some(min_available) {
+        return;
+    }
+    let why = match before {
+        _ if facts.is_none() => "it is missing".to_owned(),
+        Some(now) if now < min_available => format!("{members} vote, or may soon"),
+        Some(now) if now > min_available => format!("{members} vote, and nobody else is left"),
+        _ => "disruption.policy is Budget".to_owned(),
+    };
+    draft.step(
+        3,
+        Action::Object(ObjectAction::SetPdb {
+            min_available,
+            before,
+        }),
+        why,
+    );
+}
+
+/// Members whose quorum has to stay available.
+fn members(s: &Situation<'_>) -> usize {
+    let target = s.cluster.target();
+    if s.view.is_none() {
+        // Nobody says who votes: no fewer than anything tells of.
+        let joined = |state: PvcState| state == PvcState::Joined;
+        let joined = s.our_pvcs().filter(|(_, pvc)| joined(pvc.state));
+        return target.max(s.o.hints.voters.len()).max(joined.count());
+    }
+    let soon = s.learners.values().filter(|seat| seat.ours).count();
+    let left = s.o.pods.keys().filter(|name| s.tombstoned(name));
+    let soon = if planted(Mutant::PromotedUnbudgeted) {
+        0
+    } else {
+        soon
+    };
+    let left = if planted(Mutant::LoweredEarly) {
+        0
+    } else {
+        left.count()
+    };
+    target.max(s.voters.len() + soon + left)
+}
+
+/// Lets a voter's pod go that nothing else holds: evicted under a PDB, deleted otherwise. The word
+/// and the number are those of the rule that wants it.
+pub(super) fn let_go(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    (word, rule): (&'static str, u8),
+    member: &str,
+    uid: &str,
+    reason: String,
+) {
+    let (name, uid) = (member.to_owned(), uid.to_owned());
+    if !s.counts_evictions_by_pdb() || planted(Mutant::DeletedUnasked) {
+        let action = Action::Object(ObjectAction::DeletePod { member: name, uid });
+        return draft.step(rule, action, reason);
+    }
+    match refused(s, member) {
+        Some(why) => {
+            let what = format!("the PDB to let the pod of {member} go: {why}");
+            draft.hold(Class::Disruption, format!("{member} waits for {what}"));
+            draft.wait(word, member, "Budget", what);
+        }
+        None => draft.step(
+            rule,
+            Action::Object(ObjectAction::EvictPod { member: name, uid }),
+            reason,
+        ),
+    }
+}
+
+/// Why the PDB would refuse an eviction of this member's pod, as far as is seen: then it is not
+/// even asked.
+fn refused(s: &Situation<'_>, member: &str) -> Option<String> {
+    let pdb = s.o.pdb.unwrap_or_default();
+    let (Some(min_available), Some(available)) = (pdb.min_available, pdb.available) else {
+        return Some("Kubernetes has not counted yet who is available".to_owned());
+    };
+    let pod = s.o.pods.get(member);
+    let counts = pod.is_some_and(|pod| pod.ready_since_ms.is_some() && !pod.terminating);
+    let others = available.saturating_sub(u32::from(counts));
+    (others < min_available)
+        .then(|| format!("of the others {others} are available, and {min_available} have to be"))
+}

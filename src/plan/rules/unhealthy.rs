@@ -1,0 +1,153 @@
+//! Rules 9 and 10: voters that do not serve. Restarted where that can help, removed on evidence
+//! of death, before anyone is added.
+
+use crate::mutants::{Mutant, planted};
+use crate::plan::action::{Action, MemberAction, ObjectAction};
+use crate::plan::draft::{Draft, fence};
+use crate::plan::evidence::Verdict;
+use crate::plan::guards;
+use crate::plan::situation::{Seat, Situation};
+use crate::plan::step::Class;
+
+pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
+    for (name, seat) in &s.voters {
+        if s.pvc(name).is_some_and(|pvc| pvc.terminating) {
+            draft.note(
+                "PVCDeleted",
+                format!(
+                    "somebody deleted PVC {}: {name} is replaced when its pod goes",
+                    s.pvc_name(name)
+                ),
+            );
+        }
+        let Some(why) = seat.verdict.why() else {
+            continue;
+        };
+        draft.hold(Class::Membership, format!("{name} is not healthy: {why}"));
+        draft.hold(Class::Disruption, format!("{name} is not healthy: {why}"));
+        if !planted(Mutant::AddBesideDead) {
+            draft.hold(Class::Objects, format!("{name} is not healthy: {why}"));
+        }
+    }
+    // The dead first: each one removed makes the rest safer.
+    let dead = |seat: &Seat<'_>| matches!(seat.verdict, Verdict::Dead(_));
+    for (name, seat) in s.voters.iter().filter(|(_, seat)| dead(seat)) {
+        treat(s, draft, name, seat);
+    }
+    for (name, seat) in s.voters.iter().filter(|(_, seat)| !dead(seat)) {
+        treat(s, draft, name, seat);
+    }
+}
+
+fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
+    match &seat.verdict {
+        Verdict::Healthy => {}
+        Verdict::Unknown(why) => {
+            draft.wait("Wait", name, "Unknown", format!("{name} to be seen: {why}"));
+        }
+        Verdict::Wait {
+            why,
+            for_what,
+            until_ms,
+        } => {
+            if unstick(s, draft, name, why) {
+                return;
+            }
+            let wait = draft.wait(
+                "Heal",
+                name,
+                "Unhealthy",
+                format!("{name}: {for_what} ({why})"),
+            );
+            wait.deadline_ms = *until_ms;
+        }
+        Verdict::Stuck(reason, why) => {
+            if !unstick(s, draft, name, why) {
+                draft.stall(reason, format!("{name}: {why}"));
+            }
+        }
+        Verdict::Restart(why) => {
+            if unstick(s, draft, name, why) {
+                return;
+            }
+            let Some(pod) = s.o.pods.get(name) else {
+                return;
+            };
+            match guards::restart_voter(s, name) {
+                Ok(()) => {
+                    let action = Action::Object(ObjectAction::DeletePod {
+                        member: name.to_owned(),
+                        uid: pod.uid.clone(),
+                    });
+                    draft.step(10, action, why.clone());
+                }
+                Err(held) => {
+                    draft.guarded("DeletePod", name, &held);
+                }
+            }
+        }
+        Verdict::Dead(why) => match guards::remove_voter(s, name) {
+            Ok(()) if super::leftovers::kept(s, draft, name, 10) => {}
+            Ok(()) => {
+                let action = Action::Member(MemberAction::Remove {
+                    member: name.to_owned(),
+                    id: seat.view.id,
+                    fence: fence(s),
+                });
+                draft.step(10, action, why.clone());
+            }
+            Err(held) => {
+                draft.guarded("Remove", name, &format!("{held} ({why})"));
+            }
+        },
+    }
+}
+
+/// Rule 9: a member that does not serve and was made from an older spec gets the current one, so
+/// that a corrected spec frees it at once. Returns whether it did something.
+pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &str) -> bool {
+    let Some(set) = s.o.sets.get(name).filter(|set| !set.terminating) else {
+        return false;
+    };
+    if s.pvc(name).is_none() || planted(Mutant::StuckForGood) {
+        return false;
+    }
+    if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
+        let action = s.apply_set(name);
+        draft.step(
+            9,
+            action,
+            format!("it does not serve ({why}) and the spec has changed since"),
+        );
+        return true;
+    }
+    let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {
+        return false;
+    };
+    // A node that does not report may still run the pod: leave it alone.
+    let node = pod.node.as_deref().and_then(|node| s.o.nodes.get(node));
+    let reachable = s.o.nodes.is_empty() || pod.node.is_none() || node.is_some_and(|n| n.ready);
+    let outdated = pod
+        .inputs
+        .as_ref()
+        .is_some_and(|inputs| *inputs != s.o.wanted_inputs);
+    if !outdated || !reachable {
+        return false;
+    }
+    if s.voters.contains_key(name)
+        && let Err(held) = guards::restart_voter(s, name)
+    {
+        draft.guarded("DeletePod", name, &held);
+        return true;
+    }
+    let action = Action::Object(ObjectAction::DeletePod {
+        member: name.to_owned(),
+        uid: pod.uid.clone(),
+    });
+    draft.step(
+        9,
+        action,
+        format!("it does not serve ({why}) and its pod is of an older spec"),
+    );
+    true
+}

@@ -1,0 +1,311 @@
+//! The raft thread: steps the member with everything that has come since the last step, then
+//! hands its effects to whoever carries them out. Never blocks on anything but its own inbox.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{ApplyJob, LogJob, Transport, Worker, disk_stop};
+use crate::disk::{Class, LogReader};
+use crate::node::{Effect, Input, Member, StopReason};
+use crate::raft::{Entry, LogRead, Role, RoleChange};
+use crate::server::exit::Stop;
+use crate::server::handle::RequestError;
+use crate::server::queue::Queue;
+use crate::server::quiet::Quiet;
+use crate::server::runtime_state::{
+    Event, Forget, RuntimeState, Thread, proposal_error, refusal, transfer_error,
+};
+
+/// Ticks made up for after a pause: more would only bring on elections.
+const TICKS_AT_ONCE: u32 = 2;
+
+/// The raft thread's own.
+pub(super) struct RaftThread {
+    pub(super) member: Member,
+    pub(super) shared: Arc<RuntimeState>,
+    pub(super) outside: Arc<dyn Transport>,
+    pub(super) apply: Queue<ApplyJob>,
+    pub(super) log: Queue<LogJob>,
+    pub(super) log_reader: LogReader,
+    pub(super) reader: Worker,
+    pub(super) tick_ms: u64,
+    pub(super) first_ticks: u32,
+}
+
+/// What gathered in the inbox, sorted into few inputs.
+#[derive(Default)]
+struct Gathered {
+    inputs: Vec<Input>,
+    end: bool,
+}
+
+impl RaftThread {
+    pub(super) fn run(mut self) {
+        let tick = Duration::from_millis(self.tick_ms);
+        let mut next_tick = Instant::now() + tick;
+        let mut effects = Vec::new();
+        self.publish();
+        for _ in 0..self.first_ticks {
+            if self.member.status().raft.role != Role::Follower {
+                break;
+            }
+            self.member
+                .handle(self.shared.now_ms(), Input::Tick, &mut effects);
+        }
+        if self.first_ticks > 0 {
+            // What came of it is carried out by the first round, without a wait.
+            next_tick = Instant::now();
+        }
+        loop {
+            let wait = next_tick.saturating_duration_since(Instant::now());
+            let Some(events) = self.shared.inbox.take(wait) else {
+                return;
+            };
+            self.shared.beat(Thread::Raft);
+            let gathered = gather(events);
+            for input in gathered.inputs {
+                self.member
+                    .handle(self.shared.now_ms(), input, &mut effects);
+            }
+            let ticked = self.tick(&mut next_tick, tick, &mut effects);
+            let mut changed = ticked;
+            for effect in effects.drain(..) {
+                changed |= matches!(effect, Effect::Role(_));
+                if let Some(reason) = run_effect(&self, effect) {
+                    self.shared.stop(stop(&reason));
+                    return;
+                }
+            }
+            if changed {
+                self.publish();
+            }
+            if gathered.end {
+                return;
+            }
+        }
+    }
+
+    fn tick(&mut self, next: &mut Instant, tick: Duration, effects: &mut Vec<Effect>) -> bool {
+        let mut ticks = 0;
+        while Instant::now() >= *next {
+            self.member
+                .handle(self.shared.now_ms(), Input::Tick, effects);
+            ticks += 1;
+            *next += tick;
+            if ticks == TICKS_AT_ONCE {
+                *next = (*next).max(Instant::now() + tick / 2);
+            }
+        }
+        ticks > 0
+    }
+
+    fn publish(&self) {
+        self.shared
+            .consensus
+            .store(Arc::new(Some(self.member.status())));
+    }
+}
+
+/// Sorts events: what clients asked for is handed over together, the rest in order.
+fn gather(events: Vec<Event>) -> Gathered {
+    let mut gathered = Gathered::default();
+    let (mut proposals, mut reads, mut leases) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gone_requests, mut gone_reads, mut gone_leases) = (Vec::new(), Vec::new(), Vec::new());
+    for event in events {
+        match event {
+            Event::Propose(proposal) => proposals.push(proposal),
+            Event::Read(number) => reads.push(number),
+            Event::Lease(call) => leases.push(call),
+            Event::Forget(Forget::Request(request)) => gone_requests.push(request),
+            Event::Forget(Forget::Read(number)) => gone_reads.push(number),
+            Event::Forget(Forget::Lease(number)) => gone_leases.push(number),
+            Event::Input(input) => gathered.inputs.push(*input),
+            Event::End => gathered.end = true,
+        }
+    }
+    if !proposals.is_empty() {
+        gathered.inputs.push(Input::Propose(proposals));
+    }
+    if !reads.is_empty() {
+        gathered.inputs.push(Input::Read(reads));
+    }
+    if !leases.is_empty() {
+        gathered.inputs.push(Input::Lease(leases));
+    }
+    if !(gone_requests.is_empty() && gone_reads.is_empty() && gone_leases.is_empty()) {
+        gathered.inputs.push(Input::Cancel {
+            requests: gone_requests,
+            reads: gone_reads,
+            leases: gone_leases,
+        });
+    }
+    gathered
+}
+
+/// Hands one effect over; gives the reason when the server has to stop.
+fn run_effect(stepper: &RaftThread, effect: Effect) -> Option<StopReason> {
+    let shared = &stepper.shared;
+    match effect {
+        Effect::Write(persist) => {
+            let bytes = bytes(&persist.entries);
+            let _ = stepper.log.push_always(bytes, LogJob::Write(persist));
+        }
+        Effect::Send { to, message } => {
+            if !stepper.outside.send(to, message) {
+                shared.report(Input::Unreachable(to));
+            }
+        }
+        Effect::Apply(entries) => {
+            let bytes = bytes(&entries);
+            let _ = stepper.apply.push_always(bytes, ApplyJob::Entries(entries));
+        }
+        Effect::InstallCheckpoint(meta) => {
+            let _ = stepper.log.push_always(0, LogJob::Install(meta));
+        }
+        Effect::ReadLog(read) => read_log(stepper, read),
+        Effect::SendCheckpoint { to, term, index } => {
+            stepper.outside.send_checkpoint(to, term, index);
+        }
+        Effect::TakeCheckpoint => {
+            let _ = stepper.apply.push_always(0, ApplyJob::Checkpoint);
+        }
+        Effect::DropLog { before } => {
+            let _ = stepper.log.push_always(0, LogJob::Drop { before });
+        }
+        Effect::ReadReady { ids, .. } => {
+            let answers = ids.into_iter().map(|id| (id, Ok(())));
+            shared.reads.answer_all(answers.collect());
+        }
+        Effect::ReadFailed { ids, reason } => {
+            let answers = ids.into_iter().map(|id| (id, Err(refusal(reason))));
+            shared.reads.answer_all(answers.collect());
+        }
+        Effect::ProposalFailed { request, error } => {
+            shared
+                .proposals
+                .answer(request.counter, Err(proposal_error(error)));
+        }
+        Effect::FateUnknown { request } => {
+            let error = RequestError::Timeout;
+            shared.proposals.answer(request.counter, Err(error));
+        }
+        Effect::LeaseAnswer { id, answer } => {
+            shared.leases.answer(id, answer.map_err(refusal));
+        }
+        Effect::TransferEnded { id, result } => {
+            let result: Result<u64, RequestError> = result.map_err(transfer_error);
+            shared.transfers.answer(id, result);
+        }
+        Effect::Role(change) => role(shared, change),
+        Effect::Removed { settled } => {
+            tracing::info!(settled, "removed from the cluster");
+            let _ = stepper.apply.push_always(0, ApplyJob::Part);
+            let reason = "this member was removed from its cluster for good";
+            stepper.outside.removed(reason);
+        }
+        Effect::Notice(text) => notice(&text),
+        Effect::Stop(reason) => return Some(reason),
+    }
+    None
+}
+
+/// What other members say that cannot be: whoever reaches the peer port may say it for ever.
+fn notice(text: &str) {
+    static NOTICES: Quiet = Quiet::new();
+    match NOTICES.line(Instant::now()) {
+        None => tracing::debug!("{text}"),
+        Some(0) => tracing::warn!("{text}"),
+        Some(more) => tracing::warn!(more, "{text} (and more before)"),
+    }
+}
+
+fn bytes(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.data.len() + 64).sum()
+}
+
+fn read_log(stepper: &RaftThread, read: LogRead) {
+    let shared = Arc::clone(&stepper.shared);
+    let log = stepper.log_reader.clone();
+    stepper.reader.run(move || {
+        let entries = match log.read(read.from, read.to, read.max_bytes) {
+            // They were dropped meanwhile: the member then sends a checkpoint.
+            Err(crate::disk::Error::NotInLog { .. }) => Ok(Vec::new()),
+            Ok(entries) => Ok(entries),
+            // With the class that it has: a read that failed is no proof that the disk is damaged.
+            Err(error) => return shared.stop(disk_stop(&error)),
+        };
+        let ticket = read.ticket;
+        shared.report(Input::LogRead { ticket, entries });
+    });
+}
+
+fn role(shared: &RuntimeState, change: RoleChange) {
+    let leader = change.leader.map(|leader| format!("{leader:x}"));
+    tracing::info!(role = ?change.role, term = change.term, leader, "role changed");
+    let before = shared.consensus.load();
+    let known = before
+        .as_ref()
+        .as_ref()
+        .and_then(|status| status.raft.leader);
+    if change.leader.is_some() && change.leader != known {
+        shared.leader_changes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The end of the server because going on could lose or corrupt data. Its code is what an operator
+/// deletes disks by, so only what the disk itself shows counts as damage.
+pub(super) fn stop(reason: &StopReason) -> Stop {
+    use crate::raft::Error;
+    let (class, name) = match reason {
+        StopReason::Consensus(Error::LogLost { .. }) => (Class::Corrupt, "log_lost"),
+        StopReason::Entry(_)
+        | StopReason::Consensus(
+            Error::UnknownEntryKind { .. } | Error::BrokenConfiguration { .. },
+        ) => (Class::TooNew, "unknown_entry"),
+        StopReason::Consensus(
+            Error::Config(_) | Error::BadMessage { .. } | Error::Misuse(_) | Error::Change(_),
+        ) => (Class::Bug, Class::Bug.name()),
+        StopReason::Consensus(
+            Error::Restored(_) | Error::Diverged { .. } | Error::WrongRead { .. },
+        ) => (Class::Corrupt, Class::Corrupt.name()),
+        StopReason::Log(_) => (Class::Io, Class::Io.name()),
+    };
+    Stop {
+        code: class.exit_code(),
+        class: name,
+        message: reason.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::UnknownEntry;
+    use crate::raft::Error;
+
+    /// An entry that this version does not know ended the server as `corrupt` (20), which an operator
+    /// takes for a dead disk: an image that was rolled back had sound disks deleted.
+    #[test]
+    fn only_disk_evidence_exits_as_damaged() {
+        let unknown = StopReason::Entry(UnknownEntry {
+            index: 7,
+            why: "it is of format 2, this version knows up to 1".to_owned(),
+        });
+        let kind = Error::UnknownEntryKind { index: 7, kind: 9 };
+        let lost = Error::LogLost { commit: 9, last: 7 };
+        let restored = Error::Restored("its terms go back".to_owned());
+        let misuse = Error::Misuse("no such ticket".to_owned());
+        for (reason, code, class) in [
+            (unknown, 28, "unknown_entry"),
+            (kind.into(), 28, "unknown_entry"),
+            (lost.into(), 20, "log_lost"),
+            (restored.into(), 20, "corrupt"),
+            (misuse.into(), 27, "bug"),
+            (StopReason::Log("too many open files".to_owned()), 26, "io"),
+        ] {
+            let stop = stop(&reason);
+            assert_eq!((stop.code, stop.class), (code, class), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Long answers of Range, sent piece by piece.
+//!
+//! One message of gRPC is normally encoded in one step: a list of a million keys would hold up
+//! every other connection of its thread, and a client that does not read would keep the whole of
+//! it in memory. Here only references to keys and values are kept, and a piece is encoded once
+//! the client has room for it. On the wire it is the same single message.
+//!
+//! Used where the call came in over HTTP: [`mark`] says so to the service, which hands the answer
+//! to [`send`] inside the response's extensions.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue};
+use hyper::body::Frame;
+use prost::Message as _;
+use tonic::{Request, Response, Status};
+
+use super::convert;
+use crate::server::turns;
+use crate::store;
+use crate::wire::{etcd, mvccpb};
+
+/// Bytes of a piece: what a thread builds before others get their turn.
+const PIECE: usize = 256 << 10;
+/// Keys that are looked at before others get their turn.
+const KEYS: usize = 1000;
+/// The only path whose answers may be long.
+const PATH: &str = "/etcdserverpb.KV/Range";
+
+/// Says that the answer to this call may be sent in pieces.
+#[derive(Clone, Copy, Debug)]
+struct Pieces;
+
+/// An answer on its way through the response's extensions.
+#[derive(Clone, Debug)]
+struct Long {
+    answer: Arc<etcd::RangeResponse>,
+    bytes: u32,
+}
+
+/// Marks calls whose answers [`send`] can take apart.
+pub(super) fn mark(mut request: http::Request<Body>) -> http::Request<Body> {
+    if request.uri().path() == PATH {
+        request.extensions_mut().insert(Pieces);
+    }
+    request
+}
+
+/// Whether the answer to this call may be sent in pieces.
+pub(super) fn may_be_sent_in_pieces<T>(request: &Request<T>) -> bool {
+    request.extensions().get::<Pieces>().is_some()
+}
+
+/// The wire's form of an answer and its encoded size, without keeping the thread for long.
+pub(super) async fn convert(
+    header: Option<etcd::ResponseHeader>,
+    response: store::RangeResponse,
+) -> (etcd::RangeResponse, usize) {
+    let store::RangeResponse {
+        kvs, more, count, ..
+    } = response;
+    let mut answer = etcd::RangeResponse {
+        header,
+        kvs: Vec::new(),
+        more,
+        count,
+    };
+    let mut bytes = answer.encoded_len();
+    answer.kvs.reserve_exact(kvs.len());
+    for (number, kv) in kvs.into_iter().enumerate() {
+        if number > 0 && number % KEYS == 0 {
+            turns::pass().await;
+        }
+        let kv = convert::key_value(kv);
+        let length = kv.encoded_len();
+        bytes += 1 + prost::length_delimiter_len(length) + length;
+        answer.kvs.push(kv);
+    }
+    (answer, bytes)
+}
+
+/// The response of the service: whole where it is small or was asked for in the process, else
+/// beside an empty one, for [`send`].
+pub(super) fn answer(
+    pieces: bool,
+    response: Response<(etcd::RangeResponse, usize)>,
+) -> Result<Response<etcd::RangeResponse>, Status> {
+    let (metadata, (answer, bytes), mut extensions) = response.into_parts();
+    let bytes = u32::try_from(bytes).map_err(|_| {
+        Status::resource_exhausted(format!(
+            "an answer of {bytes} bytes does not fit into one message: ask for fewer keys at a time"
+        ))
+    })?;
+    if !pieces || bytes as usize <= PIECE {
+        return Ok(Response::from_parts(metadata, answer, extensions));
+    }
+    let answer = Arc::new(answer);
+    extensions.insert(Long { answer, bytes });
+    let empty = etcd::RangeResponse::default();
+    Ok(Response::from_parts(metadata, empty, extensions))
+}
+
+/// Puts a long answer in the place of the empty one.
+pub(super) fn send(mut response: http::Response<Body>) -> http::Response<Body> {
+    match response.extensions_mut().remove::<Long>() {
+        None => response,
+        Some(long) => response.map(|_empty| Body::new(Sending::new(long))),
+    }
+}
+
+/// What is still to be sent of an answer.
+struct Sending {
+    /// The frame's head and the header, then nothing.
+    first: Option<Bytes>,
+    kvs: std::iter::Peekable<std::vec::IntoIter<mvccpb::KeyValue>>,
+    /// `more` and the count.
+    last: Option<Bytes>,
+    trailers: bool,
+    /// In the line for turns: a connection takes as many pieces as its client has room for, which is
+    /// megabytes, and a crowd that lists all keys kept puts waiting for all of these.
+    place: turns::Place,
+}
+
+impl Sending {
+    fn new(long: Long) -> Sending {
+        let answer = Arc::unwrap_or_clone(long.answer);
+        let head = etcd::RangeResponse {
+            header: answer.header,
+            ..etcd::RangeResponse::default()
+        };
+        let tail = etcd::RangeResponse {
+            more: answer.more,
+            count: answer.count,
+            ..etcd::RangeResponse::default()
+        };
+        // gRPC's own head of a message: not compressed, and its length.
+        let mut first = BytesMut::with_capacity(5 + head.encoded_len());
+        first.put_u8(0);
+        first.put_u32(long.bytes);
+        first.put_slice(&head.encode_to_vec());
+        Sending {
+            first: Some(first.freeze()),
+            kvs: answer.kvs.into_iter().peekable(),
+            last: Some(tail.encode_to_vec().into()).filter(|tail: &Bytes| !tail.is_empty()),
+            trailers: true,
+            place: turns::Place::default(),
+        }
+    }
+
+    /// The next piece. Fields follow each other in the order of their numbers, so that the pieces
+    /// together are what one step would have made.
+    fn piece(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        if self.kvs.peek().is_none() {
+            return self.last.take();
+        }
+        let mut piece = BytesMut::with_capacity(PIECE + (16 << 10));
+        while piece.len() < PIECE {
+            let Some(kv) = self.kvs.next() else { break };
+            // A message's field: its number and type, its length, itself.
+            piece.put_u8(0x12);
+            // A buffer that grows cannot be too small.
+            let _ = kv.encode_length_delimited(&mut piece);
+        }
+        Some(piece.freeze())
+    }
+}
+
+impl hyper::body::Body for Sending {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.kvs.peek().is_some() {
+            // The place is kept where it is not this answer's turn yet.
+            ready!(pin!(self.place.pass()).poll(context));
+        }
+        if let Some(piece) = self.piece() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if !std::mem::take(&mut self.trailers) {
+            return Poll::Ready(None);
+        }
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(keys: usize, value: usize) -> store::RangeResponse {
+        let kv = |number| store::KeyValue {
+            key: format!("key {number:06}").into(),
+            value: vec![7; value].into(),
+            create_revision: 1,
+            mod_revision: 2 + number as i64,
+            version: 1,
+            lease: 0,
+        };
+        store::RangeResponse {
+            kvs: (0..keys).map(kv).collect(),
+            more: true,
+            count: keys as i64 + 5,
+            ..store::RangeResponse::default()
+        }
+    }
+
+    fn header() -> Option<etcd::ResponseHeader> {
+        Some(etcd::ResponseHeader {
+            revision: 77,
+            ..etcd::ResponseHeader::default()
+        })
+    }
+
+    #[tokio::test]
+    async fn pieces_equal_the_message_in_one_step() {
+        for (keys, value) in [(4000, 300), (3, 700_000), (1, 300_000)] {
+            let (whole, bytes) = convert(header(), response(keys, value)).await;
+            let want = whole.encode_to_vec();
+            assert_eq!(bytes, want.len());
+            let carried = answer(true, Response::new((whole, bytes))).expect("fits");
+            assert_eq!(*carried.get_ref(), etcd::RangeResponse::default());
+            let long = carried
+                .extensions()
+                .get::<Long>()
+                .expect("it is long")
+                .clone();
+            let mut sending = Sending::new(long);
+            let pieces: Vec<Bytes> = std::iter::from_fn(|| sending.piece()).collect();
+            assert!(pieces.iter().all(|piece| piece.len() < PIECE + value + 64));
+            let sent = pieces.concat();
+            assert_eq!(sent[0], 0, "not compressed");
+            assert_eq!(sent[1..5], (bytes as u32).to_be_bytes());
+            assert!(sent[5..] == want[..], "{keys} keys of {value} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn short_responses_are_not_chunked() {
+        for (pieces, keys) in [(true, 10), (false, 4000)] {
+            let (whole, bytes) = convert(header(), response(keys, 300)).await;
+            let carried = answer(pieces, Response::new((whole.clone(), bytes))).expect("fits");
+            assert_eq!(*carried.get_ref(), whole);
+            assert!(carried.extensions().get::<Long>().is_none());
+        }
+    }
+
+    #[test]
+    fn what_no_message_can_hold_is_refused() {
+        let whole = (etcd::RangeResponse::default(), 1 << 33);
+        let refused = answer(true, Response::new(whole)).expect_err("too long");
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    }
+}

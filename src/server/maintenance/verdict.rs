@@ -1,0 +1,251 @@
+//! Whose data is wrong, by the hashes that members give for one revision. The majority is
+//! right; where there is none, nobody is named (etcd's rule). Never asks anyone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::store::{KeyHash, Revision};
+
+/// What one member answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The member.
+    pub member: u64,
+    /// Its hash; none if it could not be asked or has not that revision.
+    pub hash: Option<Hashed>,
+}
+
+/// A hash and what it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hashed {
+    /// CRC32C.
+    pub hash: u32,
+    /// From where on history is in it.
+    pub compacted: Revision,
+    /// Up to where.
+    pub revision: Revision,
+}
+
+impl From<KeyHash> for Hashed {
+    fn from(hash: KeyHash) -> Hashed {
+        Hashed {
+            hash: hash.hash,
+            compacted: hash.compact_revision,
+            revision: hash.hash_revision,
+        }
+    }
+}
+
+/// What the hashes tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Those that could be compared agree.
+    Equal {
+        /// How many others.
+        compared: usize,
+        /// Who could not be compared: no answer, or its history begins elsewhere.
+        passed_over: Vec<u64>,
+    },
+    /// These differ from a majority of all members that is one of the voters as well.
+    Wrong(Vec<u64>),
+    /// They differ, and no majority agrees.
+    Unclear,
+}
+
+/// Compares what the others answered with one's own. Learners are asked as in etcd, and make no majority: they
+/// have what some leader gave them, and with one of a wrong leader a right voter would be named.
+pub(crate) fn judge(own: u64, hash: Hashed, answers: &[Answer], voters: &BTreeSet<u64>) -> Verdict {
+    let mut groups: BTreeMap<u32, Vec<u64>> = BTreeMap::from([(hash.hash, vec![own])]);
+    let mut passed_over = Vec::new();
+    for answer in answers {
+        let same =
+            |other: &Hashed| (other.compacted, other.revision) == (hash.compacted, hash.revision);
+        match answer.hash.filter(same) {
+            Some(other) => groups.entry(other.hash).or_default().push(answer.member),
+            None => passed_over.push(answer.member),
+        }
+    }
+    if groups.len() == 1 {
+        return Verdict::Equal {
+            compared: answers.len() - passed_over.len(),
+            passed_over,
+        };
+    }
+    let quorum = answers.len().div_ceil(2) + 1;
+    let votes = |group: &[u64]| group.iter().filter(|id| voters.contains(id)).count();
+    let most = |group: &[u64]| group.len() >= quorum && votes(group) > voters.len() / 2;
+    let right = groups.iter().find(|(_, group)| most(group));
+    match right.map(|(right, _)| *right) {
+        Some(right) => {
+            groups.remove(&right);
+            let mut wrong: Vec<u64> = groups.into_values().flatten().collect();
+            wrong.sort_unstable();
+            Verdict::Wrong(wrong)
+        }
+        None => Verdict::Unclear,
+    }
+}
+
+/// Who gave which hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sides {
+    /// Whose hash a majority of the voters gave or, where none did, a majority of all; empty: none did.
+    pub agree: Vec<u64>,
+    /// Who gave another one.
+    pub differ: Vec<u64>,
+    /// Who gave none for this revision.
+    pub silent: Vec<u64>,
+}
+
+/// The same comparison member by member, for whoever acts on it. The voters' majority comes first: a
+/// learner has what some leader gave it, and one of a wrong leader would hide that majority. Where
+/// voters are missing, learners show with whom the next one agrees.
+pub(crate) fn sides(own: u64, hash: Hashed, answers: &[Answer], voters: &BTreeSet<u64>) -> Sides {
+    let of = |other: &Hashed| (other.compacted, other.revision) == (hash.compacted, hash.revision);
+    let comparable = |answer: &Answer| answer.hash.filter(of).map(|hash| hash.hash);
+    let mut given: Vec<(u64, u32)> = vec![(own, hash.hash)];
+    let mut sides = Sides::default();
+    for answer in answers {
+        match comparable(answer) {
+            Some(hash) => given.push((answer.member, hash)),
+            None => sides.silent.push(answer.member),
+        }
+    }
+    let votes = |hash: u32, (member, other): &(u64, u32)| *other == hash && voters.contains(member);
+    let by_voters = |hash: u32| given.iter().filter(|one| votes(hash, one)).count();
+    let by_all = |hash: u32| given.iter().filter(|(_, other)| *other == hash).count();
+    let most = |hash: u32| by_voters(hash) > voters.len() / 2;
+    let voted = given.iter().any(|(_, hash)| most(*hash));
+    let right = |hash: u32| match voted {
+        true => most(hash),
+        false => by_all(hash) > answers.len().div_ceil(2),
+    };
+    for (member, hash) in &given {
+        let side = match right(*hash) {
+            true => &mut sides.agree,
+            false => &mut sides.differ,
+        };
+        side.push(*member);
+    }
+    sides.agree.sort_unstable();
+    sides.differ.sort_unstable();
+    sides
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashed(hash: u32) -> Hashed {
+        Hashed {
+            hash,
+            compacted: 5,
+            revision: 9,
+        }
+    }
+
+    fn answer(member: u64, hash: u32) -> Answer {
+        Answer {
+            member,
+            hash: Some(hashed(hash)),
+        }
+    }
+
+    #[test]
+    fn minority_hash_is_named() {
+        let judged = judge(
+            1,
+            hashed(7),
+            &[answer(2, 7), answer(3, 8)],
+            &(1..=3).collect(),
+        );
+        assert_eq!(judged, Verdict::Wrong(vec![3]));
+        let judged = judge(
+            1,
+            hashed(8),
+            &[answer(2, 7), answer(3, 7)],
+            &(1..=3).collect(),
+        );
+        assert_eq!(judged, Verdict::Wrong(vec![1]), "also the one that asks");
+        let five = [answer(2, 7), answer(3, 8), answer(4, 7), answer(5, 9)];
+        assert_eq!(
+            judge(1, hashed(7), &five, &(1..=5).collect()),
+            Verdict::Wrong(vec![3, 5])
+        );
+    }
+
+    #[test]
+    fn without_a_majority_nobody_is_named() {
+        let judged = judge(1, hashed(7), &[answer(2, 8)], &(1..=2).collect());
+        assert_eq!(judged, Verdict::Unclear);
+        let silent = Answer {
+            member: 3,
+            hash: None,
+        };
+        let judged = judge(1, hashed(7), &[answer(2, 8), silent], &(1..=3).collect());
+        assert_eq!(judged, Verdict::Unclear, "one of three is no majority");
+    }
+
+    /// Of two voters one was named by the other and by the learner that had its data from it.
+    #[test]
+    fn a_learner_makes_no_majority() {
+        let judged = judge(
+            1,
+            hashed(7),
+            &[answer(2, 8), answer(3, 7)],
+            &(1..=2).collect(),
+        );
+        assert_eq!(judged, Verdict::Unclear);
+    }
+
+    #[test]
+    fn who_cannot_be_compared_is_passed_over() {
+        let mut compacted = answer(2, 1);
+        compacted.hash = compacted.hash.map(|hash| Hashed {
+            compacted: 6,
+            ..hash
+        });
+        let silent = Answer {
+            member: 3,
+            hash: None,
+        };
+        let judged = judge(
+            1,
+            hashed(7),
+            &[compacted, silent, answer(4, 7)],
+            &(1..=4).collect(),
+        );
+        let equal = Verdict::Equal {
+            compared: 1,
+            passed_over: vec![2, 3],
+        };
+        assert_eq!(judged, equal);
+    }
+
+    #[test]
+    fn sides_name_everybody_once() {
+        let silent = Answer {
+            member: 4,
+            hash: None,
+        };
+        let told = sides(
+            3,
+            hashed(8),
+            &[answer(2, 7), answer(1, 7), silent, answer(5, 7)],
+            &[1, 2, 3, 4, 5].into(),
+        );
+        assert_eq!(told.agree, [1, 2, 5]);
+        assert_eq!((told.differ, told.silent), (vec![3], vec![4]));
+        // Two of four, the silent one included, are no majority.
+        let all = &[1, 2, 3, 4].into();
+        let split = sides(1, hashed(7), &[answer(2, 7), answer(3, 8), silent], all);
+        assert!(split.agree.is_empty());
+        assert_eq!((split.differ, split.silent), (vec![1, 2, 3], vec![4]));
+        // A learner of a wrong leader takes nobody's majority, and makes none.
+        let answers = [answer(2, 7), answer(3, 8), answer(4, 8)];
+        let learns = sides(1, hashed(7), &answers, &[1, 2, 3].into());
+        assert_eq!((learns.agree, learns.differ), (vec![1, 2], vec![3, 4]));
+        // Of two voters neither is a majority; with a learner one is.
+        let two = sides(1, hashed(7), &[answer(2, 8), answer(3, 7)], &[1, 2].into());
+        assert_eq!((two.agree, two.differ), (vec![1, 3], vec![2]));
+    }
+}

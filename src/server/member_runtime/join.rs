@@ -1,0 +1,627 @@
+//! How a server becomes a member: founding with others, joining by hand, waiting as a standby.
+//!
+//! Each flow may be interrupted anywhere and begins again from the identity file. A disk votes
+//! only once it is certain that its member never voted from another one.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use prost::Message as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::{Happening, MemberRuntime, peer};
+use crate::disk::{self, Class, MemberFiles, Position, create_member};
+use crate::node::{InitialMember, MemberRecord, Membership, StateMachine, member_id};
+use crate::raft::HardState;
+use crate::server::config::{ClusterState, Formation};
+use crate::server::core::disk_stop;
+use crate::server::exit::Stop;
+use crate::server::handle::Phase;
+use crate::server::link::dial::{DialError, Target, within};
+use crate::server::link::frame;
+use crate::server::link::hello::{Answer, Ask, Join, List, Listed, Purpose, Question, Refusal};
+use crate::server::link::outbound::{Listener, Peer, check_reply};
+use crate::server::runtime_state::Who;
+use crate::server::url::Endpoint;
+
+/// How often a server that waits for others asks again.
+const AGAIN: Duration = Duration::from_millis(300);
+/// Largest answer to a question, in bytes: whoever answers is not known yet.
+const ANSWER_LIMIT: usize = 8 << 20;
+/// Time for one round of a question.
+pub(super) const ROUND: Duration = Duration::from_secs(8);
+/// Rounds in which nobody knows this member before that is taken for the truth.
+const LAGGING: usize = 5;
+/// Where peers listen when `--join-from` names no port.
+const PEER_PORT: u16 = 2380;
+
+/// A call that founds a cluster on this standby.
+#[derive(Debug)]
+pub(crate) struct Founding {
+    /// UID of the cluster's resource.
+    pub cluster_uid: String,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// The identity Secret's nonce.
+    pub nonce: String,
+    /// The seed's claim.
+    pub claim_uid: String,
+    /// Answered once it is durable.
+    pub answer: oneshot::Sender<Result<Who, Stop>>,
+}
+
+/// The membership that the flags of a new cluster describe; `None` under an operator.
+pub(super) fn initial(config: &crate::server::config::Config) -> Option<Membership> {
+    let Formation::InitialCluster { members, token, .. } = &config.formation else {
+        return None;
+    };
+    let initial: Vec<InitialMember> = members
+        .iter()
+        .map(|(name, urls)| InitialMember {
+            name: name.clone(),
+            peer_urls: urls.clone(),
+            ..InitialMember::default()
+        })
+        .collect();
+    Membership::bootstrap("", 0, token, &initial).ok()
+}
+
+/// What became of a server that had no member's files.
+pub(super) struct Became {
+    pub(super) files: MemberFiles,
+    pub(super) phase: disk::Phase,
+}
+
+impl MemberRuntime {
+    /// Makes this server a member, however long that takes.
+    pub(super) async fn become_member(
+        self: &Arc<Self>,
+        happenings: &mut mpsc::UnboundedReceiver<Happening>,
+    ) -> Result<Became, Stop> {
+        match &self.config.formation {
+            Formation::InitialCluster {
+                state: ClusterState::New,
+                ..
+            } => self.form().await,
+            Formation::InitialCluster {
+                state: ClusterState::Existing,
+                members,
+                ..
+            } => {
+                let own = &self.config.name;
+                let others = members.iter().filter(|(name, _)| *name != own);
+                let urls: Vec<String> = others.flat_map(|(_, urls)| urls.clone()).collect();
+                self.join_by_hand(&urls).await
+            }
+            Formation::AwaitMembership { join_from } => self.stand_by(join_from, happenings).await,
+        }
+    }
+
+    /// A new cluster by flags: meet everyone, then found the same state as everyone.
+    async fn form(self: &Arc<Self>) -> Result<Became, Stop> {
+        let membership = initial(&self.config).ok_or_else(|| {
+            Stop::usage("--initial-cluster: members must differ in name and peer URLs")
+        })?;
+        let own = membership
+            .members
+            .values()
+            .find(|member| member.name == self.config.name)
+            .map(|member| member.id)
+            .ok_or_else(|| {
+                Stop::usage(format!(
+                    "--initial-cluster does not contain {:?}, the --name of this server",
+                    self.config.name
+                ))
+            })?;
+        let who = Who {
+            cluster_id: membership.cluster_id,
+            member_id: own,
+        };
+        self.forming(&who)?;
+        self.shared.become_phase(Phase::Joining, who.clone());
+        let others: Vec<Peer> = membership
+            .members
+            .values()
+            .filter(|member| member.id != own)
+            .map(|member| peer(member.id, &member.peer_urls))
+            .collect();
+        self.meet_all(&membership, others).await?;
+        self.shared
+            .doing("every initial member was met: founding the cluster");
+        let machine = StateMachine::founded(membership);
+        self.create(Some(machine), disk::Phase::Member, who).await
+    }
+
+    /// Stores what a forming member must not forget, and refuses a disk of another attempt.
+    fn forming(&self, who: &Who) -> Result<(), Stop> {
+        let identity = self.identity();
+        let before = (identity.cluster_id, identity.member_id);
+        if before != (0, 0) && before != (who.cluster_id, who.member_id) {
+            return Err(identity_stop(format!(
+                "cluster ID mismatch: the data directory began as member {:x} of cluster {:x} and \
+                 the flags say member {:x} of cluster {:x}; start it with the flags of before, or \
+                 with an empty data directory if no other member has met it",
+                before.1, before.0, who.member_id, who.cluster_id
+            )));
+        }
+        self.change_identity(|identity| {
+            identity.cluster_id = who.cluster_id;
+            identity.member_id = who.member_id;
+        })
+        .map_err(|error| disk_stop(&error))
+    }
+
+    /// Says hello to every other initial member until each has welcomed this disk.
+    async fn meet_all(self: &Arc<Self>, all: &Membership, others: Vec<Peer>) -> Result<(), Stop> {
+        let all_others: BTreeSet<u64> = others.iter().map(|peer| peer.id).collect();
+        let mut missing = all_others.clone();
+        loop {
+            for other in &others {
+                if !missing.contains(&other.id) {
+                    continue;
+                }
+                match self.meet(other).await {
+                    Ok(()) => {
+                        tracing::info!(peer = %format!("{:x}", other.id), "met an initial member");
+                        missing.remove(&other.id);
+                    }
+                    Err(error) if passes(&error) => {}
+                    Err(error) => self.turned_away(&all_others, other.id, &error)?,
+                }
+            }
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let names: Vec<&str> = missing
+                .iter()
+                .filter_map(|id| all.member(*id))
+                .map(|member| member.name.as_str())
+                .collect();
+            self.shared.doing(&format!(
+                "waiting to meet every initial member before the first vote; missing: {}",
+                names.join(", ")
+            ));
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn meet(&self, other: &Peer) -> Result<(), DialError> {
+        let mut failure = DialError::Io(std::io::ErrorKind::NotFound.into());
+        for url in &other.urls {
+            let hello = self.hello(other.id, Purpose::Introduction);
+            match self.dialler.greet(url, &hello).await {
+                Ok((_, reply)) => {
+                    check_reply(&self.known(), other.id, &reply)?;
+                    self.met(other.id, &reply.name, &reply.disk_uuid)
+                        .and_then(|()| self.note_start(other.id, &reply))
+                        .map_err(|(refusal, reason)| DialError::ours(&reply, refusal, &reason))?;
+                    self.is_taken_for_the_member(other.id);
+                    return Ok(());
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// `--initial-cluster-state=existing`: find the entry that `member add` made, bind it.
+    async fn join_by_hand(self: &Arc<Self>, urls: &[String]) -> Result<Became, Stop> {
+        let endpoints: Vec<Target> = urls
+            .iter()
+            .filter_map(|url| Some(Endpoint::parse(url).ok()?.into()))
+            .collect();
+        if endpoints.is_empty() {
+            return Err(Stop::usage(
+                "--initial-cluster-state=existing needs the peer URLs of other members in \
+                 --initial-cluster",
+            ));
+        }
+        self.shared
+            .doing("asking the members of --initial-cluster for this member's entry");
+        let mut unknown = 0;
+        loop {
+            for endpoint in &endpoints {
+                let answer = match self.ask(endpoint, Ask::List(List {})).await {
+                    Ok(answer) if answer.error.is_empty() => answer,
+                    Ok(_) | Err(_) => continue,
+                };
+                let own = match self.own_entry(&answer) {
+                    Ok(own) => own,
+                    // The one asked may lag behind the one that added us.
+                    Err(_) if unknown < LAGGING * endpoints.len() => {
+                        unknown += 1;
+                        continue;
+                    }
+                    Err(stop) => return Err(stop),
+                };
+                let join = Join {
+                    id: own.id,
+                    disk_uuid: self.disk_uuid.clone(),
+                    name: self.config.name.clone(),
+                    client_urls: self.config.advertise_client_urls.clone(),
+                };
+                match self.ask(endpoint, Ask::Join(join)).await {
+                    Ok(joined) if joined.error.is_empty() => {
+                        return self.join_as(own.id, &joined).await;
+                    }
+                    Ok(refused) => tracing::warn!("cannot join yet: {}", refused.error),
+                    Err(error) => tracing::warn!("cannot join yet: {error}"),
+                }
+                if self.known_to_all(own.id, &answer).await? {
+                    return self.join_as(own.id, &answer).await;
+                }
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Where a second voter joins a first one nobody leads before it votes, so that nobody can bind
+    /// its disk through the log. It may begin all the same once every other member has remembered
+    /// its disk, as at a first start: no other disk is heard as this member from then on, and
+    /// whoever leads next binds it.
+    async fn known_to_all(self: &Arc<Self>, id: u64, answer: &Answer) -> Result<bool, Stop> {
+        let who = Who {
+            cluster_id: answer.cluster_id,
+            member_id: id,
+        };
+        self.forming(&who)?;
+        self.shared.become_phase(Phase::Joining, who);
+        let others = || answer.members.iter().filter(move |member| member.id != id);
+        let voters = others().filter(|member| !member.learner);
+        let voters: BTreeSet<u64> = voters.map(|voter| voter.id).collect();
+        let mut known = true;
+        for member in others() {
+            match self.meet(&peer(member.id, &member.peer_urls)).await {
+                Ok(()) => {}
+                Err(error) if passes(&error) => {
+                    tracing::info!(peer = %format!("{:x}", member.id), "not met yet: {error}");
+                    return Ok(false);
+                }
+                Err(error) => {
+                    self.turned_away(&voters, member.id, &error)?;
+                    known = false;
+                }
+            }
+        }
+        Ok(known)
+    }
+
+    /// The entry with this server's peer URLs.
+    fn own_entry<'a>(&self, answer: &'a Answer) -> Result<&'a Listed, Stop> {
+        let wanted: BTreeSet<&String> = self.config.advertise_peer_urls.iter().collect();
+        let found = answer.members.iter().find(|member| {
+            let urls: BTreeSet<&String> = member.peer_urls.iter().collect();
+            urls == wanted
+        });
+        let own = found.ok_or_else(|| {
+            identity_stop(format!(
+                "cluster {:x} has no member with the peer URLs {}: add it first (`etcdctl member \
+                 add {} --peer-urls=...`), with exactly these URLs",
+                answer.cluster_id,
+                self.config.advertise_peer_urls.join(","),
+                self.config.name
+            ))
+        })?;
+        if !own.disk_uuid.is_empty() && own.disk_uuid != self.disk_uuid {
+            return Err(identity_stop(format!(
+                "member {:x} of cluster {:x} is bound to disk {} and this is disk {}: its data \
+                 directory was lost or exchanged; remove the member and add a new one",
+                own.id, answer.cluster_id, own.disk_uuid, self.disk_uuid
+            )));
+        }
+        Ok(own)
+    }
+
+    /// An operator's standby: founds by a call, or joins once its disk is on a list.
+    async fn stand_by(
+        self: &Arc<Self>,
+        join_from: &[String],
+        happenings: &mut mpsc::UnboundedReceiver<Happening>,
+    ) -> Result<Became, Stop> {
+        let identity = self.identity();
+        if !identity.bootstrap_nonce.is_empty() && identity.cluster_id != 0 {
+            return self.found_again(&identity).await;
+        }
+        self.shared
+            .doing("standing by: waits to be bootstrapped or to be added as a learner");
+        loop {
+            let asked = timeout(ROUND, self.find_list(join_from));
+            tokio::select! {
+                biased;
+                happening = happenings.recv() => match happening {
+                    Some(Happening::Bootstrap(founding)) => {
+                        let (result, answer) = self.found(*founding).await;
+                        let said = result.as_ref().map(|_| self.who()).map_err(Clone::clone);
+                        // The caller may have gone; the call is idempotent.
+                        let _ = answer.send(said);
+                        return result;
+                    }
+                    Some(Happening::Removed(_) | Happening::Copied(_)) => {}
+                    Some(Happening::Met) => self.told_of_unknown_peers.store(false, Ordering::Release),
+                    None => std::future::pending().await,
+                },
+                found = asked => {
+                    if let Ok(Some((id, answer))) = found {
+                        return self.join_as(id, &answer).await;
+                    }
+                    sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// The first list of members that holds this disk.
+    async fn find_list(&self, join_from: &[String]) -> Option<(u64, Answer)> {
+        for target in join_from {
+            let authority = authority_of(target);
+            let host = authority.rsplit_once(':').map_or("", |(host, _)| host);
+            let name = host.trim_start_matches('[').trim_end_matches(']');
+            let resolved = within("resolving", tokio::net::lookup_host(authority.clone())).await;
+            let Ok(addresses) = resolved else { continue };
+            for address in addresses {
+                let Some(answer) = self.ask_at(address, name).await else {
+                    continue;
+                };
+                let wanted = self
+                    .config
+                    .operated
+                    .cluster_uid
+                    .as_deref()
+                    .unwrap_or_default();
+                if !wanted.is_empty() && answer.cluster_uid != wanted {
+                    continue;
+                }
+                let own = |member: &&Listed| member.disk_uuid == self.disk_uuid;
+                if let Some(member) = answer.members.iter().find(own) {
+                    return Some((member.id, answer));
+                }
+            }
+        }
+        None
+    }
+
+    /// The list of whoever answers at this address; by TLS its certificate must carry the name. A
+    /// cluster that changes over is asked by TLS first, and then without.
+    async fn ask_at(&self, address: SocketAddr, name: &str) -> Option<Answer> {
+        let ways: &[bool] = match (&self.config.peer_tls, self.config.peer_tls_transition) {
+            (None, _) => &[false],
+            (Some(_), false) => &[true],
+            (Some(_), true) => &[true, false],
+        };
+        for tls in ways {
+            let endpoint = Endpoint {
+                tls: *tls,
+                host: address.ip().to_string(),
+                port: address.port(),
+            };
+            let target = Target {
+                at: endpoint.clone(),
+                name: name.to_owned(),
+            };
+            match self.ask(&target, Ask::List(List {})).await {
+                Ok(answer) => return Some(answer),
+                Err(error) => {
+                    tracing::debug!(%endpoint, name, "nobody lists members here: {error}")
+                }
+            }
+        }
+        None
+    }
+
+    /// Carries a call to found a cluster out.
+    async fn found(
+        self: &Arc<Self>,
+        founding: Founding,
+    ) -> (Result<Became, Stop>, oneshot::Sender<Result<Who, Stop>>) {
+        let Founding {
+            cluster_uid,
+            incarnation,
+            nonce,
+            claim_uid,
+            answer,
+        } = founding;
+        let token = format!("{cluster_uid}/{incarnation}");
+        let id = member_id(&self.config.advertise_peer_urls, &token, None);
+        let stored = self.change_identity(|identity| {
+            identity.cluster_uid = cluster_uid;
+            identity.incarnation = incarnation;
+            identity.bootstrap_nonce = nonce;
+            identity.claim_uid = claim_uid;
+            identity.member_id = id;
+            identity.cluster_id = crate::node::cluster_id([id]);
+        });
+        if let Err(error) = stored {
+            return (Err(disk_stop(&error)), answer);
+        }
+        (self.found_again(&self.identity()).await, answer)
+    }
+
+    /// Founds the cluster that the identity file speaks of; the same bytes each time.
+    async fn found_again(self: &Arc<Self>, identity: &disk::Identity) -> Result<Became, Stop> {
+        let own = MemberRecord {
+            id: identity.member_id,
+            name: self.config.name.clone(),
+            peer_urls: self.config.advertise_peer_urls.clone(),
+            client_urls: self.config.advertise_client_urls.clone(),
+            learner: false,
+            disk_uuid: self.disk_uuid.clone(),
+            started: true,
+        };
+        let (uid, incarnation) = (&identity.cluster_uid, identity.incarnation);
+        let machine = StateMachine::found(identity.cluster_id, uid, incarnation, vec![own])
+            .map_err(|error| Stop::usage(format!("cannot found the cluster: {error}")))?;
+        self.shared
+            .doing("founding the cluster as its first member");
+        let who = Who {
+            cluster_id: identity.cluster_id,
+            member_id: identity.member_id,
+        };
+        self.create(Some(machine), disk::Phase::Member, who).await
+    }
+
+    /// Becomes a member that waits for its first checkpoint.
+    async fn join_as(self: &Arc<Self>, id: u64, answer: &Answer) -> Result<Became, Stop> {
+        let who = Who {
+            cluster_id: answer.cluster_id,
+            member_id: id,
+        };
+        self.change_identity(|identity| {
+            identity.cluster_id = who.cluster_id;
+            identity.member_id = id;
+            identity.cluster_uid.clone_from(&answer.cluster_uid);
+            identity.incarnation = answer.incarnation;
+            identity.peer_pins.clear();
+            for member in &answer.members {
+                if let Ok(uuid) = uuid::Uuid::parse_str(&member.disk_uuid) {
+                    identity
+                        .peer_pins
+                        .insert(member.id, uuid.as_bytes().to_vec());
+                }
+            }
+        })
+        .map_err(|error| disk_stop(&error))?;
+        tracing::info!(member = %format!("{id:x}"), cluster = %format!("{:x}", who.cluster_id), "joining");
+        let became = self.create(None, disk::Phase::Joining, who).await?;
+        let others = answer.members.iter().filter(|member| member.id != id);
+        self.link(
+            others
+                .map(|member| peer(member.id, &member.peer_urls))
+                .collect(),
+        );
+        Ok(became)
+    }
+
+    /// Makes the member's files, then says so in the identity file.
+    async fn create(
+        self: &Arc<Self>,
+        machine: Option<StateMachine>,
+        phase: disk::Phase,
+        who: Who,
+    ) -> Result<Became, Stop> {
+        let local = Arc::clone(self);
+        let made = tokio::task::spawn_blocking(move || {
+            let first = machine.map(|machine| {
+                let checkpoint = machine.checkpoint();
+                let position = Position {
+                    index: checkpoint.meta.index,
+                    term: checkpoint.meta.term,
+                };
+                let chunks: Vec<Vec<u8>> = checkpoint.chunks.map(|chunk| chunk.to_vec()).collect();
+                (position, checkpoint.meta.encode_to_vec(), chunks)
+            });
+            // Term and commit of what the cluster was founded with; a joiner knows none.
+            let hard_state = first
+                .as_ref()
+                .map_or_else(HardState::default, |(at, _, _)| HardState {
+                    term: at.term,
+                    vote: 0,
+                    commit: at.index,
+                });
+            let first = first
+                .as_ref()
+                .map(|(at, meta, chunks)| (*at, &meta[..], chunks.clone()));
+            let files = create_member(&local.files(), first, hard_state, local.log_options())?;
+            local.change_identity(|identity| identity.phase = phase.into())?;
+            Ok(Became { files, phase })
+        })
+        .await;
+        let became = made
+            .map_err(|error| identity_stop(format!("a thread ended early: {error}")))?
+            .map_err(|error: disk::Error| disk_stop(&error))?;
+        self.shared.become_phase(public_phase(became.phase), who);
+        Ok(became)
+    }
+
+    async fn ask(&self, target: &Target, ask: Ask) -> Result<Answer, DialError> {
+        self.ask_member(0, target, ask, ROUND).await
+    }
+
+    /// The same of one member; 0: of whoever answers. The answer is waited for so long.
+    pub(super) async fn ask_member(
+        &self,
+        id: u64,
+        target: &Target,
+        ask: Ask,
+        patience: Duration,
+    ) -> Result<Answer, DialError> {
+        let hello = self.hello(id, Purpose::Questions);
+        let (mut io, reply) = self.dialler.greet(target, &hello).await?;
+        if id != 0 && reply.member_id != id {
+            let text = format!("member {:x} answers in place of {id:x}", reply.member_id);
+            return Err(DialError::Io(std::io::Error::other(text)));
+        }
+        let question = Question { ask: Some(ask) };
+        within("the question", frame::write(&mut io, &question)).await?;
+        let answer = timeout(patience, frame::read(&mut io, ANSWER_LIMIT));
+        let answer = answer
+            .await
+            .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
+        answer.ok_or_else(|| DialError::Io(std::io::ErrorKind::UnexpectedEof.into()))
+    }
+}
+
+/// Whether a hello that failed is worth another try: the other side is not there, or not yet ready
+/// to judge it. Any other refusal stays what it is until somebody does something.
+fn passes(error: &DialError) -> bool {
+    matches!(
+        error,
+        DialError::Io(_)
+            | DialError::Refused {
+                refusal: Refusal::NotYet | Refusal::Busy | Refusal::Certificate,
+                ..
+            }
+    )
+}
+
+/// `host:port` of what `--join-from` names; an address of IPv6 without brackets has no port.
+fn authority_of(target: &str) -> String {
+    match target.rsplit_once(':') {
+        _ if target.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{target}]:{PEER_PORT}"),
+        Some((_, port)) if port.parse::<u16>().is_ok() => target.to_owned(),
+        _ => format!("{target}:{PEER_PORT}"),
+    }
+}
+
+/// What the identity file calls a phase, as the handle shows it.
+pub(super) fn public_phase(phase: disk::Phase) -> Phase {
+    match phase {
+        disk::Phase::Standby => Phase::Standby,
+        disk::Phase::Joining => Phase::Joining,
+        disk::Phase::Member => Phase::Member,
+        disk::Phase::Removed => Phase::Removed,
+    }
+}
+
+/// A contradiction between who this disk is and who it is asked to be.
+pub(super) fn identity_stop(message: String) -> Stop {
+    Stop {
+        code: Class::Identity.exit_code(),
+        class: Class::Identity.name(),
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::authority_of;
+
+    /// The last group of `fd98::1` was taken for a port, and nobody was ever found there.
+    #[test]
+    fn join_from_needs_a_port() {
+        for (target, authority) in [
+            ("demo.tenants.svc", "demo.tenants.svc:2380"),
+            ("demo.tenants.svc:23800", "demo.tenants.svc:23800"),
+            ("10.0.0.1", "10.0.0.1:2380"),
+            ("10.0.0.1:23800", "10.0.0.1:23800"),
+            ("fd98::1", "[fd98::1]:2380"),
+            ("[fd98::1]", "[fd98::1]:2380"),
+            ("[fd98::1]:23800", "[fd98::1]:23800"),
+        ] {
+            assert_eq!(authority_of(target), authority);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What the peer port asks of the member runtime: who is let in, what they say, and answers for servers
+//! that are not members yet.
+
+use std::io::Error;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{MemberRuntime, checkpoint, lock};
+use crate::node::{Input, PeerBody, PeerMessage};
+use crate::server::handle::{Fence, MembershipRequest, Phase};
+use crate::server::link::accept::{Admitted, Host, Linked, Seen};
+use crate::server::link::hello::{
+    Answer, Ask, FORMAT, HashAt, Hello, Join, Listed, Purpose, Refusal, Reply, Verdict,
+};
+use crate::server::link::{Io, frame};
+use crate::server::queue::Refused;
+use crate::server::runtime_state::Event;
+
+const ASK_AGAIN: &str = "this server is answering other questions: ask again";
+
+impl Host for MemberRuntime {
+    fn admit(&self, hello: Hello, seen: Seen) -> BoxFuture<'_, Admitted> {
+        let (refusal, reason, known) = match self.welcome(&hello, seen) {
+            Ok(known) => (Refusal::Welcome, String::new(), known),
+            Err((refusal, reason)) => (refusal, reason, false),
+        };
+        let mut reply = self.refuse(refusal, reason);
+        if refusal == Refusal::Welcome && hello.purpose() != Purpose::Questions {
+            reply.starts = Some(self.starts.load().own().clone());
+        }
+        async move { Admitted { reply, known } }.boxed()
+    }
+
+    fn refuse(&self, refusal: Refusal, reason: String) -> Reply {
+        let who = self.who();
+        Reply {
+            format: FORMAT,
+            cluster_id: who.cluster_id,
+            member_id: who.member_id,
+            disk_uuid: self.disk_uuid.clone(),
+            name: self.shared.name.clone(),
+            refusal: refusal.into(),
+            reason,
+            starts: None,
+        }
+    }
+
+    fn takes_plaintext(&self) -> bool {
+        if !self.config.peer_tls_transition {
+            return false;
+        }
+        match self.phase() {
+            Phase::Standby | Phase::Joining => true,
+            // Nothing is known of the members before the log was read: whoever comes tries again.
+            Phase::Member => {
+                let published = self.shared.published.borrow().clone();
+                let members = published.membership.members.values();
+                let mut urls = members.flat_map(|member| &member.peer_urls);
+                urls.any(|url| !url.starts_with("https://"))
+            }
+            Phase::Removed => false,
+        }
+    }
+
+    fn ends(&self, linked: &Linked) -> Option<&'static str> {
+        let from = linked.from;
+        let published = self.shared.published.borrow();
+        let membership = &published.membership;
+        if membership.member(from).is_none() && membership.is_removed(from) {
+            return Some("a removed member");
+        }
+        drop(published);
+        if self.is_superseded(linked) {
+            return Some("its disk is there in another start");
+        }
+        let stays = linked.known
+            || lock(&self.unknown_peers).hears(from, &linked.disk_uuid, Instant::now());
+        (!stays).then_some("a unknown that lost its place, or is a member by now")
+    }
+
+    fn deliver(&self, linked: &Linked, body: &Bytes) -> Result<bool, Error> {
+        let (from, seen) = (linked.from, linked.seen);
+        if !self.running.load(Ordering::Relaxed) || self.ignores(from) {
+            return Ok(true);
+        }
+        let message: PeerMessage = frame::decode(body.clone())?;
+        // Without a certificate anyone can write that. Who is dialled at its own URL can be asked,
+        // and is: a member that was removed is refused there with the reason.
+        if matches!(message.body, Some(PeerBody::Removed(_))) && !seen.certified {
+            return Ok(true);
+        }
+        let input = Input::Peer { from, message };
+        match self
+            .shared
+            .inbox
+            .push(body.len() + 64, Event::Input(Box::new(input)))
+        {
+            Err(Refused::Full) => Ok(false),
+            Ok(()) | Err(Refused::Closed) => {
+                self.shared.metrics.peer_received(from, body.len());
+                Ok(true)
+            }
+        }
+    }
+
+    fn answer(&self, ask: Ask, known: bool) -> BoxFuture<'_, Answer> {
+        match ask {
+            Ask::List(_) => async move { self.list() }.boxed(),
+            Ask::Join(join) => self.join(join).boxed(),
+            Ask::Hash(at) if known => self.hash_in_turn(at).boxed(),
+            Ask::Hash(_) => {
+                let error = "only a member of the cluster is told the hash of the keys";
+                async move { self.refused(error) }.boxed()
+            }
+        }
+    }
+
+    fn receive(&self, from: u64, io: Io) -> BoxFuture<'_, Result<(), Error>> {
+        checkpoint::receive(self, from, io).boxed()
+    }
+}
+
+impl MemberRuntime {
+    /// Judges a hello, and takes whoever said it in. `Ok(true)`: it is a member that was known.
+    fn welcome(&self, hello: &Hello, seen: Seen) -> Result<bool, (Refusal, String)> {
+        self.judge(hello)?;
+        let known = self.expects(hello.member_id) && self.has_its_disk(hello);
+        match hello.purpose() {
+            Purpose::Questions => {}
+            _ if self.expects(hello.member_id) => {
+                self.met(hello.member_id, &hello.name, &hello.disk_uuid)?;
+                self.answer_where_it_listens(hello, seen);
+            }
+            _ => self.take_in(hello, seen)?,
+        }
+        Ok(known)
+    }
+
+    /// Whether a hello, also one with questions, comes from the disk that is known.
+    fn has_its_disk(&self, hello: &Hello) -> bool {
+        let known = self.known_members();
+        let judged = known.judge_disk(hello.member_id, &hello.name, &hello.disk_uuid);
+        hello.cluster_id == known.cluster_id && judged.is_ok()
+    }
+
+    /// Whether what this one says is of no use: one that is not known, while a known leader leads.
+    fn ignores(&self, from: u64) -> bool {
+        let consensus = self.shared.consensus.load();
+        let led = consensus.as_ref().as_ref().is_some_and(|it| it.led);
+        let published = self.shared.published.borrow();
+        let membership = &published.membership;
+        led && membership.cluster_id != 0
+            && membership.member(from).is_none()
+            && !membership.is_removed(from)
+    }
+
+    fn refused(&self, error: &str) -> Answer {
+        Answer {
+            error: error.to_owned(),
+            cluster_id: self.who().cluster_id,
+            ..Answer::default()
+        }
+    }
+
+    async fn hash_in_turn(&self, at: HashAt) -> Answer {
+        match self.asked.try_acquire() {
+            Ok(_one) => self.hash(at).await,
+            Err(_) => self.refused(ASK_AGAIN),
+        }
+    }
+
+    pub(super) fn judge(&self, hello: &Hello) -> Verdict {
+        let verdict = self.known_members().judge(hello);
+        if self.phase() == Phase::Removed && !matches!(verdict, Err((Refusal::Removed, _))) {
+            let text = "this server was removed from its cluster".to_owned();
+            return Err((Refusal::NotYet, text));
+        }
+        verdict?;
+        if hello.purpose() == Purpose::Introduction && !self.expects(hello.member_id) {
+            let text = format!(
+                "member {:x} ({}) is not in this server's list of members",
+                hello.member_id, hello.name
+            );
+            return Err((Refusal::NotYet, text));
+        }
+        Ok(())
+    }
+
+    /// Whether a member is one of those that this server knows of its own.
+    fn expects(&self, id: u64) -> bool {
+        self.expected().contains(&id)
+    }
+
+    fn list(&self) -> Answer {
+        let published = self.shared.published.borrow().clone();
+        let membership = &published.membership;
+        if self.phase() != Phase::Member || membership.cluster_id == 0 {
+            return Answer {
+                error: "this server is not a member yet".to_owned(),
+                ..Answer::default()
+            };
+        }
+        let listed = membership.members.values().map(|member| Listed {
+            id: member.id,
+            name: member.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+            disk_uuid: member.disk_uuid.clone(),
+            learner: member.learner,
+        });
+        Answer {
+            error: String::new(),
+            cluster_id: membership.cluster_id,
+            cluster_uid: membership.cluster_uid.clone(),
+            members: listed.collect(),
+            incarnation: membership.incarnation,
+            removed: membership.tombstones.iter().map(|stone| stone.id).collect(),
+            hash: None,
+        }
+    }
+
+    /// Binds a disk to a member that was added. One that has joined already is told who the others
+    /// are and changes nothing: each change is an entry of the log, and anyone may ask.
+    async fn join(&self, join: Join) -> Answer {
+        let published = self.shared.published.borrow().clone();
+        let Some(member) = published.membership.member(join.id) else {
+            return self.refused("this server knows no member of this ID yet, or it was removed");
+        };
+        let bound = member.disk_uuid.as_str();
+        if uuid::Uuid::parse_str(&join.disk_uuid).is_err()
+            || !(bound.is_empty() || bound == join.disk_uuid)
+        {
+            return self.refused(&format!(
+                "member {:x} is bound to disk {bound:?}, not to {:?}",
+                join.id, join.disk_uuid
+            ));
+        }
+        if member.started {
+            return self.list();
+        }
+        if self.handle.status().leader == 0 {
+            // At once: who asks may be the one whose vote a leader wants.
+            return self.refused("no leader");
+        }
+        let Ok(_one) = self.asked.try_acquire() else {
+            return self.refused(ASK_AGAIN);
+        };
+        let request = MembershipRequest::Join {
+            id: join.id,
+            disk_uuid: join.disk_uuid,
+            name: join.name,
+            client_urls: join.client_urls,
+        };
+        let changed = self.handle.change_membership(request, Fence::default());
+        match changed.await {
+            Ok(_) => self.list(),
+            Err(error) => Answer {
+                error: error.to_string(),
+                cluster_id: self.who().cluster_id,
+                ..Answer::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! `quorate.v1` on the peer port: what an operator may ask of this server, also when there is
+//! no quorum. Every call was proven before it comes here.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+use super::join::Founding;
+use super::start::retire;
+use super::{Happening, MemberRuntime, alarmed};
+use crate::disk;
+use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
+use crate::server::clock;
+use crate::server::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
+use crate::server::operator_auth::{Verified, Verifier};
+use crate::server::ports::PortSecurity;
+use crate::server::start::endpoints_are_withdrawn;
+use crate::server::url::Endpoint;
+use crate::store::{Alarm, AlarmKind};
+use crate::wire::member as proto;
+
+/// The service as a router for the peer port.
+pub(super) fn router(local: Arc<MemberRuntime>, verifier: Verifier) -> axum::Router {
+    let service = proto::member_server::MemberServer::new(Service {
+        local,
+        newest: AtomicU64::new(0),
+    });
+    tonic::service::Routes::new(Verified::new(service, verifier)).into_axum_router()
+}
+
+/// 2024-01-01, in Unix seconds: operators count their epochs from there.
+const EPOCHS_BEGIN: u64 = 1_704_067_200;
+/// Clocks of nodes differ by less than this, in seconds.
+const DAY: u64 = 86_400;
+
+struct Service {
+    local: Arc<MemberRuntime>,
+    /// The highest epoch that any caller named since this server started.
+    newest: AtomicU64,
+}
+
+#[tonic::async_trait]
+impl proto::member_server::Member for Service {
+    async fn describe(
+        &self,
+        request: Request<proto::DescribeRequest>,
+    ) -> Result<Response<proto::DescribeResponse>, Status> {
+        let request = request.into_inner();
+        if request.epoch > 0 {
+            // Whoever asks is answered; what an older one orders is refused from now on.
+            drop(self.heard(request.epoch));
+        }
+        if request.linearizable {
+            self.local.handle.settled().await.map_err(status)?;
+        }
+        let mut said = describe(&self.local);
+        said.epoch = said.epoch.max(self.newest.load(Ordering::SeqCst));
+        Ok(Response::new(said))
+    }
+
+    async fn bootstrap(
+        &self,
+        request: Request<proto::BootstrapRequest>,
+    ) -> Result<Response<proto::BootstrapResponse>, Status> {
+        bootstrap(&self.local, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn add_learner(
+        &self,
+        request: Request<proto::AddLearnerRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        let request = request.into_inner();
+        if request.disk_uuid.is_empty() || request.peer_urls.is_empty() {
+            return Err(Status::invalid_argument(
+                "a learner needs the disk UUID and the peer URLs that its standby describes",
+            ));
+        }
+        let add = MembershipRequest::Add {
+            name: request.name,
+            peer_urls: request.peer_urls,
+            learner: true,
+            disk_uuid: Some(request.disk_uuid),
+        };
+        self.change(add, request.fence).await
+    }
+
+    async fn promote(
+        &self,
+        request: Request<proto::PromoteRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        let request = request.into_inner();
+        let promote = MembershipRequest::Promote { id: request.id };
+        self.change(promote, request.fence).await
+    }
+
+    async fn remove(
+        &self,
+        request: Request<proto::RemoveRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        let request = request.into_inner();
+        let remove = MembershipRequest::Remove { id: request.id };
+        self.change(remove, request.fence).await
+    }
+
+    async fn update_peer_urls(
+        &self,
+        request: Request<proto::UpdatePeerUrlsRequest>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        let request = request.into_inner();
+        for url in &request.peer_urls {
+            Endpoint::parse(url).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        }
+        let update = MembershipRequest::Update {
+            id: request.id,
+            peer_urls: request.peer_urls,
+        };
+        self.change(update, request.fence).await
+    }
+
+    async fn transfer(
+        &self,
+        request: Request<proto::TransferRequest>,
+    ) -> Result<Response<proto::TransferResponse>, Status> {
+        let request = request.into_inner();
+        self.admit(request.fence.as_ref(), true)?;
+        let to = request.to;
+        let leader = self.local.handle.move_leader(to).await.map_err(status)?;
+        Ok(Response::new(proto::TransferResponse { leader }))
+    }
+
+    async fn retire(
+        &self,
+        request: Request<proto::RetireRequest>,
+    ) -> Result<Response<proto::RetireResponse>, Status> {
+        // One that is behind in the configuration may retire.
+        self.admit(request.into_inner().fence.as_ref(), false)?;
+        let leader = retire(&self.local).await;
+        // Those that stay connected would meet the removal.
+        let shared = Arc::clone(&self.local.shared);
+        tokio::spawn(async move {
+            endpoints_are_withdrawn().await;
+            shared.hang_up();
+        });
+        Ok(Response::new(proto::RetireResponse { leader }))
+    }
+
+    async fn disarm(
+        &self,
+        request: Request<proto::DisarmRequest>,
+    ) -> Result<Response<proto::DisarmResponse>, Status> {
+        let request = request.into_inner();
+        self.admit(request.fence.as_ref(), true)?;
+        match alarmed::disarm(&self.local, request.kind, request.member).await {
+            Ok(was_on) => Ok(Response::new(proto::DisarmResponse { was_on })),
+            Err(alarmed::Disarm::Refused(refused)) => Err(refused),
+            Err(alarmed::Disarm::Failed(error)) => Err(status(error)),
+        }
+    }
+}
+
+impl Service {
+    /// The fence of a call that changes something, if neither its caller nor what it was decided on is
+    /// out of date. `indexed`: nobody else compares the configuration index.
+    fn admit(&self, fence: Option<&proto::Fence>, indexed: bool) -> Result<proto::Fence, Status> {
+        let fence = fence.ok_or_else(|| {
+            Status::invalid_argument(
+                "a call that changes something needs a fence: the configuration index that it was \
+                 decided on, and the caller's epoch",
+            )
+        })?;
+        self.heard(fence.epoch)?;
+        let current = self.membership().configuration_index;
+        if indexed && fence.configuration_index != current {
+            let error = MembershipError::ConfigurationChanged {
+                expected: fence.configuration_index,
+                current,
+            };
+            return Err(refusal(&error, error.to_string()));
+        }
+        Ok(*fence)
+    }
+
+    /// Takes note of a caller's epoch: one that is older than the newest is refused from here on, also
+    /// before the newer one has changed anything. One that no Lease has come to yet is not believed:
+    /// whoever has the key could else keep every later caller out for good.
+    fn heard(&self, epoch: u64) -> Result<(), Status> {
+        let recorded = self.membership().epoch;
+        let today = clock::since_1970().as_secs().saturating_sub(EPOCHS_BEGIN);
+        if epoch > recorded.max(today.saturating_add(DAY)) {
+            return Err(Status::invalid_argument(format!(
+                "epoch {epoch} is more than a day ahead of this server's clock ({today}): set the clocks of the nodes"
+            )));
+        }
+        let newest = self.newest.fetch_max(epoch, Ordering::SeqCst).max(recorded);
+        if epoch < newest {
+            let error = MembershipError::StaleEpoch {
+                given: epoch,
+                current: newest,
+            };
+            return Err(refusal(&error, error.to_string()));
+        }
+        Ok(())
+    }
+
+    fn membership(&self) -> Arc<crate::node::Membership> {
+        self.local.handle.published().membership.clone()
+    }
+
+    async fn change(
+        &self,
+        request: MembershipRequest,
+        fence: Option<proto::Fence>,
+    ) -> Result<Response<proto::ChangeResponse>, Status> {
+        // The index is compared once more, where changes are ordered.
+        let fence = self.admit(fence.as_ref(), false)?;
+        let fence = Fence {
+            configuration_index: Some(fence.configuration_index),
+            epoch: Some(fence.epoch),
+        };
+        let changed = self.local.handle.change_membership(request, fence).await;
+        let (id, membership) = changed.map_err(status)?;
+        Ok(Response::new(proto::ChangeResponse {
+            id,
+            configuration_index: membership.configuration_index,
+        }))
+    }
+}
+
+/// Founds a cluster here, or says that this very call was carried out before.
+async fn bootstrap(
+    local: &Arc<MemberRuntime>,
+    request: proto::BootstrapRequest,
+) -> Result<proto::BootstrapResponse, Status> {
+    if request.cluster_uid.is_empty() || request.nonce.is_empty() {
+        return Err(Status::invalid_argument(
+            "cluster UID and nonce must be given",
+        ));
+    }
+    if request.disk_uuid != local.disk_uuid {
+        return Err(Status::failed_precondition(format!(
+            "the call is for disk {} and this is disk {}: describe the seed again",
+            request.disk_uuid, local.disk_uuid
+        )));
+    }
+    let own = local
+        .config
+        .operated
+        .cluster_uid
+        .as_deref()
+        .unwrap_or_default();
+    if !own.is_empty() && own != request.cluster_uid {
+        return Err(Status::failed_precondition(format!(
+            "this server was started for cluster {own}, not for {}",
+            request.cluster_uid
+        )));
+    }
+    let identity = local.identity();
+    if identity.phase() != disk::Phase::Standby {
+        return already(&identity, &request);
+    }
+    let (answer, answered) = oneshot::channel();
+    let founding = Founding {
+        cluster_uid: request.cluster_uid,
+        incarnation: request.incarnation,
+        nonce: request.nonce,
+        claim_uid: request.claim_uid,
+        answer,
+    };
+    let gone = |_| Status::failed_precondition("this server is not a standby");
+    local
+        .happenings
+        .send(Happening::Bootstrap(Box::new(founding)))
+        .map_err(|_| Status::unavailable("the server is stopping"))?;
+    match answered.await.map_err(gone)? {
+        Ok(who) => Ok(proto::BootstrapResponse {
+            cluster_id: who.cluster_id,
+            member_id: who.member_id,
+            already: false,
+        }),
+        Err(stop) => Err(Status::internal(stop.message)),
+    }
+}
+
+fn already(
+    identity: &disk::Identity,
+    request: &proto::BootstrapRequest,
+) -> Result<proto::BootstrapResponse, Status> {
+    let same = identity.cluster_uid == request.cluster_uid
+        && identity.incarnation == request.incarnation
+        && identity.bootstrap_nonce == request.nonce
+        && identity.claim_uid == request.claim_uid;
+    if !same {
+        return Err(Status::failed_precondition(format!(
+            "this disk belongs to cluster {:x} already and was not founded by this call",
+            identity.cluster_id
+        )));
+    }
+    Ok(proto::BootstrapResponse {
+        cluster_id: identity.cluster_id,
+        member_id: identity.member_id,
+        already: true,
+    })
+}
+
+fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
+    let identity = local.identity();
+    let said = local.shared.status();
+    let published = local.handle.published();
+    let membership = &published.membership;
+    let consensus = local.shared.consensus.load();
+    let consensus = consensus.as_ref().as_ref();
+    let operated = &local.config.operated;
+    let (ready, unready_reason) = match local.handle.ready() {
+        Health::Ok => (true, String::new()),
+        Health::Not(reason) => (false, reason),
+    };
+    let members = membership.members.values();
+    let members = members.map(|member| view(member, said.member_id, consensus));
+    let awaiting = matches!(
+        local.config.formation,
+        crate::server::config::Formation::AwaitMembership { .. }
+    );
+    let cluster_uid = match identity.cluster_uid.is_empty() {
+        true => operated.cluster_uid.clone().unwrap_or_default(),
+        false => identity.cluster_uid.clone(),
+    };
+    let activity = local
+        .shared
+        .activity
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    proto::DescribeResponse {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        name: local.config.name.clone(),
+        pod_uid: operated.pod_uid.clone().unwrap_or_default(),
+        disk_uuid: local.disk_uuid.clone(),
+        phase: phase(said.phase).into(),
+        disk_empty: identity.phase() == disk::Phase::Standby,
+        awaiting,
+        nonce: identity.bootstrap_nonce,
+        cluster_uid,
+        incarnation: identity.incarnation,
+        cluster_id: said.cluster_id,
+        member_id: said.member_id,
+        role: match consensus {
+            Some(_) => role(said.role).into(),
+            None => proto::Role::Unspecified.into(),
+        },
+        term: said.term,
+        leader_id: said.leader,
+        leader_with_quorum: consensus.is_some_and(|consensus| consensus.leader_with_quorum),
+        commit: said.commit,
+        applied: said.applied,
+        configuration_index: membership.configuration_index,
+        epoch: membership.epoch,
+        members: members.collect(),
+        tombstones: membership
+            .tombstones
+            .iter()
+            .map(|stone| proto::Tombstone {
+                id: stone.id,
+                name: stone.name.clone(),
+            })
+            .collect(),
+        changes: membership
+            .changes
+            .iter()
+            .map(|change| proto::Change {
+                index: change.index,
+                kind: ChangeKind::name(change.kind()).to_owned(),
+                id: change.id,
+                name: change.name.clone(),
+            })
+            .collect(),
+        ready,
+        unready_reason,
+        alarms: published.view.alarms().iter().map(in_words).collect(),
+        claim_uid: identity.claim_uid,
+        activity: activity.clone(),
+        last_index: said.last_index,
+        revision: published.view.revision(),
+        db_size: i64::try_from(published.view.db_size()).unwrap_or(i64::MAX),
+        peer_urls: local.config.advertise_peer_urls.clone(),
+        retiring_ms: local.shared.retiring_ms(),
+        peer_security: local.shared.ports.peer.get().map(|look| secured(look())),
+        client_security: local.shared.ports.client.get().map(|look| secured(look())),
+        readable_since: crate::disk::READABLE_SINCE.to_owned(),
+        space: alarmed::space(local),
+        comparisons: match said.role {
+            Role::Leader => alarmed::comparisons(local, said.term),
+            _ => Vec::new(),
+        },
+    }
+}
+
+fn secured(port: PortSecurity) -> proto::PortSecurity {
+    let certificate = port.certificate.as_ref();
+    proto::PortSecurity {
+        tls: port.tls,
+        plaintext_accepted: port.plaintext,
+        certificate_sha256: certificate
+            .map(|leaf| leaf.sha256.clone())
+            .unwrap_or_default(),
+        not_before_ms: certificate.map_or(0, |leaf| leaf.not_before_ms),
+        not_after_ms: certificate.map_or(0, |leaf| leaf.not_after_ms),
+        trusted_sha256: port.trusted,
+    }
+}
+
+/// etcd's name of the alarm, then the member that it is about, if it names one.
+fn in_words(alarm: &Alarm) -> String {
+    let kind = match alarm.kind {
+        AlarmKind::None => "NONE",
+        AlarmKind::NoSpace => "NOSPACE",
+        AlarmKind::Corrupt => "CORRUPT",
+    };
+    match alarm.member {
+        0 => kind.to_owned(),
+        member => format!("{kind} {member:x}"),
+    }
+}
+
+fn view(member: &MemberRecord, own: u64, consensus: Option<&MemberStatus>) -> proto::MemberView {
+    let leads = consensus.filter(|status| status.raft.role == crate::raft::Role::Leader);
+    let peer = leads.and_then(|status| status.peers.get(&member.id));
+    let itself = leads.filter(|_| member.id == own);
+    let matched = itself.map(|status| status.raft.durable_index);
+    let (in_sync, reason) = match (itself, peer) {
+        (Some(_), _) => (true, String::new()),
+        (None, Some(peer)) => (
+            peer.behind.is_none(),
+            peer.behind.clone().unwrap_or_default(),
+        ),
+        (None, None) => (false, "this server does not lead".to_owned()),
+    };
+    let age = match (itself, peer) {
+        (Some(_), _) => Some(0),
+        (None, Some(peer)) => peer.last_ack_age_ms,
+        (None, None) => None,
+    };
+    proto::MemberView {
+        id: member.id,
+        name: member.name.clone(),
+        peer_urls: member.peer_urls.clone(),
+        client_urls: member.client_urls.clone(),
+        learner: member.learner,
+        disk_uuid: member.disk_uuid.clone(),
+        match_index: matched.or(peer.map(|peer| peer.matched)).unwrap_or(0),
+        last_contact_age_ms: age.map_or(-1, |age| i64::try_from(age).unwrap_or(i64::MAX)),
+        in_sync,
+        not_in_sync_reason: reason,
+        snapshot_pending: peer.is_some_and(|peer| peer.snapshot_pending),
+        unsynced_ms: match (itself, peer) {
+            (Some(leader), _) => leader.unsynced_ms,
+            (None, peer) => peer.map_or(0, |peer| peer.unsynced_ms),
+        },
+    }
+}
+
+fn phase(phase: Phase) -> proto::Phase {
+    match phase {
+        Phase::Standby => proto::Phase::Standby,
+        Phase::Joining => proto::Phase::Joining,
+        Phase::Member => proto::Phase::Member,
+        Phase::Removed => proto::Phase::Removed,
+    }
+}
+
+fn role(role: Role) -> proto::Role {
+    match role {
+        Role::Follower => proto::Role::Follower,
+        Role::Candidate => proto::Role::Candidate,
+        Role::Leader => proto::Role::Leader,
+        Role::Learner => proto::Role::Learner,
+    }
+}
+
+/// A code for programs and the words for people.
+fn status(error: RequestError) -> Status {
+    let text = error.to_string();
+    match error {
+        RequestError::Membership(error) => refusal(&error, text),
+        RequestError::TooManyRequests => Status::resource_exhausted(text),
+        RequestError::NotLeader | RequestError::BadTransferee | RequestError::NotAMember => {
+            Status::failed_precondition(text)
+        }
+        _ => Status::unavailable(text),
+    }
+}
+
+/// The code of a refused change of the membership.
+pub(crate) fn refusal(error: &MembershipError, text: String) -> Status {
+    match error {
+        MembershipError::IdExists
+        | MembershipError::PeerUrlExists
+        | MembershipError::NameExists
+        | MembershipError::DiskInUse { .. } => Status::already_exists(text),
+        MembershipError::NotFound | MembershipError::Removed => Status::not_found(text),
+        MembershipError::NoPeerUrls => Status::invalid_argument(text),
+        MembershipError::ConfigurationChanged { .. } | MembershipError::StaleEpoch { .. } => {
+            Status::aborted(text)
+        }
+        _ => Status::failed_precondition(text),
+    }
+}

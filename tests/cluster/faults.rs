@@ -1,0 +1,374 @@
+//! Faults of a real process's disk: full, failing syncs, hanging syncs, read-only, older than what
+//! it acknowledged. Each ends the server with its exit code and its line in the termination
+//! message, or shows in its liveness; nothing that was acknowledged is lost.
+//!
+//! The faults come from a small library that is preloaded into the server (`faults.c`), so the
+//! server itself has no switch for them. It needs a C compiler, which building Quorate needs too.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::fixture::{SECRET, Server, by_hand, leader, until};
+use super::operated::{call, standbys};
+use quorate::wire::member::{DescribeResponse, Phase};
+
+/// Liveness fails after 30 s without progress.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// The switches of one server's faults.
+struct Faults(PathBuf);
+
+impl Faults {
+    /// Gives a server, before it starts, its faults and a termination message.
+    fn of(home: &Path, server: &mut Server) -> Faults {
+        let switches = home.join(format!("{}.faults", server.name));
+        std::fs::create_dir(&switches).unwrap();
+        let library = home.join("faults.so");
+        if !library.exists() {
+            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/faults.c");
+            let built = Command::new("cc")
+                .args(["-shared", "-fPIC", "-O1", "-o"])
+                .arg(&library)
+                .args([source, "-ldl"])
+                .status();
+            assert!(built.unwrap().success(), "cc cannot build {source}");
+        }
+        let text = |path: &Path| path.display().to_string();
+        server.environment.extend([
+            ("LD_PRELOAD".to_owned(), text(&library)),
+            ("FAULTS".to_owned(), text(&switches)),
+            ("FAULTS_DATA".to_owned(), format!("{}/", text(&server.data))),
+        ]);
+        let message = Self::message_file(home, server);
+        let flag = format!("--termination-message-file={}", message.display());
+        server.arguments.push(flag);
+        Faults(switches)
+    }
+
+    fn message_file(home: &Path, server: &Server) -> PathBuf {
+        home.join(format!("{}.message", server.name))
+    }
+
+    fn on(&self, fault: &str) {
+        std::fs::write(self.0.join(fault), "").unwrap();
+    }
+
+    fn off(&self, fault: &str) {
+        std::fs::remove_file(self.0.join(fault)).unwrap();
+    }
+}
+
+/// Waits until the server ends as it should: exit code, class, and words of its message.
+async fn ends(home: &Path, server: &mut Server, code: i32, class: &str, words: &[&str]) {
+    let status = server.ended().await;
+    assert_eq!(status.code(), Some(code), "{}", server.log());
+    let message = std::fs::read_to_string(Faults::message_file(home, server)).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&message).unwrap();
+    assert_eq!(said["class"], class, "{message}");
+    assert_eq!(said["exitCode"], code, "{message}");
+    let text = said["message"].as_str().unwrap();
+    for word in words {
+        assert!(text.contains(word), "{word:?} is missing in: {text}");
+    }
+}
+
+/// Writes until one is not acknowledged; the number of the first that was not.
+async fn write_until_it_fails(server: &Server) -> usize {
+    for number in 0..10_000 {
+        let (key, value) = (format!("key-{number}"), "x".repeat(1000));
+        let put = tokio::time::timeout(Duration::from_secs(5), server.put(&key, &value)).await;
+        if !matches!(put, Ok(Ok(_))) {
+            return number;
+        }
+    }
+    panic!("nothing fails:\n{}", server.log());
+}
+
+async fn a_fault_of_the_disk(fault: &str, code: i32, class: &str, words: &[&str]) {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    faults.on(fault);
+    let failed = write_until_it_fails(&server).await;
+    ends(home.path(), &mut server, code, class, words).await;
+    faults.off(fault);
+    server.start();
+    server.serves("after").await;
+    server.holds("before", "1").await;
+    for number in 0..failed {
+        let found = server.get(&format!("key-{number}"), true).await.unwrap();
+        assert!(found.is_some(), "key-{number} was acknowledged");
+    }
+}
+
+#[tokio::test]
+async fn full_disk_loses_nothing() {
+    let words = ["no space left while writing", "free space on this volume"];
+    a_fault_of_the_disk("full", 22, "disk_full", &words).await;
+}
+
+#[tokio::test]
+async fn failed_sync_ends_the_server() {
+    let words = ["sync of", "what reached the disk is unknown"];
+    a_fault_of_the_disk("fsync", 23, "fsync", &words).await;
+}
+
+#[tokio::test]
+async fn read_only_data_directory_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    server.kill();
+    faults.on("readonly");
+    server.start();
+    let words = ["cannot", "Read-only file system"];
+    ends(home.path(), &mut server, 26, "io", &words).await;
+    faults.off("readonly");
+    server.start();
+    server.holds("before", "1").await;
+}
+
+/// A volume put back from an older copy: the member would vote and acknowledge without what it
+/// had acknowledged before.
+#[tokio::test]
+async fn older_copy_of_the_data_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    for server in &mut servers {
+        let message = Faults::message_file(home.path(), server);
+        let flag = format!("--termination-message-file={}", message.display());
+        server.arguments.push(flag);
+        server.start();
+    }
+    for server in &servers {
+        server.serves("old").await;
+    }
+    let led = leader(&servers).await;
+    let behind = (led + 1) % 3;
+    servers[behind].holds("old", "1").await;
+    // In its last start: what is copied before that is known by its starts (`copies.rs`).
+    let copy = home.path().join("copy");
+    servers[behind].signal("STOP");
+    copy_files(&servers[behind].data, &copy);
+    servers[behind].signal("CONT");
+    for number in 0..20 {
+        servers[led].serves(&format!("new-{number}")).await;
+    }
+    servers[behind].holds("new-19", "1").await;
+    servers[behind].kill();
+    std::fs::remove_dir_all(&servers[behind].data).unwrap();
+    copy_files(&copy, &servers[behind].data);
+    servers[behind].start();
+    let words = ["log lost", "remove the member and add a new one"];
+    let server = &mut servers[behind];
+    ends(home.path(), server, 20, "log_lost", &words).await;
+    servers[led].serves("the-others-go-on").await;
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_files(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// A sync that does not return holds up the log's thread, and with it every write. Only a restart
+/// can help, which is for whoever asks `/livez`.
+#[tokio::test]
+async fn hanging_disk_fails_liveness() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    assert!(livez(&server).await.starts_with("HTTP/1.1 200"));
+    faults.on("hang");
+    let hung = Instant::now();
+    let waits = tokio::time::timeout(Duration::from_secs(2), server.put("held", "1"));
+    assert!(waits.await.is_err(), "a write is not acknowledged");
+    assert!(livez(&server).await.starts_with("HTTP/1.1 200"), "not yet");
+    let answer = loop {
+        let answer = livez(&server).await;
+        if !answer.starts_with("HTTP/1.1 200") {
+            break answer;
+        }
+        assert!(hung.elapsed() < 2 * STUCK, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert!(answer.contains("made no progress for"), "{answer}");
+    assert!(hung.elapsed() >= STUCK, "{:?}", hung.elapsed());
+    // It is the thread's progress that counts: once the disk answers, all is well again.
+    faults.off("hang");
+    until("it lives again", &server, async || {
+        livez(&server)
+            .await
+            .starts_with("HTTP/1.1 200")
+            .then_some(())
+    })
+    .await;
+    server.serves("after").await;
+}
+
+/// Writes that wait for a disk are held up to a bound; what comes then is told so at once, and
+/// reads that need no disk are answered all the while.
+// Shows KV.Put: too many requests.
+#[tokio::test]
+async fn hanging_disk_refuses_more_at_once() {
+    const VALUE: usize = 1 << 20;
+    const MOST: usize = 400;
+    let home = tempfile::tempdir().unwrap();
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    server.serves("before").await;
+    faults.on("hang");
+    let value = "x".repeat(VALUE);
+    let mut held = tokio::task::JoinSet::new();
+    let mut refused = None;
+    for number in 0..MOST {
+        let mut kv = server.kv();
+        let put = quorate::wire::etcd::PutRequest {
+            key: format!("k{number}").into(),
+            value: value.clone().into(),
+            ..Default::default()
+        };
+        held.spawn(async move { kv.put(put).await.map(|_| ()) });
+        // Whatever is answered while the disk hangs is an error.
+        let pause = Duration::from_millis(5);
+        if let Ok(Some(answer)) = tokio::time::timeout(pause, held.join_next()).await {
+            let error = answer.unwrap().unwrap_err();
+            // What waits too long on a slow machine still takes up its room.
+            if !waited_too_long(&error) {
+                refused = Some((number, error));
+                break;
+            }
+        }
+    }
+    let (number, error) = refused.expect("a bound");
+    assert_eq!(
+        (error.code(), error.message()),
+        (
+            tonic::Code::ResourceExhausted,
+            "etcdserver: too many requests"
+        ),
+        "after {number} MiB"
+    );
+    assert_eq!(
+        server.get("before", true).await.unwrap().as_deref(),
+        Some("1")
+    );
+    faults.off("hang");
+    server.serves("after").await;
+    // Each that was held is done or has waited too long; none is lost without a word.
+    while let Some(answer) = held.join_next().await {
+        if let Err(error) = answer.unwrap() {
+            let full = error.code() == tonic::Code::ResourceExhausted;
+            assert!(full || waited_too_long(&error), "{error:?}");
+        }
+    }
+}
+
+/// A follower whose disk hangs goes on to answer heartbeats, so its leader's view of it was that of
+/// a sound voter. What it has not synced, and since when, is in that view.
+#[tokio::test]
+async fn leader_reports_a_hanging_follower_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let secret = home.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    let mut faults = Vec::new();
+    for server in &mut servers {
+        let flag = format!("--operator-secret-file={}", secret.display());
+        server.arguments.push(flag);
+        faults.push(Faults::of(home.path(), server));
+        server.start();
+    }
+    for server in &servers {
+        server.serves("before").await;
+    }
+    let led = leader(&servers).await;
+    let hung = (led + 1) % 3;
+    let of = |said: &DescribeResponse, name: &str| {
+        let view = said.members.iter().find(|member| member.name == name);
+        view.map(|view| (view.last_contact_age_ms, view.unsynced_ms))
+    };
+    let name = servers[hung].name.clone();
+    let others = |said: &DescribeResponse| {
+        let views = said.members.iter().filter(|view| view.name != name);
+        let unsynced: Vec<_> = views.map(|view| view.unsynced_ms).collect();
+        unsynced.into_iter()
+    };
+    faults[hung].on("hang");
+    servers[led].serves("meanwhile").await;
+    // Whoever leads says so of this one alone, and that it answers.
+    let shows = |said: &DescribeResponse| {
+        let hangs = of(said, &name);
+        hangs.is_some_and(|(contact, unsynced)| (0..1_000).contains(&contact) && unsynced >= 2_000)
+            && others(said).all(|unsynced| unsynced < 2_000)
+    };
+    let led = until("its disk shows", &servers[led], async || {
+        for (at, server) in servers.iter().enumerate().filter(|(at, _)| *at != hung) {
+            let said = server.operator().describe(false).await.ok()?;
+            if shows(&said) {
+                return Some(at);
+            }
+        }
+        None
+    })
+    .await;
+    faults[hung].off("hang");
+    let back = |said: &DescribeResponse| of(said, &name).is_some_and(|(_, ms)| ms == 0);
+    servers[led].describes("it syncs again", back).await;
+}
+
+/// The data directory was held for as long as the log was opened, which takes as long as the log is
+/// large: meanwhile nobody got a description, and to an operator the member was silent.
+#[tokio::test]
+async fn a_member_that_opens_its_log_describes_itself() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = standbys(home.path(), &["demo-1"]).remove(0);
+    let faults = Faults::of(home.path(), &mut server);
+    server.start();
+    let said = server.describes("a standby", |said| said.disk_empty).await;
+    server.operator().bootstrap(call(&said)).await.unwrap();
+    server.serves("before").await;
+    server.kill();
+    faults.on("hang-log");
+    server.start();
+    let opens = |said: &DescribeResponse| said.activity.starts_with("opening the log");
+    let said = server.describes("it opens its log", opens).await;
+    assert_eq!(said.phase(), Phase::Member);
+    assert!(!said.ready && !said.disk_empty);
+    faults.off("hang-log");
+    server.serves("after").await;
+    server.holds("before", "1").await;
+}
+
+fn waited_too_long(error: &tonic::Status) -> bool {
+    let texts = ["request timed out", "Timeout expired"];
+    texts.iter().any(|text| error.message().contains(text))
+}
+
+/// The answer to `GET /livez`, whole.
+async fn livez(server: &Server) -> String {
+    let address = format!("{}:2379", server.address);
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = "GET /livez HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}

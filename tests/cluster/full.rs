@@ -1,0 +1,251 @@
+//! A volume that is filled to its last byte, as a real file system: a tmpfs in a mount namespace of
+//! its own, which the server is started in. It takes `unshare` and `nsenter`, and the right to make
+//! such a namespace, as root or in a namespace of users; where that is missing the test says so by
+//! name and shows nothing.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use quorate::disk::{Disk as _, FileDisk};
+use quorate::wire::etcd::maintenance_client::MaintenanceClient;
+use quorate::wire::etcd::{
+    AlarmRequest, AlarmType, CompactionRequest, DeleteRangeRequest, alarm_request::AlarmAction,
+};
+
+use super::fixture::{Server, by_hand, until};
+
+const MIB: usize = 1 << 20;
+/// MiB of the volume; `VOLUME_MIB` gives another size, as a soak does.
+const VOLUME_MIB: usize = 64;
+const VALUE: usize = 256 << 10;
+
+/// What goes with a volume's size.
+#[derive(Clone, Copy)]
+struct Sizes {
+    volume: usize,
+    /// Of the log.
+    segment: usize,
+    /// A quarter of the volume, in values.
+    values: usize,
+}
+
+impl Sizes {
+    fn chosen() -> Sizes {
+        let given = std::env::var("VOLUME_MIB").ok();
+        let mib = given.map_or(VOLUME_MIB, |given| {
+            given.parse().expect("VOLUME_MIB: a number")
+        });
+        assert!(mib >= VOLUME_MIB, "VOLUME_MIB: {VOLUME_MIB} or more");
+        Sizes {
+            volume: mib * MIB,
+            segment: (mib * MIB / 16).min(64 * MIB),
+            values: mib,
+        }
+    }
+}
+
+/// A volume of its own below `at`, for as long as the process lives that holds it.
+struct Volume {
+    holder: Child,
+    wrapper: Vec<String>,
+    inside: PathBuf,
+}
+
+impl Volume {
+    async fn mount(at: &Path, bytes: usize) -> Option<Volume> {
+        std::fs::create_dir(at).unwrap();
+        let ready = at.with_extension("ready");
+        let script = format!(
+            "mount -t tmpfs -o size={bytes} tmpfs {at} && touch {ready} && exec sleep 600",
+            at = at.display(),
+            ready = ready.display()
+        );
+        for (make, enter) in [
+            (&["--mount"][..], &["--mount"][..]),
+            (
+                &["--user", "--map-root-user", "--mount"],
+                &["--user", "--preserve-credentials", "--mount"],
+            ),
+        ] {
+            let held = Command::new("unshare")
+                .args(make)
+                .args(["sh", "-c", &script])
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            let Ok(mut holder) = held else { continue };
+            while !ready.exists() && holder.try_wait().unwrap().is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            if holder.try_wait().unwrap().is_some() {
+                continue;
+            }
+            let mut wrapper = vec!["nsenter".to_owned(), format!("--target={}", holder.id())];
+            wrapper.extend(enter.iter().map(|word| (*word).to_owned()));
+            wrapper.push("--".to_owned());
+            let inside = format!("/proc/{}/root{}", holder.id(), at.display());
+            return Some(Volume {
+                holder,
+                wrapper,
+                inside: inside.into(),
+            });
+        }
+        None
+    }
+
+    fn free(&self) -> u64 {
+        // Not by `df`, which looks up the volume of the path that it is not.
+        FileDisk::new(&self.inside).unwrap().free_bytes().unwrap()
+    }
+
+    /// Fills it until so many bytes are free, or to the last one.
+    fn fill(&self, left: u64) {
+        let mut ballast = File::options()
+            .create(true)
+            .append(true)
+            .open(self.inside.join("ballast"))
+            .unwrap();
+        let block = vec![1; 64 << 10];
+        while self.free() > left {
+            let n = (self.free() - left).min(block.len() as u64);
+            if ballast
+                .write_all(&block[..usize::try_from(n).unwrap()])
+                .is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.holder.kill().unwrap();
+        self.holder.wait().unwrap();
+    }
+}
+
+/// The members whose alarm NOSPACE is on.
+async fn alarms(server: &Server) -> Option<Vec<u64>> {
+    let request = AlarmRequest {
+        action: AlarmAction::Get.into(),
+        member_id: 0,
+        alarm: AlarmType::Nospace.into(),
+    };
+    let mut client = MaintenanceClient::new(server.channel());
+    let said = client.alarm(request).await.ok()?.into_inner();
+    Some(said.alarms.iter().map(|alarm| alarm.member_id).collect())
+}
+
+/// Switches the alarm off, as `etcdctl alarm disarm` does.
+async fn disarm(server: &Server) -> Option<()> {
+    for member_id in alarms(server).await? {
+        let request = AlarmRequest {
+            action: AlarmAction::Deactivate.into(),
+            member_id,
+            alarm: AlarmType::Nospace.into(),
+        };
+        let mut client = MaintenanceClient::new(server.channel());
+        client.alarm(request).await.ok()?;
+    }
+    Some(())
+}
+
+/// A full volume ended the server in the background, when it prepared a segment or wrote a
+/// checkpoint, and a server on one could not start, so nothing could be compacted: the only way out
+/// was a larger volume.
+#[tokio::test]
+async fn full_volume_is_served_and_compacted() {
+    let home = tempfile::tempdir().unwrap();
+    let sizes = Sizes::chosen();
+    let Some(volume) = Volume::mount(&home.path().join("volume"), sizes.volume).await else {
+        let asked = std::env::var_os("VOLUME_MIB");
+        assert!(asked.is_none(), "this machine lets nobody mount a tmpfs");
+        eprintln!(
+            "NOT RUN: full_volume_is_served_and_compacted: this machine \
+             lets nobody mount a tmpfs in a namespace (unshare --mount, or with --user)"
+        );
+        return;
+    };
+    let mut server = by_hand(home.path(), &["a"]).remove(0);
+    let data = home.path().join("volume/data");
+    for argument in &mut server.arguments {
+        if argument.starts_with("--data-dir=") {
+            *argument = format!("--data-dir={}", data.display());
+        }
+    }
+    server.wrapper = volume.wrapper.clone();
+    server.start();
+    server.serves("first").await;
+    let value = "x".repeat(VALUE);
+    for number in 0..sizes.values {
+        server.put(&format!("key-{number}"), &value).await.unwrap();
+    }
+    // Told of while there is room.
+    let needed = 2 * sizes.segment + sizes.values * VALUE;
+    volume.fill(needed as u64 - MIB as u64);
+    until("NOSPACE is raised", &server, async || {
+        (!alarms(&server).await?.is_empty()).then_some(())
+    })
+    .await;
+    let free = volume.free();
+    assert!(free > 2 * sizes.segment as u64, "{free} bytes are free");
+    // To the last byte: reads are served, writes are refused with a reason.
+    volume.fill(0);
+    let holds = async |server: &Server| {
+        for number in [0, sizes.values - 1] {
+            let key = format!("key-{number}");
+            let found = until("it reads", server, async || {
+                server.get(&key, false).await.ok()
+            });
+            assert_eq!(found.await.map(|found| found.len()), Some(VALUE));
+        }
+        let refused = server.put("more", "1").await.unwrap_err();
+        let words = "etcdserver: mvcc: database space exceeded";
+        assert_eq!(refused.message(), words, "{}", server.log());
+    };
+    holds(&server).await;
+    // It starts again, and again, on a volume without a byte.
+    for _ in 0..2 {
+        server.kill();
+        volume.fill(0);
+        server.start();
+        holds(&server).await;
+    }
+    volume.fill(0);
+    // What is deleted and compacted gives its space back, and all goes on.
+    let delete = DeleteRangeRequest {
+        key: "key-".into(),
+        range_end: "key.".into(),
+        ..Default::default()
+    };
+    let deleted = server.kv().delete_range(delete).await.unwrap().into_inner();
+    assert_eq!(deleted.deleted, sizes.values as i64);
+    let compact = CompactionRequest {
+        revision: deleted.header.unwrap().revision,
+        physical: true,
+    };
+    server.kv().compact(compact).await.unwrap();
+    until("there is space again", &server, async || {
+        // It takes two checkpoints, the second of them newer by an entry.
+        let absent = DeleteRangeRequest {
+            key: "absent".into(),
+            ..Default::default()
+        };
+        server.kv().delete_range(absent).await.ok()?;
+        // More than the alarm asks for: else the next start raises it again.
+        (volume.free() > 3 * sizes.segment as u64).then_some(())
+    })
+    .await;
+    until("writes are served", &server, async || {
+        disarm(&server).await?;
+        server.put("more", "1").await.ok()
+    })
+    .await;
+    server.kill();
+    server.start();
+    server.holds("more", "1").await;
+    server.serves("after").await;
+}

@@ -1,0 +1,334 @@
+//! Servers under an operator: standbys that are bootstrapped, added, promoted and removed by
+//! `quorate.v1`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+
+use super::fixture::{SECRET, Server, until};
+use quorate::server::member_client::MemberClient;
+use quorate::server::operator_auth::Key;
+use quorate::wire::etcd::MemberListRequest;
+use quorate::wire::etcd::cluster_client::ClusterClient;
+use quorate::wire::member::{AddLearnerRequest, BootstrapRequest, DescribeResponse, Fence, Phase};
+use tonic::Code;
+use tonic::transport::Channel;
+
+const UID: &str = "11111111-2222-3333-4444-555555555555";
+
+pub(super) fn standbys(home: &Path, names: &[&str]) -> Vec<Server> {
+    let servers: Vec<Server> = names.iter().map(|name| Server::new(home, name)).collect();
+    awaiting(home, servers)
+}
+
+/// These as standbys that know of each other.
+pub(super) fn awaiting(home: &Path, mut servers: Vec<Server>) -> Vec<Server> {
+    let secret = home.join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let from: Vec<String> = servers.iter().map(Server::peer_address).collect();
+    for server in &mut servers {
+        server.arguments.extend([
+            "--await-membership".to_owned(),
+            format!("--join-from={}", from.join(",")),
+            format!("--cluster-uid={UID}"),
+            format!("--operator-secret-file={}", secret.display()),
+            format!("--pod-uid=pod-{}", server.name),
+        ]);
+    }
+    servers
+}
+
+pub(super) fn call(said: &DescribeResponse) -> BootstrapRequest {
+    BootstrapRequest {
+        cluster_uid: UID.to_owned(),
+        incarnation: 1,
+        nonce: "nonce".to_owned(),
+        claim_uid: "claim".to_owned(),
+        disk_uuid: said.disk_uuid.clone(),
+    }
+}
+
+pub(super) fn fence(said: &DescribeResponse) -> Fence {
+    Fence {
+        configuration_index: said.configuration_index,
+        epoch: 1,
+    }
+}
+
+pub(super) fn add(
+    server: &Server,
+    standby: &DescribeResponse,
+    leader: &DescribeResponse,
+) -> AddLearnerRequest {
+    AddLearnerRequest {
+        fence: Some(fence(leader)),
+        name: server.name.clone(),
+        peer_urls: vec![server.peer_url()],
+        disk_uuid: standby.disk_uuid.clone(),
+    }
+}
+
+/// This standby becomes a learner, gets what is stored, votes and serves.
+pub(super) async fn joins(seed: &Server, server: &Server, standby: &DescribeResponse) {
+    let added = until("it is added", seed, async || {
+        let leader = seed.operator().describe(true).await.ok()?;
+        let request = add(server, standby, &leader);
+        seed.operator().add_learner(request).await.ok()
+    })
+    .await;
+    server
+        .describes("a member", |said| said.phase() == Phase::Member)
+        .await;
+    server.holds("key", "1").await;
+    until("it is promoted", seed, async || {
+        let leader = seed.operator().describe(true).await.ok()?;
+        seed.operator().promote(fence(&leader), added.id).await.ok()
+    })
+    .await;
+    server.serves(&format!("through-{}", server.name)).await;
+}
+
+#[tokio::test]
+async fn standbys_join_and_leave() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1", "demo-2", "demo-3"]);
+    for server in &mut servers {
+        server.start();
+    }
+    let seed = &servers[0];
+    let said = seed
+        .describes("a standby", |said| said.phase() == Phase::Standby)
+        .await;
+    assert!(said.disk_empty && said.awaiting && !said.ready);
+    assert_eq!((said.member_id, said.pod_uid.as_str()), (0, "pod-demo-1"));
+
+    // Founding is for the disk that was described, once, and asking again changes nothing.
+    let mut wrong = call(&said);
+    wrong.disk_uuid = "another".to_owned();
+    let refused = seed.operator().bootstrap(wrong).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let founded = seed.operator().bootstrap(call(&said)).await.unwrap();
+    let again = seed.operator().bootstrap(call(&said)).await.unwrap();
+    assert!(!founded.already && again.already);
+    assert_eq!(founded.cluster_id, again.cluster_id);
+    let mut other = call(&said);
+    other.nonce = "other".to_owned();
+    let refused = seed.operator().bootstrap(other).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    seed.serves("key").await;
+
+    // Learners join by themselves once they are on the list.
+    for server in &servers[1..] {
+        let standby = server
+            .describes("a standby", |said| said.phase() == Phase::Standby)
+            .await;
+        let leader = seed
+            .describes("leads", |said| said.leader_with_quorum)
+            .await;
+        let mut stale = add(server, &standby, &leader);
+        stale.fence = Some(Fence {
+            configuration_index: 99_999,
+            epoch: 1,
+        });
+        let refused = seed.operator().add_learner(stale).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Aborted, "{refused}");
+        joins(seed, server, &standby).await;
+    }
+    let said = seed.describes("all are in sync", |said| {
+        said.members.len() == 3 && said.members.iter().all(|member| member.in_sync)
+    });
+    let said = said.await;
+    let kinds: Vec<&str> = said
+        .changes
+        .iter()
+        .map(|change| change.kind.as_str())
+        .collect();
+    assert_eq!(
+        kinds.iter().filter(|kind| **kind == "AddLearner").count(),
+        2
+    );
+    assert_eq!(kinds.iter().filter(|kind| **kind == "Promote").count(), 2);
+    assert_eq!(kinds.iter().filter(|kind| **kind == "AddVoter").count(), 0);
+
+    // An older epoch than the cluster has seen is refused.
+    let last = said
+        .members
+        .iter()
+        .find(|member| member.name == "demo-3")
+        .unwrap()
+        .id;
+    let late = Fence {
+        epoch: 0,
+        ..fence(&said)
+    };
+    let refused = seed.operator().remove(late, last).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Aborted, "{refused}");
+    overtaken(&servers[2], &said).await;
+
+    // A removed member idles, says so, and stays removed over a restart.
+    until("it is removed", seed, async || {
+        let leader = seed.operator().describe(true).await.ok()?;
+        seed.operator().remove(fence(&leader), last).await.ok()
+    })
+    .await;
+    never_a_learner(&servers[2]).await;
+    servers[2].kill();
+    servers[2].start();
+    servers[2]
+        .describes("still removed", |said| said.phase() == Phase::Removed)
+        .await;
+    let said = servers[0]
+        .describes("a tombstone", |said| !said.tombstones.is_empty())
+        .await;
+    assert_eq!(said.tombstones[0].name, "demo-3");
+
+    // Retiring hands leadership over and makes unready; the member keeps following. Clients that
+    // are connected are sent away: left alone, they would meet the removal.
+    let mut connected = connection(&servers[0]);
+    let kept = servers[0].channel();
+    served_over(&kept).await.unwrap();
+    let retired = servers[0].operator().retire(fence(&said)).await.unwrap();
+    assert_ne!(retired.leader, founded.member_id);
+    servers[0]
+        .describes("unready", |said| {
+            !said.ready && said.leader_id == retired.leader
+        })
+        .await;
+    servers[1].serves("led-by-the-other").await;
+    servers[0].holds("led-by-the-other", "1").await;
+    let ended = tokio::task::spawn_blocking(move || connected.read(&mut [0; 8]));
+    assert_eq!(ended.await.unwrap().unwrap(), 0, "the end, no time-out");
+    // Whoever still comes is served, also over the client's old channel, which connects again.
+    connection(&servers[0]);
+    until("the old channel serves", &servers[0], async || {
+        served_over(&kept).await.ok()
+    })
+    .await;
+}
+
+/// A connection that was served by HTTP and stays open.
+fn connection(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect((server.address.as_str(), 2379)).unwrap();
+    stream
+        .set_read_timeout(Some(super::fixture::PATIENCE))
+        .unwrap();
+    stream
+        .write_all(b"GET /version HTTP/1.1\r\nhost: h\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with('}') {
+        let mut some = [0; 512];
+        let length = stream.read(&mut some).unwrap();
+        assert_ne!(length, 0, "closed before its answer: {answer}");
+        answer += &String::from_utf8_lossy(&some[..length]);
+    }
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    stream
+}
+
+async fn served_over(channel: &Channel) -> Result<(), tonic::Status> {
+    let request = MemberListRequest::default();
+    let mut cluster = ClusterClient::new(channel.clone());
+    cluster.member_list(request).await.map(drop)
+}
+
+/// A removed voter refuses clients as one that is outside, so that they go elsewhere. For the time
+/// of an election, in which the others may still need its help, it used to call itself a learner
+/// ("rpc not supported for learner", which no client repeats): in an end-to-end run a client that
+/// was still connected to a member on its way out met that.
+async fn never_a_learner(server: &Server) {
+    until("it is removed and says so", server, async || {
+        let said = server.operator().describe(false).await.ok()?;
+        // A success: it has not heard of its removal yet.
+        let refused = server.put("late", "1").await.err()?;
+        assert!(!refused.message().contains("learner"), "{refused}");
+        let outside = said.phase() == Phase::Removed;
+        assert!(!outside || refused.code() == Code::Unavailable, "{refused}");
+        outside.then_some(())
+    })
+    .await;
+}
+
+/// Whoever was overtaken could still have leadership handed over and a member's clients sent away:
+/// those two calls carried no epoch. Nor does it take a change by the newer one, only a look.
+async fn overtaken(server: &Server, said: &DescribeResponse) {
+    let newer = server.operator().describe_for(false, 2).await;
+    assert_eq!(newer.unwrap().phase(), Phase::Member);
+    let refused = server.operator().transfer(fence(said), 0).await;
+    assert_eq!(refused.unwrap_err().code(), Code::Aborted);
+    let refused = server.operator().retire(fence(said)).await;
+    assert_eq!(refused.unwrap_err().code(), Code::Aborted);
+    let refused = server.operator().remove(fence(said), 1).await;
+    assert_eq!(refused.unwrap_err().code(), Code::Aborted);
+    // Nobody keeps every later caller out by an epoch that none of them will reach.
+    let beyond = Fence {
+        epoch: u64::MAX,
+        ..fence(said)
+    };
+    let refused = server.operator().retire(beyond).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let elsewhere = Fence {
+        configuration_index: said.configuration_index + 1,
+        epoch: 2,
+    };
+    let refused = server.operator().transfer(elsewhere, 0).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Aborted, "{refused}");
+}
+
+#[tokio::test]
+async fn down_member_learns_of_its_removal() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1", "demo-2"]);
+    for server in &mut servers {
+        server.start();
+    }
+    let said = servers[0].describes("a standby", |_| true).await;
+    servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    servers[0].serves("key").await;
+    let standby = servers[1].describes("a standby", |_| true).await;
+    let added = until("it is added", &servers[0], async || {
+        let leader = servers[0].operator().describe(true).await.ok()?;
+        let request = add(&servers[1], &standby, &leader);
+        servers[0].operator().add_learner(request).await.ok()
+    })
+    .await;
+    servers[1].holds("key", "1").await;
+    servers[1].kill();
+    let leader = servers[0].operator().describe(true).await.unwrap();
+    let removed = servers[0]
+        .operator()
+        .remove(fence(&leader), added.id)
+        .await
+        .unwrap();
+    assert!(removed.configuration_index > leader.configuration_index);
+    servers[1].start();
+    servers[1]
+        .describes("removed", |said| said.phase() == Phase::Removed)
+        .await;
+}
+
+#[tokio::test]
+async fn calls_without_the_key_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = standbys(home.path(), &["demo-1"]);
+    servers[0].start();
+    let said = servers[0].describes("a standby", |_| true).await;
+    let address = format!("{}:2380", servers[0].address);
+    let stranger = Key::new(b"ffffffffffffffffffffffffffffffff");
+    let patience = super::fixture::PATIENCE;
+    let mut stranger = MemberClient::new(&address, stranger, patience, None).unwrap();
+    let refused = stranger.bootstrap(call(&said)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    servers[0].kill();
+    servers[0].start();
+    let again = servers[0]
+        .describes("a standby", |said| said.phase() == Phase::Standby)
+        .await;
+    assert_eq!(again.disk_uuid, said.disk_uuid);
+    servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    servers[0].kill();
+    servers[0].start();
+    servers[0].serves("after-the-restart").await;
+    let repeated = servers[0].operator().bootstrap(call(&said)).await.unwrap();
+    assert!(repeated.already);
+}

@@ -1,0 +1,280 @@
+//! What waits at a server, for a leader or for the server itself: it is answered, refused for good
+//! or forgotten, and nothing else.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+use quorate::wire::etcd::kv_client::KvClient;
+use quorate::wire::etcd::lease_client::LeaseClient;
+use quorate::wire::etcd::maintenance_client::MaintenanceClient;
+use quorate::wire::etcd::{LeaseRevokeRequest, MemberRemoveRequest, PutRequest, StatusRequest};
+use quorate::wire::health::HealthCheckRequest;
+use quorate::wire::health::health_check_response::ServingStatus;
+use quorate::wire::health::health_client::HealthClient;
+
+use crate::fixture::{Server, by_hand, leader, serving, until};
+use crate::operated::standbys;
+
+/// A counter of `/metrics`.
+async fn metric(server: &Server, name: &str) -> Option<u64> {
+    let address = format!("{}:2379", server.address);
+    let mut stream = TcpStream::connect(&address).await.ok()?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.split(' ').next() == Some(name))?;
+    line.split(' ').nth(1)?.parse().ok()
+}
+
+async fn status_leader(server: &Server) -> Option<u64> {
+    let mut client = MaintenanceClient::new(server.channel());
+    let answer = client.status(StatusRequest {}).await.ok()?;
+    Some(answer.into_inner().leader)
+}
+
+/// A client that was told that there is no leader found its write in the cluster later: the
+/// proposal waited in its member for a leader, for good. A write that was refused so has to stay
+/// away, and one that a leader had taken in must not be refused so, although nobody leads when its
+/// time is over. What the state refused is no failed proposal, and nothing is left waiting.
+#[tokio::test]
+async fn a_write_that_was_refused_does_not_come_back() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = serving(home.path(), &["a", "b", "c"], "before").await;
+    let led = leader(&servers).await;
+    let failed = "etcd_server_proposals_failed_total";
+    // Again where an election came in between.
+    let before = until("the state refuses both", &servers[led], async || {
+        let before = metric(&servers[led], failed).await?;
+        let unknown = LeaseRevokeRequest { id: 99 };
+        let mut leases = LeaseClient::new(servers[led].channel());
+        let revoked = leases.lease_revoke(unknown).await.unwrap_err();
+        let unknown = MemberRemoveRequest { id: 99 };
+        let removed = servers[led].cluster().member_remove(unknown).await;
+        let codes = (revoked.code(), removed.unwrap_err().code());
+        (codes == (Code::NotFound, Code::NotFound)).then_some(before)
+    })
+    .await;
+    assert_eq!(metric(&servers[led], failed).await, Some(before));
+
+    let others: Vec<usize> = (0..3).filter(|at| *at != led).collect();
+    for other in &others {
+        servers[*other].kill();
+    }
+    let alone = &servers[led];
+    // The first one is in the log of a leader that nobody hears, the second waits for a leader.
+    let taken = alone.put("taken", "1");
+    let waited = async {
+        until("it knows no leader", alone, async || {
+            (status_leader(alone).await? == 0).then_some(())
+        })
+        .await;
+        (
+            alone.put("waited", "1").await,
+            alone.get("before", false).await,
+        )
+    };
+    let (taken, (waited, read)) = tokio::join!(taken, waited);
+    let said = |refused: Result<i64, Status>| refused.unwrap_err().message().to_owned();
+    let mut stay_away = vec!["waited", "early"];
+    match said(taken).as_str() {
+        "etcdserver: request timed out" => {}
+        // It came so late that nobody led any more: then that has to be true.
+        "etcdserver: no leader" => stay_away.push("taken"),
+        other => panic!("{other}"),
+    }
+    assert_eq!(said(waited), "etcdserver: no leader");
+    assert_eq!(said(read.map(|_| 0)), "etcdserver: request timed out");
+    // The client of the third one goes away while it waits.
+    let pending = "etcd_server_proposals_pending";
+    assert_eq!(metric(alone, pending).await, Some(0));
+    let waits = until("it waits", alone, async || {
+        (metric(alone, pending).await == Some(1)).then_some(())
+    });
+    tokio::select! {
+        early = alone.put("early", "1") => panic!("nobody can answer it: {early:?}"),
+        () = waits => {}
+    }
+    until("nothing waits", alone, async || {
+        (metric(alone, pending).await == Some(0)).then_some(())
+    })
+    .await;
+    assert_eq!(metric(alone, failed).await, Some(before + 3));
+
+    for other in others {
+        servers[other].start();
+    }
+    let alone = &servers[led];
+    alone.serves("after").await;
+    for key in stay_away {
+        assert_eq!(
+            alone.get(key, false).await.unwrap(),
+            None,
+            "{key} came back"
+        );
+    }
+}
+
+fn channel(server: &Server) -> Channel {
+    Endpoint::from_shared(format!("http://{}:2379", server.address))
+        .unwrap()
+        .connect_lazy()
+}
+
+/// A write by a client that has half a minute.
+fn patient(key: &str) -> Request<PutRequest> {
+    let mut request = Request::new(PutRequest {
+        key: key.as_bytes().to_vec().into(),
+        ..PutRequest::default()
+    });
+    request.set_timeout(Duration::from_secs(30));
+    request
+}
+
+async fn listens(server: &Server) {
+    until("it listens", server, async || {
+        let address = format!("{}:2379", server.address);
+        TcpStream::connect(address).await.ok()
+    })
+    .await;
+}
+
+/// Calls that have begun, by the method's name.
+async fn begun(server: &Server, method: &str) -> u64 {
+    let name = format!(
+        "grpc_server_started_total{{grpc_method=\"{method}\",grpc_service=\"etcdserverpb.KV\",\
+         grpc_type=\"unary\"}}"
+    );
+    metric(server, &name).await.unwrap_or(0)
+}
+
+/// A request may take five seconds and two election timeouts: with this, longer than any test waits.
+fn has_time(server: &mut Server) {
+    let slow = |argument: &mut String| {
+        if argument.starts_with("--election-timeout=") {
+            *argument = "--election-timeout=30000".to_owned();
+        }
+    };
+    server.arguments.iter_mut().for_each(slow);
+}
+
+fn is_not_served(refused: &Status) {
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    let text = "this server is starting, or no member of a cluster";
+    assert!(refused.message().contains(text), "{refused}");
+}
+
+/// Clients that dialled a member and wrote at once were refused in its first second, which etcd's
+/// clients never see: there the connection waits until clients are served. A probe does not wait.
+/// And whoever has read that the member is ready finds its health serving: test frameworks and
+/// systemd go by that line, load balancers by the health.
+#[tokio::test]
+async fn a_request_waits_until_its_server_serves() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    has_time(&mut servers[0]);
+    servers[0].start();
+    listens(&servers[0]).await;
+    let mut kv = KvClient::new(channel(&servers[0]));
+    let put = tokio::spawn(async move { kv.put(patient("early")).await });
+    let check = HealthCheckRequest::default;
+    let probe = HealthClient::new(channel(&servers[0])).check(check()).await;
+    assert!(
+        probe.is_err()
+            || probe.is_ok_and(|answer| answer.get_ref().status() != ServingStatus::Serving)
+    );
+    assert!(!put.is_finished(), "one of three cannot know what to say");
+    for server in &mut servers[1..] {
+        server.start();
+    }
+    put.await.unwrap().unwrap();
+    for server in &servers {
+        until("it is ready", server, async || {
+            server
+                .log()
+                .contains("ready to serve client requests")
+                .then_some(())
+        })
+        .await;
+        let mut client = HealthClient::new(channel(server));
+        let answer = client.check(check()).await.unwrap().into_inner();
+        let log = server.log();
+        // Where the machine gave a cluster no five seconds to elect a leader, it is told so.
+        let late = log.contains("no read was answered yet");
+        assert!(late || answer.status() == ServingStatus::Serving, "{log}");
+    }
+}
+
+/// What waits holds memory, so that a server which is not started yet must not be filled by those
+/// who wait for it: who comes beyond 512 is refused at once.
+#[tokio::test]
+async fn only_so_many_wait_for_a_server() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b", "c"]);
+    has_time(&mut servers[0]);
+    servers[0].start();
+    listens(&servers[0]).await;
+    let channels: Vec<Channel> = (0..6).map(|_| channel(&servers[0])).collect();
+    let mut puts: FuturesUnordered<_> = (0..600)
+        .map(|number| {
+            let mut kv = KvClient::new(channels[number % channels.len()].clone());
+            async move { kv.put(patient("early")).await }
+        })
+        .collect();
+    for _ in 512..600 {
+        is_not_served(&puts.next().await.unwrap().unwrap_err());
+    }
+    for server in &mut servers[1..] {
+        server.start();
+    }
+    while let Some(put) = puts.next().await {
+        put.unwrap();
+    }
+}
+
+/// A client that would wait for a minute waited for all of it, at a server that needs an operator to
+/// become a member, and at one that was about to end: the wait held a place and the shutdown.
+#[tokio::test]
+async fn nobody_waits_for_a_retired_server() {
+    let home = tempfile::tempdir().unwrap();
+    let mut standby = standbys(home.path(), &["demo-1"]).remove(0);
+    has_time(&mut standby);
+    standby.start();
+    listens(&standby).await;
+    let refused = KvClient::new(channel(&standby)).put(patient("early")).await;
+    is_not_served(&refused.unwrap_err());
+
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    has_time(&mut servers[0]);
+    servers[0].start();
+    listens(&servers[0]).await;
+    let mut kv = KvClient::new(channel(&servers[0]));
+    let put = tokio::spawn(async move { kv.put(patient("early")).await });
+    until("it came", &servers[0], async || {
+        (begun(&servers[0], "Put").await == 1).then_some(())
+    })
+    .await;
+    servers[0].terminate().await;
+    is_not_served(&put.await.unwrap().unwrap_err());
+}
+
+/// And at any server for as long as the client would, which is longer than a request takes.
+#[tokio::test]
+async fn requests_wait_at_most_their_timeout() {
+    let home = tempfile::tempdir().unwrap();
+    let mut servers = by_hand(home.path(), &["a", "b"]);
+    servers[0].start();
+    listens(&servers[0]).await;
+    let refused = KvClient::new(channel(&servers[0]))
+        .put(patient("early"))
+        .await;
+    is_not_served(&refused.unwrap_err());
+}

@@ -1,0 +1,211 @@
+//! Every flag of real etcd is in the flag table, with etcd's default.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quorate::server::HostFacts;
+use quorate::server::config::Config;
+use quorate::server::flag_table::{self, Class, FLAGS, Flag, Group, Kind};
+use quorate::server::flags::Flags;
+
+use crate::node::peers;
+
+/// Defaults that are not etcd's words; each by choice.
+const OTHER_DEFAULTS: &[(&str, &str)] = &[
+    // etcd prints a shell's variable, a Go constant or a computed value.
+    ("data-dir", ""),
+    ("max-concurrent-streams", "4294967295"),
+    ("initial-cluster", ""),
+    ("log-rotation-config-json", ""),
+    ("backend-batch-interval", "0"),
+];
+
+#[test]
+fn every_flag_of_etcd_is_known_with_its_default() {
+    let Some(peers) = peers("flags::every_flag_of_etcd_is_known_with_its_default") else {
+        return;
+    };
+    let output = Command::new(peers.join("etcd"))
+        .arg("--help")
+        .env_clear()
+        .output()
+        .expect("etcd runs");
+    let help = [output.stdout, output.stderr].concat();
+    let help = String::from_utf8_lossy(&help);
+    let mut flags = Vec::new();
+    for line in help.lines() {
+        let Some(text) = line.strip_prefix("  --") else {
+            continue;
+        };
+        let (name, default) = text.split_once(' ').unwrap_or((text, ""));
+        flags.push((name, default.trim_matches('\'')));
+    }
+    assert!(flags.len() > 100, "{} flags in\n{help}", flags.len());
+    for (name, default) in flags {
+        let flag = flag_table::find(name).unwrap_or_else(|| panic!("--{name} is missing"));
+        let by_choice = OTHER_DEFAULTS.iter().find(|(other, _)| *other == name);
+        match by_choice {
+            Some((_, ours)) => assert_eq!(flag.default, *ours, "--{name}"),
+            // Some of etcd's lines name no default.
+            None if default.is_empty() => {}
+            None => assert_eq!(flag.default, default, "--{name}"),
+        }
+    }
+}
+
+#[test]
+fn every_flag_can_be_given_as_one_argument() {
+    for flag in flag_table::FLAGS {
+        let needs = matches!(flag.class, Class::Refused(_)) || flag.default.is_empty();
+        if needs || flag.kind == Kind::Text || flag.name == "version" {
+            continue;
+        }
+        for dashes in ["-", "--"] {
+            let argument = format!("{dashes}{}={}", flag.name, flag.default);
+            let flags = quorate::server::flags::Flags::parse(
+                std::slice::from_ref(&argument),
+                &std::collections::BTreeMap::new(),
+            );
+            let flags = flags.unwrap_or_else(|error| panic!("{argument}: {error}"));
+            assert!(flags.is_given(flag.name), "{argument}");
+        }
+    }
+}
+
+/// Values that etcd begins with and Quorate refuses; each by choice.
+const REFUSED_HERE: &[(&str, &str)] = &[
+    // In etcd's arithmetic it is -1 s, which then counts as the default.
+    ("auth-token-ttl", "9223372036854775807"),
+];
+
+/// Values that etcd takes and then comes to no good by: Quorate refuses them.
+const NO_GOOD: &[(&str, &str)] = &[
+    // No request fits, its own first one neither: etcd never serves.
+    ("max-request-bytes", "0"),
+    ("max-request-bytes", "9223372036854775807"),
+    // etcd ends with a panic.
+    ("corrupt-check-time", "-1s"),
+];
+
+fn judged(argument: &str) -> Result<(), String> {
+    let flags = Flags::parse(&[argument.to_owned()], &BTreeMap::new());
+    let flags = flags.map_err(|error| error.to_string())?;
+    let config = Config::from_flags(&flags, HostFacts::default());
+    config.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// etcd with these flags, in a directory of its own.
+struct Tried {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Tried {
+    fn start(peers: &Path, flags: &[String]) -> Tried {
+        let folder = tempfile::tempdir().expect("a directory");
+        let free = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            format!("http://{}", listener.local_addr().expect("an address"))
+        };
+        let (client, peer) = (free(), free());
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+        let child = Command::new(peers.join("etcd"))
+            .arg(format!(
+                "--data-dir={}",
+                folder.path().join("data").display()
+            ))
+            .arg(format!("--listen-client-urls={client}"))
+            .arg(format!("--advertise-client-urls={client}"))
+            .arg(format!("--listen-peer-urls={peer}"))
+            .arg(format!("--initial-advertise-peer-urls={peer}"))
+            .arg(format!("--initial-cluster=default={peer}"))
+            .args(flags)
+            .env_clear()
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("etcd runs");
+        Tried { child, folder }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Whether it comes to serve clients, or ends.
+    fn serves(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < until {
+            if self.said().contains("ready to serve client requests") {
+                return true;
+            }
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("etcd neither serves nor ends:\n{}", self.said());
+    }
+}
+
+impl Drop for Tried {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Every flag with a number or a duration, with values at and beyond the edge: what etcd refuses is
+/// refused, and what etcd serves with is taken, but for what is named above. The flags are those of
+/// the table, so that a new one is asked about too.
+#[test]
+fn numbers_and_durations_parse_as_etcd() {
+    let Some(peers) = peers("flags::numbers_and_durations_parse_as_etcd") else {
+        return;
+    };
+    let asked = |flag: &&Flag| {
+        matches!(flag.kind, Kind::Number | Kind::Signed | Kind::Duration)
+            && !matches!(flag.group, Group::Operator | Group::Removed)
+    };
+    let (numbers, durations): (Vec<&Flag>, Vec<&Flag>) = FLAGS
+        .iter()
+        .filter(asked)
+        .partition(|flag| flag.kind != Kind::Duration);
+    assert!(numbers.len() > 10 && durations.len() > 10);
+    let mut values: Vec<(&[&Flag], &str)> = Vec::new();
+    for value in ["0", "-1", "9223372036854775807", "18446744073709551616"] {
+        values.push((&numbers, value));
+    }
+    for value in ["0", "-1s", "+1.5h", "2562047h", "2562048h", "1"] {
+        values.push((&durations, value));
+    }
+    let by_choice = |list: &[(&str, &str)], flag: &Flag, value| {
+        list.iter()
+            .any(|(name, other)| *name == flag.name && *other == value)
+    };
+    for (flags, value) in values {
+        let argument = |flag: &&&Flag| format!("--{}={value}", flag.name);
+        let (taken, refused): (Vec<&&Flag>, Vec<&&Flag>) = flags
+            .iter()
+            .partition(|flag| judged(&argument(flag)).is_ok());
+        // All that is taken at once: etcd says so once. The rest one by one.
+        let taken: Vec<String> = taken.iter().map(argument).collect();
+        if !taken.is_empty() {
+            let mut etcd = Tried::start(&peers, &taken);
+            assert!(etcd.serves(), "{taken:?}:\n{}", etcd.said());
+        }
+        for flag in refused {
+            let argument = argument(&flag);
+            if by_choice(NO_GOOD, flag, value) {
+                continue;
+            }
+            let mut etcd = Tried::start(&peers, std::slice::from_ref(&argument));
+            let chosen = by_choice(REFUSED_HERE, flag, value);
+            assert_eq!(etcd.serves(), chosen, "{argument}:\n{}", etcd.said());
+        }
+    }
+}

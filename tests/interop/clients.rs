@@ -1,0 +1,255 @@
+//! Runs the client programs, and kills and restarts members when they ask for it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Cluster, Kind};
+use crate::process::{peers, skip};
+
+/// How long a whole story may take on a slow machine.
+const LIMIT: Duration = Duration::from_secs(240);
+/// On both sides: a busy machine or a slow disk must not cost the leader its place in the middle of
+/// a chapter, where not every client asks again. What a kill loses is not in question here: what
+/// was written is there for the next process, synced or not.
+const FLAGS: &[&str] = &[
+    "--heartbeat-interval=200",
+    "--election-timeout=2000",
+    "--unsafe-no-fsync",
+];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/interop")
+        .join(name)
+}
+
+fn built(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("target/interop")
+        .join(name)
+}
+
+/// Whether a program is there and says its version.
+fn is_there(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Runs one step of preparation, with its output in the error.
+fn run(what: &str, command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    let (out, err) = (&output.stdout, &output.stderr);
+    let text = [String::from_utf8_lossy(out), String::from_utf8_lossy(err)].concat();
+    assert!(output.status.success(), "{what} failed:\n{text}");
+}
+
+/// Prepares a folder of packages once for each content of a lock file.
+fn prepared(name: &str, lock: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
+    let (folder, lock) = (built(name), std::fs::read(lock).expect("a lock file"));
+    let stamp = folder.join("stamp");
+    if std::fs::read(&stamp).is_ok_and(|old| old == lock) {
+        return folder;
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    prepare(&folder);
+    std::fs::write(stamp, lock).expect("a stamp");
+    folder
+}
+
+/// Ends a child that takes too long, so that reading from it ends.
+struct Watchdog {
+    child: Arc<Mutex<Child>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    fn new(child: Child) -> Watchdog {
+        let child = Arc::new(Mutex::new(child));
+        let over = Arc::new(AtomicBool::new(false));
+        let (watched, stop) = (child.clone(), over.clone());
+        thread::spawn(move || {
+            let start = Instant::now();
+            while !stop.load(Ordering::Relaxed) {
+                if start.elapsed() > LIMIT {
+                    let _ = watched.lock().map(|mut child| child.kill());
+                    return;
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Watchdog { child, over }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Ok(mut child) = self.child.lock() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Lets a client tell its story to three members; gives the chapters that went well.
+fn tell(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
+    let flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
+    let mut cluster = Cluster::start_with(kind, peers, 3, &flags);
+    let errors = tempfile::NamedTempFile::new().expect("a file");
+    let stderr = errors.reopen().expect("a file");
+    let mut child = Command::new(&program[0])
+        .args(&program[1..])
+        .args(cluster.members.iter().map(|member| &member.client))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program:?}: {error}"));
+    let mut input = child.stdin.take().expect("piped");
+    let output = BufReader::new(child.stdout.take().expect("piped"));
+    let dog = Watchdog::new(child);
+    let (mut chapters, mut killed) = (Vec::new(), None);
+    for line in output.lines().map_while(Result::ok) {
+        match (line.as_str(), killed) {
+            ("please kill the leader", None) => {
+                let leader = cluster.leader();
+                cluster.stop(leader);
+                killed = Some(leader);
+            }
+            ("please restart it", Some(leader)) => {
+                cluster.run(leader, "new");
+                cluster.wait_healthy(leader);
+                killed = None;
+            }
+            _ => {
+                chapters.push(line);
+                continue;
+            }
+        }
+        let _ = input.write_all(b"done\n");
+    }
+    let status = dog
+        .child
+        .lock()
+        .expect("no panic")
+        .wait()
+        .expect("a status");
+    let said = std::fs::read_to_string(errors.path()).unwrap_or_default();
+    // What the client said comes last, where a shortened output still shows it.
+    assert!(
+        status.success(),
+        "{kind:?}\n{}--- {kind:?}: {program:?} ended with {status} after {chapters:?} and said:\n{said}",
+        cluster.logs()
+    );
+    chapters
+}
+
+/// To ours, and to real etcd, so that a failure tells whose fault it is.
+fn tell_both(peers: &Path, program: &[String], least: usize) {
+    let (ours, theirs) = thread::scope(|scope| {
+        let theirs = scope.spawn(|| tell(Kind::Etcd, peers, program));
+        let ours = tell(Kind::Quorate, peers, program);
+        (
+            ours,
+            theirs
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
+    });
+    assert_eq!(ours, theirs);
+    assert!(ours.len() >= least, "too few chapters: {ours:?}");
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn the_go_client_library() {
+    let test = "the_go_client_library";
+    let Some(peers) = peers(test) else { return };
+    let program = peers.join("story-go");
+    if !program.is_file() {
+        return skip(test, "no story-go: run tests/interop/build.sh");
+    }
+    tell_both(&peers, &[text(&program)], 9);
+}
+
+#[test]
+fn the_rust_client_etcd_client() {
+    let test = "the_rust_client_etcd_client";
+    let Some(peers) = peers(test) else { return };
+    if !is_there("bash") {
+        return skip(test, "no bash");
+    }
+    // Cargo knows what is built already, which after `make interop` is everything.
+    let mut build = Command::new("bash");
+    let script = folder("rust/build.sh");
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").to_owned());
+    run("cargo build", build.arg(script).env("CARGO", cargo));
+    tell_both(&peers, &[text(&built("rust/debug/story"))], 9);
+}
+
+#[test]
+fn the_python_client_aetcd() {
+    let test = "the_python_client_aetcd";
+    let Some(peers) = peers(test) else { return };
+    if !is_there("python3") {
+        return skip(test, "no python3");
+    }
+    let lock = folder("python").join("requirements.txt");
+    let packages = prepared("python", &lock, |folder| {
+        run(
+            "python3 -m venv",
+            Command::new("python3").args(["-m", "venv"]).arg(folder),
+        );
+        let mut pip = Command::new(folder.join("bin/pip"));
+        pip.args([
+            "install",
+            "--quiet",
+            "--require-hashes",
+            "--only-binary=:all:",
+            "-r",
+        ]);
+        run("pip install", pip.arg(&lock));
+    });
+    let program = [
+        text(&packages.join("bin/python")),
+        text(&folder("python/story.py")),
+    ];
+    tell_both(&peers, &program, 7);
+}
+
+#[test]
+fn the_node_client_etcd3() {
+    let test = "the_node_client_etcd3";
+    let Some(peers) = peers(test) else { return };
+    if !is_there("node") || !is_there("npm") {
+        return skip(test, "no node or no npm");
+    }
+    let source = folder("node");
+    let packages = prepared("node", &source.join("package-lock.json"), |folder| {
+        for file in ["package.json", "package-lock.json"] {
+            std::fs::copy(source.join(file), folder.join(file)).expect("copied");
+        }
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        run("npm ci", npm.current_dir(folder));
+    });
+    // Packages are looked for beside the program.
+    let program = packages.join("story.js");
+    std::fs::copy(source.join("story.js"), &program).expect("copied");
+    tell_both(&peers, &["node".to_owned(), text(&program)], 9);
+}
