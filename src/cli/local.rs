@@ -11,14 +11,14 @@ use crate::operator::local::run::{self, Options};
 
 /// Runs a cluster as processes of this machine, from the same resource and by the same plan as on
 /// Kubernetes. Edits of the file take effect while it runs. To see it heal, kill a member's
-/// process, or remove its directory under <dir>/claims as well.
+/// process, or remove its directory below DIR/claims as well.
 #[derive(Debug, Parser)]
 #[command(version, about, verbatim_doc_comment)]
 struct Arguments {
     /// YAML file with one EtcdCluster.
     file: PathBuf,
 
-    /// Where data, records and logs are kept; by default ./<name of the file>.quorate.
+    /// Where data, records and logs are kept; by default ./NAME-OF-THE-FILE.quorate.
     #[arg(long)]
     dir: Option<PathBuf>,
 

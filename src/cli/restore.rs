@@ -19,7 +19,7 @@ struct Arguments {
     /// Name of the member.
     #[arg(long, default_value = "default")]
     name: String,
-    /// Directory to make; '<name>.etcd' if not given. Must be empty or not exist.
+    /// Directory to make; 'NAME.etcd' if not given. Must be empty or not exist.
     #[arg(long, default_value = "")]
     data_dir: String,
     /// Refused: the log lives in --data-dir.

@@ -1,7 +1,7 @@
 //! Custom resource types, defaults, CEL rules, printer columns and the condition vocabulary.
 //!
 //! A field is in the schema only when it has an effect. The API server refuses any other one
-//! (`kubectl apply` validates strictly), and [`parse`] refuses it for files that never meet an API
+//! (`kubectl apply` validates strictly), and [`parse()`] refuses it for files that never meet an API
 //! server. Types and rules only: nothing here talks to Kubernetes.
 
 mod condition;

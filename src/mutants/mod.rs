@@ -4,7 +4,7 @@
 //!
 //! Never part of a shipped binary: without the feature `mutants` the question [`planted`] is a
 //! constant `false`, and no name or text of a fault is compiled. With it one build holds them
-//! all, and a run chooses by [`with`], for its own thread alone.
+//! all, and a run chooses by `switch::with`, for its own thread alone.
 
 mod faults;
 #[cfg(feature = "mutants")]

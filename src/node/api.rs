@@ -131,7 +131,7 @@ pub enum Effect {
         /// What to say.
         message: PeerMessage,
     },
-    /// Apply in order with [`StateMachine::apply`](super::Machine::apply), publish, answer waiters,
+    /// Apply in order with [`StateMachine::apply`](super::StateMachine::apply), publish, answer waiters,
     /// then say [`Input::Applied`]. The entries are durable here.
     Apply(Vec<Entry>),
     /// Reset the log to begin after this checkpoint (which is durable already), restore the
@@ -206,7 +206,7 @@ pub enum Effect {
     /// Role, term or leader changed.
     Role(RoleChange),
     /// This member was removed from the cluster for good. It only answers messages from here on.
-    /// [`StateMachine::part`](super::Machine::part) gives the answer to whoever asked it to remove
+    /// [`StateMachine::part`](super::StateMachine::part) gives the answer to whoever asked it to remove
     /// itself.
     Removed {
         /// The others are known to go on without it whatever happens to them. If not, an election

@@ -139,7 +139,7 @@ pub struct Membership {
     #[prost(uint32, tag = "9")]
     pub format: u32,
     /// The last configuration index that a quorum of its own configuration is known to have
-    /// applied or to apply whatever happens; see [`ConfigurationApplied`](super::Settle). The next change of
+    /// applied or to apply whatever happens; see [`ConfigurationApplied`](super::ConfigurationApplied). The next change of
     /// the configuration waits for it.
     #[prost(uint64, tag = "10")]
     pub settled_index: Index,

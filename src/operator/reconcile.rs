@@ -53,7 +53,7 @@ pub async fn reconcile<P: Platform>(platform: &mut P, rules: Rules, entropy: &st
         entropy,
         failed: Vec::new(),
     };
-    match one.run().await {
+    match Box::pin(one.run()).await {
         Ok(ended) | Err(ended) => ended,
     }
 }

@@ -337,7 +337,7 @@ impl MemberHandle {
         Ok(self.published())
     }
 
-    /// As [`Handle::linearizable`], for who acts on the membership: not before its last change is
+    /// As [`MemberHandle::linearizable`], for who acts on the membership: not before its last change is
     /// settled. A removal that one member knows of could still need the removed one's vote, and
     /// whoever sees it in a list may delete that member's disk.
     pub async fn settled(&self) -> Result<Arc<Published>, RequestError> {

@@ -290,7 +290,7 @@ pub struct Serve {
     pub port: ClientPort,
     /// Time for a handshake, and for the head of a request: [`HANDSHAKE`] but in tests.
     pub handshake: Duration,
-    /// Time for the first request: [`UNUSED`] but in tests.
+    /// Time for the first request: `UNUSED` but in tests.
     pub unused: Duration,
     /// Who may be connected.
     pub(super) seats: Arc<Seats>,

@@ -104,7 +104,7 @@ pub struct MemberRestored {
     pub raft: raft::Restored,
     /// The durable checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointInfo>,
-    /// [`StateMachine::take_report`](super::Machine::take_report) of the restored machine.
+    /// [`StateMachine::take_report`](super::StateMachine::take_report) of the restored machine.
     pub machine: Report,
 }
 

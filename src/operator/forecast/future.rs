@@ -536,7 +536,6 @@ impl Future {
                     self.elect_other(member);
                 }
             }
-            _ => {}
         }
     }
 

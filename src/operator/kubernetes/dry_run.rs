@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::callers::{AUDIENCE, Callers, Wish};
-use super::platform::Context;
+use super::context::Context;
 use crate::crd::{EtcdCluster, GROUP, TlsPort};
 use crate::operator::admission::admit;
 use crate::operator::forecast::Forecast;

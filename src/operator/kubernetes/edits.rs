@@ -8,7 +8,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
 
 use super::facts;
-use super::platform::{OneCluster, counts_evictions};
+use super::observe::counts_evictions;
+use super::platform::OneCluster;
 use crate::build;
 use crate::crd::{ValidatedCluster, operator_secret_name, slot_service_name};
 use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, SlotFacts};

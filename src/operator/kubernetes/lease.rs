@@ -9,7 +9,7 @@
 //!
 //! Expiry is counted on this machine's monotonic clock from when a change of the Lease was *seen*,
 //! as client-go does: clocks of two nodes are never compared. A holder counts from before it *asked*
-//! to renew, which is earlier, and stops acting [`RENEW_DEADLINE`] after that; decision 030 has the
+//! to renew, which is earlier, and stops acting `RENEW_DEADLINE` after that; decision 030 has the
 //! arithmetic.
 
 use std::sync::Arc;

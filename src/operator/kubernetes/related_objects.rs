@@ -11,8 +11,8 @@ use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 
 use super::cache::Cache;
+use super::context::Caches;
 use super::facts;
-use super::platform::Caches;
 use super::workers::Key;
 use crate::crd::{LABEL_CLUSTER, ValidatedCluster, identity_secret_name, slot_number};
 use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, PvcFacts, SlotFacts};

@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::Api;
 
-use super::platform::{OneCluster, live};
+use super::observe::live;
+use super::platform::OneCluster;
 use super::{facts, related_objects};
 use crate::crd::{client_service_name, slot_number};
 use crate::operator::platform::{Failure, Freshness};

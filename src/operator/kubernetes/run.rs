@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 
 use super::cache::{Cache, Namespaces};
 use super::callers::Callers;
+use super::context::{Caches, Context, Environment};
 use super::dry_run::{self, Acting};
 use super::lease::{self, Candidate};
-use super::platform::{Caches, Context, Environment};
 use super::probes::{self, Health, Metered};
 use super::triggers;
 use super::workers::{self, Key};

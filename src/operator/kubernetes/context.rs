@@ -1,0 +1,166 @@
+//! What the reconciles of all clusters share: the client, the caches, the Lease, and what is kept of
+//! each cluster between two reconciles. Decides nothing and asks nobody.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Client;
+use kube::core::DeserializeGuard;
+use kube::runtime::events::Recorder;
+
+use super::cache::Cache;
+use super::cert_manager;
+use super::certificates;
+use super::drift;
+use super::judged::Judged;
+use super::lease::Leadership;
+use super::revisions;
+use super::user_certificates;
+use super::workers::Key;
+use crate::build::Settings;
+use crate::crd::{EtcdCluster, EtcdClusterStatus};
+use crate::operator::clock::{Clock, Moment};
+use crate::operator::members::{Dial, Members};
+use crate::operator::metrics::Metrics;
+
+use super::platform::OneCluster;
+
+/// The resource as it is watched: one that cannot be read does not stop the others.
+pub(crate) type Resourceful = DeserializeGuard<EtcdCluster>;
+
+/// Every cache.
+#[derive(Clone)]
+pub(crate) struct Caches {
+    pub(crate) clusters: Cache<Resourceful>,
+    pub(crate) sets: Cache<StatefulSet>,
+    pub(crate) pods: Cache<Pod>,
+    pub(crate) pvcs: Cache<PersistentVolumeClaim>,
+    pub(crate) services: Cache<Service>,
+    pub(crate) secrets: Cache<Secret>,
+    pub(crate) pdbs: Cache<PodDisruptionBudget>,
+    pub(crate) policies: Cache<NetworkPolicy>,
+    pub(crate) slices: Cache<EndpointSlice>,
+    pub(crate) nodes: Cache<Node>,
+    pub(crate) volumes: Cache<PersistentVolume>,
+    pub(crate) classes: Cache<StorageClass>,
+}
+
+/// What all reconciles share.
+pub(crate) struct Context {
+    pub(super) client: Client,
+    pub(crate) caches: Caches,
+    pub(super) settings: Settings,
+    pub(crate) leadership: Leadership,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: Metrics,
+    pub(super) outside: Environment,
+    pub(super) memories: Mutex<BTreeMap<Key, Memory>>,
+}
+
+/// What is outside of the API server: time, and the way to the members.
+#[derive(Clone)]
+pub(crate) struct Environment {
+    /// The time.
+    pub(crate) clock: Clock,
+    /// How members are reached.
+    pub(crate) dial: Dial,
+}
+
+/// What is kept of a cluster between reconciles; losing it costs a connection or a status write.
+#[derive(Clone, Default)]
+pub(super) struct Memory {
+    /// The key of the cluster's Secret and the connections made with it.
+    pub(super) members: Option<(Vec<u8>, Members)>,
+    pub(super) written: Option<Written>,
+    /// What was read of Secrets with certificates.
+    pub(super) certificates: certificates::Known,
+    /// What was read of the Secrets that the user gives.
+    pub(super) given: user_certificates::Known,
+    /// What was read of the certificates that cert-manager was asked for.
+    pub(super) issued: cert_manager::Known,
+    /// What was judged of its resource.
+    pub(super) judged: Judged,
+    /// The specification that was last admitted.
+    pub(super) revisions: revisions::Known,
+    /// Which objects somebody edited.
+    pub(super) drift: drift::Known,
+}
+
+/// The status that this operator wrote last.
+#[derive(Clone)]
+pub(super) struct Written {
+    pub(super) at: Moment,
+    /// Version of the resource that the reconcile saw in the cache: while the cache still shows it, the
+    /// cache has not caught up with the write.
+    pub(super) over: Option<String>,
+    pub(super) status: EtcdClusterStatus,
+}
+
+impl Context {
+    pub(crate) fn new(
+        client: Client,
+        caches: Caches,
+        settings: Settings,
+        leadership: Leadership,
+        recorder: Recorder,
+        metrics: Metrics,
+        outside: Environment,
+    ) -> Self {
+        let memories = Mutex::default();
+        Self {
+            client,
+            caches,
+            settings,
+            leadership,
+            recorder,
+            metrics,
+            outside,
+            memories,
+        }
+    }
+
+    /// The platform of one cluster, for one reconcile.
+    pub(crate) fn cluster(self: &Arc<Self>, key: &Key) -> OneCluster {
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = memories.entry(key.clone()).or_default().clone();
+        OneCluster {
+            shared: self.clone(),
+            key: key.clone(),
+            memory,
+            aside: false,
+            seen: None,
+        }
+    }
+
+    /// The same for a look that leaves nothing behind, for whoever asks about any name.
+    pub(super) fn cluster_aside(self: &Arc<Self>, key: &Key) -> OneCluster {
+        let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = memories.get(key).cloned().unwrap_or_default();
+        memory.drift = drift::Known::default();
+        OneCluster {
+            shared: self.clone(),
+            key: key.clone(),
+            memory,
+            aside: true,
+            seen: None,
+        }
+    }
+
+    /// Forgets a cluster that is gone.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.metrics
+            .certificates((&key.0, &key.1), &BTreeMap::new());
+        self.memories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+    }
+}

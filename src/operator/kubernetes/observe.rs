@@ -1,0 +1,626 @@
+//! Observes one cluster: its objects from the caches or live, its members by their descriptions, and
+//! what both mean as the facts of a plan. Changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, ObjectMeta};
+use kube::core::DeserializeGuard;
+use kube::{Api, Resource, ResourceExt};
+
+use super::cert_manager;
+use super::certificates::{self, Way};
+use super::drift;
+use super::facts;
+use super::lease::{self};
+use super::objects::failure;
+use super::ours::{Life, Pods};
+use super::related_objects;
+use super::user_certificates;
+use crate::build;
+use crate::crd::{
+    DisruptionPolicy, EtcdCluster, EtcdClusterStatus, LABEL_CLUSTER, LABEL_CLUSTER_UID,
+    LABEL_MEMBER, TlsPort, ValidatedCluster, identity_secret_name, operator_secret_name, pdb_name,
+    pvc_name,
+};
+use crate::operator::admission::admit;
+use crate::operator::forecast::{Forecast, forecast};
+use crate::operator::members::{Described, MadeOf, Members};
+use crate::operator::platform::{Failure, Freshness, Observation};
+use crate::operator::{describe, status_memory};
+use crate::plan::{
+    Description, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, TlsFacts,
+};
+use crate::server::member_secure::Secure;
+use crate::server::operator_auth::Key as MemberKey;
+
+use super::context::{Environment, Resourceful};
+use super::platform::OneCluster;
+use super::platform::View;
+
+/// The objects that one look found.
+struct Found {
+    sets: Vec<Arc<StatefulSet>>,
+    pods: Vec<Arc<Pod>>,
+    pvcs: Vec<Arc<PersistentVolumeClaim>>,
+    identity_secret: Option<Secret>,
+    nodes: Vec<Arc<Node>>,
+    secrets: Vec<Arc<Secret>>,
+    pdbs: Vec<Arc<PodDisruptionBudget>>,
+}
+
+impl Found {
+    /// The versions of the sets, PVCs and Secrets, and of these Services, by their UIDs.
+    fn versions(&self, services: Vec<Arc<Service>>) -> BTreeMap<String, String> {
+        let version = |meta: &ObjectMeta| Some((meta.uid.clone()?, meta.resource_version.clone()?));
+        let sets = self.sets.iter().map(|one| &one.metadata);
+        let pvcs = self.pvcs.iter().map(|one| &one.metadata);
+        let secrets = self.secrets.iter().map(|one| &one.metadata);
+        let services = services.iter().map(|one| &one.metadata);
+        let all = sets.chain(pvcs).chain(secrets).chain(services);
+        all.filter_map(version).collect()
+    }
+}
+
+impl OneCluster {
+    /// The facts about this cluster; `None`: its resource is gone.
+    pub(super) async fn facts(
+        &mut self,
+        freshness: Freshness,
+        entropy: &str,
+    ) -> Result<Option<Observation>, Failure> {
+        let (namespace, name) = self.key.clone();
+        let resource = match freshness {
+            Freshness::Cached => self.shared.caches.clusters.get(&namespace, &name),
+            Freshness::Live => {
+                let found = self.api::<Resourceful>().get_opt(&name).await;
+                found
+                    .map_err(|error| failure("read", &name, &error))?
+                    .map(Arc::new)
+            }
+        };
+        let Some(resource) = resource else {
+            return Ok(None);
+        };
+        self.observe_resource(&resource, freshness, entropy)
+            .await
+            .map(Some)
+    }
+
+    /// What would be done if the resource were this one. `None`: another one of this name is looked
+    /// after, or it exists (it has a version) and is not looked after.
+    pub(super) async fn forecast(
+        &mut self,
+        wanted: EtcdCluster,
+    ) -> Result<Option<Forecast>, Failure> {
+        let (namespace, name) = &self.key;
+        let there = self.shared.caches.clusters.get(namespace, name);
+        let known = match there {
+            Some(there) => there.uid() == wanted.uid(),
+            None => wanted.resource_version().is_none(),
+        };
+        if !known {
+            return Ok(None);
+        }
+        let wanted = Arc::new(DeserializeGuard(Ok(wanted)));
+        let seen = Box::pin(self.observe_resource(&wanted, Freshness::Cached, "")).await?;
+        Ok(Some(forecast(&seen)))
+    }
+
+    /// What is so, by the specification of the resource; where that cannot be carried out, by the
+    /// one that was last admitted.
+    async fn observe_resource(
+        &mut self,
+        resource: &Arc<Resourceful>,
+        freshness: Freshness,
+        entropy: &str,
+    ) -> Result<Observation, Failure> {
+        let uid = resource.uid().unwrap_or_default();
+        let api = self.api();
+        let id = (self.key.1.as_str(), uid.as_str());
+        self.memory.revisions.read(&api, id).await?;
+        let wanted = self.judged(resource);
+        self.remember();
+        let seen = Box::pin(self.observe_by_spec(wanted, resource, freshness, entropy)).await?;
+        let refusal = crate::plan::refusal(&seen.observed);
+        let known = &self.memory.revisions;
+        let Some(refusal) = refusal else {
+            return Ok(seen);
+        };
+        let kept = resource.0.as_ref().ok().and_then(|one| known.admitted(one));
+        let same = |kept: &ValidatedCluster| seen.observed.cluster.as_ref() == Ok(kept);
+        let Some(kept) = kept.filter(|kept| !same(kept)) else {
+            return Ok(seen);
+        };
+        let mut seen =
+            Box::pin(self.observe_by_spec(Ok(kept), resource, freshness, entropy)).await?;
+        seen.observed.refused = Some(refusal);
+        Ok(seen)
+    }
+
+    /// The resource, if it can be carried out.
+    fn judged(&mut self, resource: &Resourceful) -> Result<ValidatedCluster, InvalidCluster> {
+        let problems = match &resource.0 {
+            Ok(cluster) => match self.memory.judged.of(cluster, admit) {
+                Ok(cluster) => return Ok(cluster),
+                Err(invalid) => invalid.to_string(),
+            },
+            Err(unreadable) => unreadable.to_string(),
+        };
+        Err(InvalidCluster {
+            name: self.key.1.clone(),
+            problems,
+        })
+    }
+
+    async fn observe_by_spec(
+        &mut self,
+        cluster: Result<ValidatedCluster, InvalidCluster>,
+        resource: &Arc<Resourceful>,
+        freshness: Freshness,
+        entropy: &str,
+    ) -> Result<Observation, Failure> {
+        let name = self.key.1.clone();
+        let uid = resource.uid().unwrap_or_default();
+        let (status, status_age_ms) = self.status(freshness, resource);
+        let found = self.find(freshness, &uid, status.cluster_id.is_some());
+        let mut found = found.await?;
+        if freshness == Freshness::Live && counts_evictions(cluster.as_ref().ok()) {
+            // Whether a vote more is covered is not asked of a cache.
+            found.pdbs = live(self.api(), &self.of_name()).await?;
+        }
+        let life = Life {
+            name: &name,
+            uid: &uid,
+        };
+        found.sets = life.sets(found.sets);
+        found.pvcs = life.pvcs(found.pvcs);
+        let Pods { own: pods, others } = life.pods(&found.pods, &found.sets);
+        let valid = cluster.as_ref().ok();
+        self.read_given(valid, &pods).await?;
+        self.read_issued(valid).await?;
+        let tls = self.tls(valid, &found, resource);
+        let (addresses, secure) = self.reached(valid, &pods, &found.sets, life);
+        let made = facts::made_of(&pods, &addresses);
+        let described = self.describe((&name, &uid), &addresses, secure, made);
+        let described = described.await;
+        let descriptions = same_pods(&pods, &described);
+        let routed = self.routed(freshness, &pods, &descriptions).await?;
+        let successor = self.successor(&described);
+        let (caches, issued) = (&self.shared.caches, &self.memory.issued);
+        let wanted_objects = {
+            let settings = &self.shared.settings;
+            let wanted = valid.map(|cluster| build::wanted_objects(cluster, settings));
+            let wanted = wanted.unwrap_or_default();
+            let wanted = wanted.into_iter();
+            let wanted = wanted.filter(|(key, _)| issued.is_possible(key));
+            wanted.collect::<BTreeMap<_, _>>()
+        };
+        let observed = Observed {
+            now_ms: self.shared.outside.clock.unix_ms(),
+            entropy: entropy.to_owned(),
+            epoch: self.shared.leadership.epoch(),
+            deleting: resource.meta().deletion_timestamp.is_some(),
+            client_endpoint: valid.map(build::client_endpoint).unwrap_or_default(),
+            status_cluster_id: status.cluster_id.clone(),
+            hints: status_memory::of_status(&status),
+            identity_secret: found
+                .identity_secret
+                .as_ref()
+                .map(|identity_secret| read_identity_secret(identity_secret, &name, &uid)),
+            objects: {
+                let mut objects = related_objects::objects(caches, &found.pdbs, &self.key, &uid);
+                // Any other object is in nobody's way, whatever its labels say.
+                objects.retain(|key, facts| {
+                    facts.owner == Owner::Ours || wanted_objects.contains_key(key)
+                });
+                objects.extend(issued.objects(&name, &uid));
+                self.unmark_edited(valid, &found.pdbs, &mut objects);
+                objects
+            },
+            wanted_objects,
+            pdb: {
+                let mut pdbs = found.pdbs.iter();
+                let ours = pdbs.find(|pdb| pdb.name_any() == pdb_name(&name));
+                ours.map(|pdb| facts::pdb(pdb))
+            },
+            slot_endpoints: valid.map(build::slot_endpoints).unwrap_or_default(),
+            wanted_slot_inputs: build::wanted_slot_inputs(),
+            tls,
+            slots: {
+                let mut slots = related_objects::slots(caches, &self.key, &uid);
+                self.unmark_edited_slots(valid, &mut slots);
+                slots
+            },
+            wanted_inputs: valid.map(build::wanted_inputs).unwrap_or_default(),
+            sets: found
+                .sets
+                .iter()
+                .map(|set| {
+                    let mut facts = facts::set(set, &name, &uid);
+                    facts.edited = self.is_edited(valid, &**set, |cluster| {
+                        drift::set_as_made(cluster, &self.shared.settings, set)
+                    });
+                    (set.name_any(), facts)
+                })
+                .collect(),
+            pods: {
+                let own = pods.iter();
+                let own = own.map(|(member, pod)| (member.clone(), facts::pod(pod)));
+                let others = others.iter();
+                let others = others.map(|(member, pod)| (member.clone(), facts::stranger(pod)));
+                others.chain(own).collect()
+            },
+            pvcs: related_objects::pvcs(caches, &found.pvcs, &found.nodes, &uid),
+            class_node_bound: valid
+                .and_then(|cluster| related_objects::class_node_bound(caches, cluster)),
+            nodes: nodes(&found, valid),
+            denied: related_objects::denied(caches, routed.is_none()),
+            routed: routed.unwrap_or_default(),
+            descriptions,
+            refused: None,
+            spec: valid.and_then(|cluster| self.memory.revisions.facts(cluster)),
+            cluster: cluster.clone(),
+        };
+        let generation = resource.meta().generation.unwrap_or(0);
+        let cluster = cluster.ok();
+        let versions = found.versions(related_objects::of_name(&caches.services, &self.key));
+        self.seen = Some(View {
+            resource: resource.clone(),
+            cluster,
+            addresses,
+            versions,
+            successor,
+        });
+        Ok(Observation {
+            observed,
+            generation,
+            status,
+            status_age_ms,
+        })
+    }
+
+    /// The status as stored; what this operator wrote last where the cache is still behind it.
+    fn status(
+        &self,
+        freshness: Freshness,
+        resource: &Resourceful,
+    ) -> (EtcdClusterStatus, Option<u64>) {
+        let stored = resource
+            .0
+            .as_ref()
+            .ok()
+            .and_then(|cluster| cluster.status.clone());
+        let written = self.memory.written.as_ref();
+        let age_ms = written.map(|written| milliseconds(written.at.elapsed()));
+        let behind = freshness == Freshness::Cached
+            && written.is_some_and(|written| written.over == resource.resource_version());
+        let status = match written {
+            Some(written) if behind => Some(written.status.clone()),
+            _ => stored,
+        };
+        (status.unwrap_or_default(), age_ms)
+    }
+
+    /// PVCs and the identity Secret are read live until the cluster is known to be formed: what is formed is
+    /// decided on them. From then on they are as all else: cached, and read live before an act, so
+    /// that a cluster at rest asks the API server for nothing.
+    async fn find(&self, freshness: Freshness, uid: &str, formed: bool) -> Result<Found, Failure> {
+        let (namespace, name) = (&self.key.0, &self.key.1);
+        let of_name = self.of_name();
+        let caches = &self.shared.caches;
+        let pdbs = related_objects::of_name(&caches.pdbs, &self.key);
+        if freshness == Freshness::Live {
+            let sets = live(self.api(), &of_name).await?;
+            return Ok(Found {
+                pvcs: self.live_pvcs(uid, &sets).await?,
+                identity_secret: self.live_identity_secret().await?,
+                sets,
+                pods: live(self.api(), &of_name).await?,
+                nodes: self.live_nodes().await?,
+                secrets: live(self.api(), &of_name).await?,
+                pdbs,
+            });
+        }
+        // This life's objects, and whatever else carries the cluster's name.
+        let ours = [(LABEL_CLUSTER, name.as_str()), (LABEL_CLUSTER_UID, uid)];
+        let (pvcs, identity_secret) = if formed {
+            let identity_secret = caches.secrets.get(namespace, &identity_secret_name(name));
+            let pvcs = caches.pvcs.of_any(namespace, &ours);
+            (
+                pvcs,
+                identity_secret.map(|identity_secret| (*identity_secret).clone()),
+            )
+        } else {
+            (
+                live(self.api(), &of_name).await?,
+                self.live_identity_secret().await?,
+            )
+        };
+        Ok(Found {
+            sets: caches.sets.of_any(namespace, &ours),
+            pods: caches.pods.of_any(namespace, &ours),
+            pvcs,
+            identity_secret,
+            nodes: caches.nodes.select(|_| true),
+            secrets: caches.secrets.of_any(namespace, &ours),
+            pdbs,
+        })
+    }
+
+    /// What carries the cluster's name.
+    pub(super) fn of_name(&self) -> ListParams {
+        ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", self.key.1))
+    }
+
+    /// The PVCs as they are now. One that a member's set mounts is looked for by its name as well: that
+    /// somebody took its labels off must not count as the loss of a disk.
+    async fn live_pvcs(
+        &self,
+        uid: &str,
+        sets: &[Arc<StatefulSet>],
+    ) -> Result<Vec<Arc<PersistentVolumeClaim>>, Failure> {
+        let api: Api<PersistentVolumeClaim> = self.api();
+        let mut pvcs = live(api.clone(), &self.of_name()).await?;
+        for set in sets {
+            let member = set.name_any();
+            let name = pvc_name(&member, uid);
+            if facts::owner(&set.metadata, &self.key.1, uid) != Owner::Ours
+                || pvcs.iter().any(|pvc| pvc.name_any() == name)
+            {
+                continue;
+            }
+            let found = api.get_opt(&name).await;
+            let found = found.map_err(|error| failure("read", &name, &error))?;
+            pvcs.extend(found.map(|mut pvc| {
+                let labels = pvc.labels_mut();
+                labels.insert(LABEL_CLUSTER_UID.to_owned(), uid.to_owned());
+                labels.insert(LABEL_MEMBER.to_owned(), member);
+                Arc::new(pvc)
+            }));
+        }
+        Ok(pvcs)
+    }
+
+    async fn live_identity_secret(&self) -> Result<Option<Secret>, Failure> {
+        let name = identity_secret_name(&self.key.1);
+        let identity_secret = self.api::<Secret>().get_opt(&name).await;
+        identity_secret.map_err(|error| failure("read", &name, &error))
+    }
+
+    /// Reads the Secrets that the user gives, where he gives some and it is time.
+    async fn read_given(
+        &mut self,
+        cluster: Option<&ValidatedCluster>,
+        pods: &BTreeMap<String, Arc<Pod>>,
+    ) -> Result<(), Failure> {
+        let names = cluster.map(|cluster| user_certificates::names(cluster, pods));
+        let Some(names) = names.filter(|names| !names.is_empty()) else {
+            return Ok(());
+        };
+        let (api, clock) = (self.api(), &self.shared.outside.clock);
+        let known = &mut self.memory.given;
+        known.read(&api, names, clock).await?;
+        self.remember();
+        Ok(())
+    }
+
+    /// Reads what cert-manager was asked for, where it is and it is time.
+    async fn read_issued(&mut self, cluster: Option<&ValidatedCluster>) -> Result<(), Failure> {
+        let Some(cluster) = cluster.filter(|one| !build::issued_names(one).is_empty()) else {
+            self.memory.issued = cert_manager::Known::default();
+            return Ok(());
+        };
+        let (api, clock) = (self.api(), &self.shared.outside.clock);
+        self.memory.issued.read(&api, cluster, clock).await?;
+        self.remember();
+        Ok(())
+    }
+
+    /// What the cluster's Secrets hold of certificates.
+    fn tls(
+        &mut self,
+        cluster: Option<&ValidatedCluster>,
+        found: &Found,
+        resource: &Resourceful,
+    ) -> TlsFacts {
+        let uid = resource.uid().unwrap_or_default();
+        let Some(cluster) = cluster.filter(|cluster| cluster.spec.tls.is_some()) else {
+            return TlsFacts::default();
+        };
+        let secrets = found.secrets.iter().map(|secret| &**secret);
+        let known = &mut self.memory.certificates;
+        let secrets = certificates::read(secrets, (&self.key.1, &uid), known);
+        let mut given = self.memory.given.given(cluster);
+        self.memory.issued.explain(cluster, &mut given);
+        self.remember();
+        let rotate = TlsPort::ALL.into_iter();
+        let rotate = rotate.filter_map(|port| Some((port, rotation(resource, port)?)));
+        TlsFacts {
+            wanted: build::wanted_certificates(cluster),
+            rotate: rotate.collect(),
+            secrets,
+            given,
+            vouched: self.memory.given.vouched(),
+        }
+    }
+
+    /// What the resource's annotation asks of a port's authority, as it was last seen.
+    pub(super) fn rotation(&self, port: TlsPort) -> Option<String> {
+        rotation(&self.seen.as_ref()?.resource, port)
+    }
+
+    /// Where members can be dialled, and what those that speak TLS have to prove, by address. One
+    /// that has to speak TLS and of which nobody says yet who vouches for it is not dialled.
+    fn reached(
+        &self,
+        cluster: Option<&ValidatedCluster>,
+        pods: &BTreeMap<String, Arc<Pod>>,
+        sets: &[Arc<StatefulSet>],
+        life: Life<'_>,
+    ) -> (BTreeMap<String, String>, BTreeMap<String, Secure>) {
+        let secret = |name: &str| {
+            let found = self.shared.caches.secrets.get(&self.key.0, name)?;
+            life.owns(&found.metadata).then(|| (*found).clone())
+        };
+        let given = |name: &str| self.memory.given.roots(name);
+        let (mut reached, mut secure) = (BTreeMap::new(), BTreeMap::new());
+        for (member, address) in addresses(pods) {
+            let set = sets.iter().find(|set| set.name_any() == member);
+            let (Some(pod), Some(set)) = (pods.get(&member), set) else {
+                continue;
+            };
+            match certificates::way(cluster, &member, (pod, set), secret, given) {
+                Way::Plain => {}
+                Way::Secure(proof) => drop(secure.insert(address.clone(), proof)),
+                Way::None => continue,
+            }
+            reached.insert(member, address);
+        }
+        (reached, secure)
+    }
+
+    /// The Nodes as they are now; none where the operator may not see them.
+    async fn live_nodes(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        if self.shared.caches.nodes.is_denied() {
+            return Ok(Vec::new());
+        }
+        live(Api::all(self.shared.client.clone()), &ListParams::default()).await
+    }
+
+    /// What the members say; nothing before the cluster's key is there.
+    async fn describe(
+        &mut self,
+        (name, uid): (&str, &str),
+        addresses: &BTreeMap<String, String>,
+        secure: BTreeMap<String, Secure>,
+        made_of: BTreeMap<String, MadeOf>,
+    ) -> BTreeMap<String, Described> {
+        let secret = self
+            .shared
+            .caches
+            .secrets
+            .get(&self.key.0, &operator_secret_name(name));
+        let key = secret
+            .filter(|secret| facts::owner(&secret.metadata, name, uid) == Owner::Ours)
+            .and_then(|secret| build::operator_key(&secret));
+        let Some(key) = key else {
+            return BTreeMap::new();
+        };
+        let members = match &self.memory.members {
+            Some((known, members)) if *known == key => members.clone(),
+            _ => {
+                let Environment { clock, dial } = self.shared.outside.clone();
+                let members = Members::new(MemberKey::new(&key), dial, clock);
+                self.memory.members = Some((key, members.clone()));
+                self.remember();
+                members
+            }
+        };
+        members.secure(secure);
+        members.made_of(made_of);
+        let (described, silent) = members
+            .describe(addresses, self.shared.leadership.epoch())
+            .await;
+        for (member, why) in silent {
+            tracing::debug!(cluster = %self.key.1, %member, %why, "no description");
+        }
+        described
+    }
+
+    /// The epoch of a newer operator that this cluster's members tell of, by another Lease or before
+    /// this one has noticed. One that no Lease can have come to is nobody's.
+    fn successor(&self, described: &BTreeMap<String, Described>) -> Option<u64> {
+        let told = described.values().map(|said| said.description.epoch);
+        let most = lease::latest_epoch(self.shared.outside.clock.unix_ms());
+        let told = told.filter(|epoch| *epoch <= most).max();
+        told.filter(|epoch| *epoch > self.shared.leadership.epoch())
+    }
+}
+
+/// A list past every cache.
+pub(super) async fn live<K>(api: Api<K>, parameters: &ListParams) -> Result<Vec<Arc<K>>, Failure>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let list = api.list(parameters).await;
+    let kind = K::plural(&()).into_owned();
+    let list = list.map_err(|error| failure("list", &kind, &error))?;
+    Ok(list.items.into_iter().map(Arc::new).collect())
+}
+
+fn rotation(resource: &Resourceful, port: TlsPort) -> Option<String> {
+    facts::annotation(resource.meta(), port.rotation())
+}
+
+/// Whether evictions are counted by a number that the plan decides.
+pub(super) fn counts_evictions(cluster: Option<&ValidatedCluster>) -> bool {
+    cluster.is_some_and(|cluster| cluster.spec.disruption.policy == DisruptionPolicy::Budget)
+}
+
+/// A Secret of the identity Secret's name that cannot be read is an identity Secret of nobody: never a free name.
+fn read_identity_secret(secret: &Secret, name: &str, uid: &str) -> IdentitySecret {
+    let owner = facts::owner(&secret.metadata, name, uid);
+    build::read_identity_secret(secret, owner.clone()).unwrap_or_else(|| IdentitySecret {
+        owner,
+        terminating: secret.metadata.deletion_timestamp.is_some(),
+        cluster_uid: String::new(),
+        incarnation: 0,
+        seed: String::new(),
+        nonce: String::new(),
+    })
+}
+
+fn nodes(found: &Found, cluster: Option<&ValidatedCluster>) -> BTreeMap<String, NodeFacts> {
+    found
+        .nodes
+        .iter()
+        .map(|node| (node.name_any(), super::nodes::node(node, cluster)))
+        .collect()
+}
+
+/// Where the members can be dialled: their pods' addresses.
+fn addresses(pods: &BTreeMap<String, Arc<Pod>>) -> BTreeMap<String, String> {
+    let address = |pod: &Pod| {
+        let status = pod.status.as_ref()?;
+        let ip = status.pod_ip.as_deref().filter(|ip| !ip.is_empty())?;
+        let running = status.phase.as_deref() == Some("Running");
+        // IPv6 addresses need brackets.
+        let host = if ip.contains(':') {
+            format!("[{ip}]")
+        } else {
+            ip.to_owned()
+        };
+        running.then(|| format!("{host}:{}", build::PEER_PORT))
+    };
+    pods.iter()
+        .filter_map(|(member, pod)| Some((member.clone(), address(pod)?)))
+        .collect()
+}
+
+/// Descriptions by the very pods that were seen: an address may have passed to another pod.
+fn same_pods(
+    pods: &BTreeMap<String, Arc<Pod>>,
+    described: &BTreeMap<String, Described>,
+) -> BTreeMap<String, Description> {
+    let same = |member: &String, said: &Described| {
+        let uid = pods.get(member).and_then(|pod| pod.metadata.uid.as_deref());
+        uid == Some(said.description.pod_uid.as_str())
+    };
+    described
+        .iter()
+        .filter(|(member, said)| same(member, said))
+        .map(|(member, said)| {
+            let age_ms = milliseconds(said.at.elapsed());
+            (member.clone(), describe::description(said, age_ms))
+        })
+        .collect()
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

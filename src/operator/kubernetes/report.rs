@@ -1,0 +1,76 @@
+//! Writes what one reconcile reports: status, events, metrics. Never fails a reconcile for an event.
+
+use kube::runtime::events::{Event as KubeEvent, EventType};
+use kube::{Resource, ResourceExt};
+
+use super::objects::apply_status;
+use crate::crd::EtcdClusterStatus;
+use crate::operator::platform::{Failure, Report, Severity};
+
+use super::context::Written;
+use super::platform::OneCluster;
+
+impl OneCluster {
+    /// Writes events, metrics and the status of one reconcile.
+    pub(super) async fn write_report(&mut self, report: &Report) -> Result<(), Failure> {
+        if let Some(failure) = &report.failure {
+            let (namespace, cluster) = (&self.key.0, &self.key.1);
+            tracing::warn!(%namespace, %cluster, %failure, "the step was not carried out");
+        }
+        let ends = report.plan.status.certificates.iter();
+        let ends = ends.filter_map(|one| {
+            let end: jiff::Timestamp = one.not_after.parse().ok()?;
+            Some((one.secret.clone(), end.as_second()))
+        });
+        let metrics = &self.shared.metrics;
+        metrics.certificates((&self.key.0, &self.key.1), &ends.collect());
+        for event in &report.events {
+            self.publish(event).await;
+        }
+        match &report.status {
+            Some(status) => Box::pin(self.write_status(status)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn write_status(&mut self, status: &EtcdClusterStatus) -> Result<(), Failure> {
+        let Some(view) = &self.seen else {
+            return Ok(());
+        };
+        let (name, over) = (&self.key.1, view.resource.resource_version());
+        let uid = view.resource.uid().unwrap_or_default();
+        let client = &self.shared.client;
+        if !apply_status(client, (&self.key.0, name), &uid, status).await? {
+            return Ok(());
+        }
+        self.shared.metrics.status_write();
+        self.memory.written = Some(Written {
+            at: self.shared.outside.clock.now(),
+            over,
+            status: status.clone(),
+        });
+        self.remember();
+        Ok(())
+    }
+
+    async fn publish(&self, event: &crate::operator::platform::Event) {
+        let Some(view) = &self.seen else {
+            return;
+        };
+        let event = KubeEvent {
+            type_: match event.severity {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            },
+            reason: event.reason.clone(),
+            note: Some(event.note.clone()),
+            action: event.action.clone(),
+            secondary: None,
+        };
+        let about = view.resource.object_ref(&());
+        // An event that is lost is not worth a failed reconcile.
+        if let Err(error) = self.shared.recorder.publish(&event, &about).await {
+            tracing::warn!(cluster = %self.key.1, %error, "an event was not written");
+        }
+    }
+}
