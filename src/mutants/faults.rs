@@ -585,19 +585,19 @@ faults! {
     /// The status says something new in each pass.
     StatusTicks "status-ticks" in "plan/report.rs",
         Operator("create-1", &["I10"]);
-    /// A learner is promoted before the disruption budget counts with its vote.
+    /// A learner is promoted before the PDB counts with its vote.
     PromotedUnbudgeted "promoted-unbudgeted" in "plan/guards.rs",
-        Operator("budget-grow-shrink", &["I11"]);
-    /// The disruption budget is lowered while the pod of a removed member is still there.
-    LoweredEarly "budget-lowered-early" in "plan/rules/pod_disruption_budget.rs",
-        Operator("budget-grow-shrink", &["I11"]);
-    /// Under a disruption budget a pod that serves is deleted, and the budget is not asked.
+        Operator("pdb-grow-shrink", &["I11"]);
+    /// The PDB is lowered while the pod of a removed member is still there.
+    LoweredEarly "pdb-lowered-early" in "plan/rules/pod_disruption_budget.rs",
+        Operator("pdb-grow-shrink", &["I11"]);
+    /// Under a PDB a pod that serves is deleted, and the PDB is not asked.
     DeletedUnasked "deleted-unasked" in "plan/rules/pod_disruption_budget.rs",
-        Operator("budget-drain", &[STORY]);
+        Operator("pdb-drain", &[STORY]);
     /// Members do what an operator asks that was overtaken by another.
     FenceIgnored "fence-ignored" in "node/membership.rs",
         Test("node::tests::rules::a_caller_with_old_knowledge_is_refused");
-    /// Whoever has a cluster's labels is believed: pods, sets and claims count by their labels alone.
+    /// Whoever has a cluster's labels is believed: pods, sets and PVCs count by their labels alone.
     LabelsBelieved "labels-believed" in "operator/kubernetes/ours.rs",
         Test("operator::kubernetes::ours::tests::a_pod_counts_only_as_its_set_made_it");
     /// What a member's pod says decides whether it is dialled with TLS, whatever its set was made for.

@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 /// Seconds of a reconcile: a cached reconcile takes milliseconds, one with a dial that times out seconds.
-const PASS_BUCKETS: [f64; 8] = [0.005, 0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 30.0];
+const RECONCILE_BUCKETS: [f64; 8] = [0.005, 0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 30.0];
 
 /// How a reconcile ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,7 +55,7 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             reconciles: Family::default(),
-            seconds: Histogram::new(PASS_BUCKETS),
+            seconds: Histogram::new(RECONCILE_BUCKETS),
             steps: Family::default(),
             status_writes: Counter::default(),
             leading: Gauge::default(),
@@ -70,12 +70,12 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("quorate_operator");
         registry.register(
             "passes",
-            "Reconcile passes by outcome",
+            "Reconciles by outcome",
             metrics.reconciles.clone(),
         );
         registry.register(
             "pass_seconds",
-            "Duration of a pass",
+            "Duration of a reconcile",
             metrics.seconds.clone(),
         );
         registry.register(

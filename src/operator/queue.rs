@@ -1,5 +1,5 @@
-//! Which cluster is due for a pass. Each is passed over by at most one pass at a time; a trigger
-//! during a reconcile causes one more; failures wait longer each time. Knows no clock: time is passed
+//! Which cluster is due for a reconcile. Each has at most one at a time; a trigger during it
+//! causes one more; failures wait longer each time. Knows no clock: time is passed
 //! in, in milliseconds.
 
 use std::collections::BTreeMap;

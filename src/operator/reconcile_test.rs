@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use super::*;
 use crate::operator::platform::Report;
 use crate::operator::testing::{observation_at, plan_of};
-use crate::plan::{AlarmKind, Fence, IdentitySecret, ObjectKey, ObjectKind, Owner, Step};
+use crate::plan::{AlarmKind, Fence, IdentitySecret, ObjectKey, ObjectKind, Owner, Rule, Step};
 
 /// Answers from a script, and keeps what it was asked for.
 #[derive(Default)]
@@ -82,7 +82,7 @@ fn dirty(_: &Observed, _: &Plan) -> Vec<String> {
     vec!["two voter changes in flight".into()]
 }
 
-fn step(rule: u8, action: Action) -> Step {
+fn step(rule: Rule, action: Action) -> Step {
     Step {
         rule,
         action,
@@ -103,7 +103,7 @@ fn identity_secret_first(observed: &Observed) -> Plan {
         incarnation: 1,
     });
     match observed.identity_secret {
-        None => plan_of(vec![step(5, action)]),
+        None => plan_of(vec![step(Rule::Bootstrap, action)]),
         Some(_) => plan_of(vec![]),
     }
 }
@@ -116,7 +116,7 @@ fn service() -> Action {
 }
 
 fn service_first(_: &Observed) -> Plan {
-    plan_of(vec![step(3, service())])
+    plan_of(vec![step(Rule::Objects, service())])
 }
 
 fn service_then_identity_secret(observed: &Observed) -> Plan {
@@ -253,7 +253,11 @@ fn a_pod_that_cannot_be_held_keeps_the_others() {
             id: 2,
             fence: FENCE,
         });
-        plan_of([hold, delete, remove].map(|action| step(14, action)).into())
+        plan_of(
+            [hold, delete, remove]
+                .map(|action| step(Rule::Drain, action))
+                .into(),
+        )
     }
     let mut platform = Scripted::new([fresh(), fresh(), fresh()]);
     platform = platform.fails([Failure::Retry("500".into())]);
@@ -282,7 +286,7 @@ fn disarm_on(observed: &Observed, entropy: &str, first: &Plan) -> Plan {
             member_id: "2".into(),
         });
     }
-    plan.steps.push(step(8, disarm()));
+    plan.steps.push(step(Rule::Alarms, disarm()));
     plan
 }
 

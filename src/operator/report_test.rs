@@ -29,7 +29,7 @@ fn promote() -> Action {
 
 fn step(action: Action) -> Step {
     Step {
-        rule: 11,
+        rule: crate::plan::Rule::Learner,
         action,
         reason: "it has caught up".into(),
     }

@@ -3,7 +3,7 @@
 use super::action::{Action, Fence};
 use super::observed::JoinFailure;
 use super::situation::Situation;
-use super::step::{Class, Hold, Note, Step};
+use super::step::{Class, Hold, Note, Rule, Step};
 
 /// What the rules have said so far.
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub(super) struct Wait {
 impl Draft {
     /// Wants an act. Of membership changes only the first one of a plan stands: the next is
     /// decided on the view after it.
-    pub(super) fn step(&mut self, rule: u8, action: Action, reason: impl Into<String>) {
+    pub(super) fn step(&mut self, rule: Rule, action: Action, reason: impl Into<String>) {
         let second = action.is_membership() && self.steps.iter().any(|s| s.action.is_membership());
         if !second {
             self.steps.push(Step {

@@ -18,7 +18,7 @@ use super::draft::{Draft, Wait};
 use super::observed::{InvalidCluster, JoinFailure, Observed, PvcState};
 use super::situation::Situation;
 use super::space;
-use super::step::{Plan, Progress, Step};
+use super::step::{Plan, Progress, Rule, Step};
 
 /// Look again this soon while something is under way.
 const REQUEUE_WAITING_MS: u64 = 1_000;
@@ -61,7 +61,7 @@ pub(super) fn plan(s: &Situation<'_>, draft: Draft) -> Plan {
     }
 }
 
-/// Rule 0: the resource is being deleted.
+/// The resource is being deleted.
 pub(super) fn deleting(o: &Observed) -> Plan {
     let why = "the resource is being deleted; its objects go with it".to_owned();
     let mut plan = nothing(o, why.clone());
@@ -156,42 +156,48 @@ fn step_status(progress: &Progress, next: Option<&str>) -> StepStatus {
 fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
     let target = s.cluster.target();
     let (word, member, rule) = match (draft.steps.first(), draft.waits.first()) {
-        (Some(step), _) => (step.action.word(), step.action.member(), step.rule),
-        (None, Some(wait)) => (wait.action, wait.member.as_deref(), 0),
+        (Some(step), _) => (step.action.word(), step.action.member(), Some(step.rule)),
+        (None, Some(wait)) => (wait.action, wait.member.as_deref(), None),
         (None, None) => return None,
     };
     let member = member.unwrap_or("the next member");
     let joins = format!("{member} is added as a learner");
     Some(match word {
-        "ApplySet" if rule == 4 && target == 0 => {
+        "ApplySet" if rule == Some(Rule::Hibernation) && target == 0 => {
             "every member stops; volumes and identities stay".to_owned()
         }
-        "ApplySet" if rule == 4 => "a quorum of the members leads on".to_owned(),
+        "ApplySet" if rule == Some(Rule::Hibernation) => {
+            "a quorum of the members leads on".to_owned()
+        }
         "Hibernate" => "the cluster hibernates until replicas is raised".to_owned(),
         "CreateIdentitySecret" if s.bootstrapped() => return None,
         "CreateIdentitySecret" => format!("{member} gets a volume and a pod and forms the cluster"),
         "Bootstrap" if target > 1 => format!("grow to {target} members"),
         "CreatePVC" if s.view.is_none() => format!("{member} forms the cluster"),
-        "ApplySet" if rule == 5 => format!("{member} forms the cluster"),
+        "ApplySet" if rule == Some(Rule::Bootstrap) => format!("{member} forms the cluster"),
         "CreatePVC" => joins,
-        "ApplySet" if rule == 13 => joins,
+        "ApplySet" if rule == Some(Rule::Grow) => joins,
         "AddLearner" => format!("{member} catches up and is promoted"),
         "Promote" if s.voters.len() + 1 < target => {
             format!("on to {target} members, {} are there", s.voters.len() + 1)
         }
-        "Transfer" if rule == 8 => "the members' data is compared".to_owned(),
-        "Transfer" | "Retire" if rule == 16 => format!("{member} is restarted"),
-        "Transfer" | "Retire" if rule == 14 => format!("{member} leaves its node"),
+        "Transfer" if rule == Some(Rule::Alarms) => "the members' data is compared".to_owned(),
+        "Transfer" | "Retire" if rule == Some(Rule::Roll) => format!("{member} is restarted"),
+        "Transfer" | "Retire" if rule == Some(Rule::Drain) => format!("{member} leaves its node"),
         "Transfer" | "Retire" => format!("{member} is removed"),
         "ReleasePod" => format!("{member} moves to another node with its volume"),
-        "DeletePod" | "EvictPod" if rule == 14 => format!("{member} comes back on another node"),
+        "DeletePod" | "EvictPod" if rule == Some(Rule::Drain) => {
+            format!("{member} comes back on another node")
+        }
         "Move" if moves(draft) => format!("{member} moves to another node with its volume"),
-        "DeletePod" | "EvictPod" if rule == 16 => {
+        "DeletePod" | "EvictPod" if rule == Some(Rule::Roll) => {
             format!("{member} comes back with the current spec")
         }
-        "Remove" if rule == 0 => format!("{member} is removed"),
+        "Remove" if rule.is_none() => format!("{member} is removed"),
         "Restart" => format!("{member} is restarted"),
-        "Remove" if matches!(rule, 8 | 10) => "a new member takes its place".to_owned(),
+        "Remove" if matches!(rule, Some(Rule::Alarms | Rule::Unhealthy)) => {
+            "a new member takes its place".to_owned()
+        }
         // One that time does not end is for somebody else to end.
         "Heal" if draft.waits.first().is_some_and(|w| w.deadline_ms.is_none()) => return None,
         "Heal" => format!("{member} is replaced if it does not come back"),
@@ -428,7 +434,9 @@ fn restarts(s: &Situation<'_>, draft: &Draft, name: &str, healthy: bool) -> Opti
     let done = |step: &&Step| Some(&step.action) == draft.done.as_ref();
     let done = draft.steps.iter().find(done);
     let now = match done.map(|step| (&step.action, step.rule)) {
-        Some((Action::Object(ObjectAction::DeletePod { member, .. }), 10)) if member == name => {
+        Some((Action::Object(ObjectAction::DeletePod { member, .. }), Rule::Unhealthy))
+            if member == name =>
+        {
             before + 1
         }
         _ if healthy => 0,

@@ -7,12 +7,73 @@ use super::action::Action;
 /// An action and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Number of the rule that wants it (see the contract's order).
-    pub rule: u8,
+    /// The rule that wants it.
+    pub rule: Rule,
     /// What to do.
     pub action: Action,
     /// Why, in words.
     pub reason: String,
+}
+
+/// The rules that want steps. Their order is that of `rules::run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The specification is kept as the one that was last admitted.
+    Admission,
+    /// Objects beside the members: Services, Secrets, certificates, the PodDisruptionBudget.
+    Objects,
+    /// All members stop, or start again.
+    Hibernation,
+    /// The identity, and the first member.
+    Bootstrap,
+    /// A known member without its set, or with an edited one.
+    MissingSet,
+    /// Members without a quorum that get a corrected spec.
+    Quorum,
+    /// NOSPACE and CORRUPT.
+    Alarms,
+    /// An unhealthy member gets a changed spec first.
+    RollUnhealthy,
+    /// A voter that does not serve is restarted or removed.
+    Unhealthy,
+    /// Learners are promoted or given up.
+    Learner,
+    /// Standbys are added as learners, or given up.
+    Standby,
+    /// Too few members.
+    Grow,
+    /// The node of a voter goes away.
+    Drain,
+    /// Too many members, or one that is to be replaced.
+    Shrink,
+    /// A changed spec reaches the members one at a time.
+    Roll,
+    /// Sets, PVCs and certificates of members that are gone.
+    Leftovers,
+}
+
+impl Rule {
+    /// Its name in texts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Admission => "admission",
+            Self::Objects => "objects",
+            Self::Hibernation => "hibernation",
+            Self::Bootstrap => "bootstrap",
+            Self::MissingSet => "missing set",
+            Self::Quorum => "quorum",
+            Self::Alarms => "alarms",
+            Self::RollUnhealthy => "roll unhealthy",
+            Self::Unhealthy => "unhealthy",
+            Self::Learner => "learner",
+            Self::Standby => "standby",
+            Self::Grow => "grow",
+            Self::Drain => "drain",
+            Self::Shrink => "shrink",
+            Self::Roll => "roll",
+            Self::Leftovers => "leftovers",
+        }
+    }
 }
 
 /// Classes of acts that a situation can hold back.

@@ -132,8 +132,10 @@ impl fmt::Display for Plan {
             let word = if i == 0 { "step" } else { "then" };
             writeln!(
                 f,
-                "{word}: {} (rule {}: {})",
-                step.action, step.rule, step.reason
+                "{word}: {} ({}: {})",
+                step.action,
+                step.rule.as_str(),
+                step.reason
             )?;
         }
         if let Some(progress) = &self.progress

@@ -511,6 +511,31 @@ mod tests {
         );
     }
 
+    /// A field that was given another name in the code was another key on the disk: a cluster of
+    /// the release before was read as one without members.
+    #[test]
+    fn stored_keys_are_those_of_0_1_0() {
+        let set = SetRecord {
+            uid: "u".into(),
+            pvc: "data-demo-1".into(),
+            input_hash: "h".into(),
+            created_ms: 1,
+            hibernated: true,
+            arguments: vec![],
+        };
+        let expected = serde_json::json!({"uid": "u", "claim": "data-demo-1", "input_hash": "h",
+            "created_ms": 1, "asleep": true, "arguments": []});
+        assert_eq!(serde_json::to_value(&set).expect("JSON"), expected);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let home = open(&directory).expect("a new home");
+        let state = serde_json::to_value(home.state()).expect("JSON");
+        let state = state.as_object().expect("an object");
+        let mut keys: Vec<&str> = state.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        let expected = "admitted cluster cluster_uid epoch generation latch ports sets spec status";
+        assert_eq!(keys.join(" "), expected);
+    }
+
     #[test]
     fn removed_directory_is_a_lost_pvc() {
         let directory = tempfile::tempdir().expect("a temporary directory");

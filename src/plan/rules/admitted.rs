@@ -3,6 +3,7 @@
 //! certificates are renewed, its status is told. Only the change is refused.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::observed::Refusal;
@@ -44,6 +45,6 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let action = Action::Object(ObjectAction::AdmitSpec {
             hash: spec.hash.clone(),
         });
-        draft.step(2, action, "nothing speaks against it");
+        draft.step(Rule::Admission, action, "nothing speaks against it");
     }
 }

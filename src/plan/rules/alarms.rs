@@ -1,7 +1,8 @@
-//! Rule 8: alarms. CORRUPT first: leadership goes from a member that it names to one that it does not;
+//! Alarms. CORRUPT first: leadership goes from a member that it names to one that it does not;
 //! where it names a minority and two comparisons prove it, the named members are replaced one at a time,
 //! and the alarm is switched off once all data is equal. NOSPACE is switched off where its reason is gone.
 
+use crate::plan::Rule;
 use std::collections::BTreeSet;
 
 use crate::plan::action::{Action, AlarmKind, MemberAction};
@@ -78,11 +79,11 @@ fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: S
         id,
         fence: fence(s),
     });
-    draft.step(8, action, why);
+    draft.step(Rule::Alarms, action, why);
 }
 
-/// One of them leaves. Its successor comes by rule 13, on a disk of its
-/// own, and its volume goes by rule 17, once the successor votes.
+/// One of them leaves. Its successor comes by `grow`, on a disk of its
+/// own, and its volume goes by `leftovers`, once the successor votes.
 fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Outcome {
     // The sick are healed, and those on their way in come, by their own rules first.
     if !alarms::is_whole(s) {
@@ -98,7 +99,7 @@ fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Out
         return Outcome::GoesOn(None);
     };
     let reason = "its data differs from the majority's, as was compared twice".to_owned();
-    hand_over::removed(s, draft, first, 8, reason);
+    hand_over::removed(s, draft, first, Rule::Alarms, reason);
     Outcome::Leaves
 }
 
@@ -121,6 +122,10 @@ fn lead_away(s: &Situation<'_>, draft: &mut Draft, to: String, to_id: u64) -> Ou
         to_id,
         fence: fence(s),
     });
-    draft.step(8, action, "the alarm CORRUPT names it, and it leads");
+    draft.step(
+        Rule::Alarms,
+        action,
+        "the alarm CORRUPT names it, and it leads",
+    );
     Outcome::GoesOn(None)
 }

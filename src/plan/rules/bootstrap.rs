@@ -1,9 +1,10 @@
-//! Rule 5: one seed, once the identity is there. A cluster is formed once in the life of a resource;
-//! where its data may have existed, nothing is ever formed again. And rule 7's first half: what
+//! One seed, once the identity is there. A cluster is formed once in the life of a resource;
+//! where its data may have existed, nothing is ever formed again. And what
 //! is said when no leader with a quorum answers.
 
 use crate::crd::RetentionPolicy;
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
@@ -44,7 +45,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
             member: seed.to_owned(),
             pvc: pvc_name,
         });
-        draft.step(5, action, "the seed needs a volume");
+        draft.step(Rule::Bootstrap, action, "the seed needs a volume");
         return true;
     };
     if pvc.terminating {
@@ -62,7 +63,11 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
             .is_some_and(|set| set.inputs.as_ref() == Some(&s.o.wanted_inputs));
     if !current {
         let action = s.apply_set(seed);
-        draft.step(5, action, "the seed needs a pod of the current spec");
+        draft.step(
+            Rule::Bootstrap,
+            action,
+            "the seed needs a pod of the current spec",
+        );
         return true;
     }
     form(s, draft, identity_secret, &pvc.uid);
@@ -86,7 +91,7 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
             uid: pod.uid.clone(),
         });
         draft.step(
-            5,
+            Rule::Bootstrap,
             action,
             "it was made from an older spec, and no member lives in it",
         );
@@ -123,7 +128,7 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
         pvc_uid: pvc_uid.to_owned(),
         disk_uuid: description.disk_uuid.clone(),
     });
-    draft.step(5, action, "the seed waits with an empty disk");
+    draft.step(Rule::Bootstrap, action, "the seed waits with an empty disk");
 }
 
 /// Whether the seed's pod certainly serves nobody: it never started, or says that it is a standby.
@@ -161,7 +166,7 @@ fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
                 uid: pvc.uid.clone(),
                 state: PvcState::Joined,
             });
-            draft.step(5, action, format!("{name} lives on it"));
+            draft.step(Rule::Bootstrap, action, format!("{name} lives on it"));
         }
     }
     false
@@ -210,7 +215,7 @@ pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
     data_lost(s, draft, &why)
 }
 
-/// Rule 7: a pod that does not even start, and was made from an older spec, gets the current one:
+/// A pod that does not even start, and was made from an older spec, gets the current one:
 /// otherwise a bad spec that cost the quorum could never be corrected. It serves nobody.
 pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
     for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
@@ -226,7 +231,7 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
         if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
             let action = s.apply_set(name);
             draft.step(
-                7,
+                Rule::Quorum,
                 action,
                 "its pod does not start and the spec has changed since",
             );
@@ -239,7 +244,11 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
                 member: name.clone(),
                 uid: pod.uid.clone(),
             });
-            draft.step(7, action, "it does not start and is of an older spec");
+            draft.step(
+                Rule::Quorum,
+                action,
+                "it does not start and is of an older spec",
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rule 3, certificates: an authority a port, a certificate a member and port before its set is
+//! Certificates: an authority a port, a certificate a member and port before its set is
 //! made, and one for clients. They need no quorum and hold nothing, and are kept up while paused.
 //!
 //! A certificate that is there is exchanged for one member at a time, and the next one's turn comes
@@ -6,6 +6,7 @@
 //! member does not trust yet: `rotate.rs` says how an authority itself is exchanged.
 //! All of it follows from the Secrets and from what the servers say; nothing is remembered.
 
+use crate::plan::Rule;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{
@@ -47,7 +48,11 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
                 secret: name,
                 trusted: authority.trusted.clone(),
             });
-            draft.step(3, action, "the authorities that are trusted changed");
+            draft.step(
+                Rule::Objects,
+                action,
+                "the authorities that are trusted changed",
+            );
         }
     }
     if let Some(member) = distrusts(s, port, &signer.fingerprint) {
@@ -72,7 +77,11 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
             continue;
         }
         let Some(old) = facts.and_then(|facts| facts.certificate.as_ref()) else {
-            draft.step(3, issue(secret, Some(member), None), "it is missing");
+            draft.step(
+                Rule::Objects,
+                issue(secret, Some(member), None),
+                "it is missing",
+            );
             continue;
         };
         let made_from = facts.and_then(|facts| facts.inputs.as_deref());
@@ -82,7 +91,7 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
         };
         // One after the other, but for one that has hardly any time left.
         if !busy || old.is_late(s.o.now_ms) || planted(Mutant::RenewedAtOnce) {
-            draft.step(3, issue(secret, Some(member), Some(old)), why);
+            draft.step(Rule::Objects, issue(secret, Some(member), Some(old)), why);
             busy = true;
         }
     }
@@ -95,10 +104,10 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
             return;
         }
         match facts.and_then(|facts| facts.certificate.as_ref()) {
-            None => draft.step(3, issue(secret, None, None), "it is missing"),
+            None => draft.step(Rule::Objects, issue(secret, None, None), "it is missing"),
             Some(old) => {
                 if let Some(why) = renew(s, old, &signer.fingerprint) {
-                    draft.step(3, issue(secret, None, Some(old)), why);
+                    draft.step(Rule::Objects, issue(secret, None, Some(old)), why);
                 }
             }
         }
@@ -135,7 +144,7 @@ fn authority<'a>(
     let secret = authority_secret_name(&s.cluster.name, port);
     let Some(facts) = s.o.tls.secrets.get(&secret) else {
         draft.step(
-            3,
+            Rule::Objects,
             Action::Certificate(CertificateAction::MakeAuthority { port, secret }),
             "it is missing",
         );
@@ -290,7 +299,7 @@ fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     {
         let uid = facts.uid.clone();
         let action = Action::Certificate(CertificateAction::DropCertificate { secret: user, uid });
-        draft.step(17, action, "clients need none");
+        draft.step(Rule::Leftovers, action, "clients need none");
     }
     for (secret, facts) in &s.o.tls.secrets {
         let Some(member) = facts.member.as_deref() else {
@@ -306,7 +315,7 @@ fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
                 secret: secret.clone(),
                 uid: facts.uid.clone(),
             });
-            draft.step(17, action, format!("{member} is gone"));
+            draft.step(Rule::Leftovers, action, format!("{member} is gone"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rule 1: an object under one of our names belongs to somebody else, or is still going.
+//! An object under one of our names belongs to somebody else, or is still going.
 
 use crate::crd::slot_service_name;
 use crate::plan::draft::Draft;

@@ -1,8 +1,9 @@
-//! Rule 14: the node of a voter goes away. Where another node can take it with its volume, the same
+//! The node of a voter goes away. Where another node can take it with its volume, the same
 //! member moves: it hands over and retires, an eviction may take its pod, and if none does, the
-//! operator deletes it, or evicts it where a PDB counts. Where none can, its successor comes first: that is the business of rules 13,
+//! operator deletes it, or evicts it where a PDB counts. Where none can, its successor comes first: that is the business of `grow`,
 //! 12, 11 and 15, in that order. Without a spare node nothing is done but to say so. One at a time.
 
+use crate::plan::Rule;
 use std::cmp::Reverse;
 
 use crate::crd::member_number;
@@ -42,7 +43,7 @@ pub(super) fn hold_pods(s: &Situation<'_>, draft: &mut Draft) {
             member: member.clone(),
             uid: pod.uid.clone(),
         });
-        draft.step(14, action, why);
+        draft.step(Rule::Drain, action, why);
     }
 }
 
@@ -116,7 +117,7 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     let reason = reason(s, member);
     let leaver = Leaver {
         member,
-        rule: 14,
+        rule: Rule::Drain,
         reason: &reason,
         for_good: false,
     };
@@ -133,7 +134,7 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
             uid,
         });
         draft.step(
-            14,
+            Rule::Drain,
             action,
             format!("{reason}, and its clients are elsewhere"),
         );
@@ -151,7 +152,11 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         member: member_name,
         uid,
     });
-    draft.step(14, action, format!("{reason}, and no drain took its pod"));
+    draft.step(
+        Rule::Drain,
+        action,
+        format!("{reason}, and no drain took its pod"),
+    );
 }
 
 /// Under a PDB nobody opens a gate: a drain may take the pod as soon as the PDB allows it, and
@@ -165,7 +170,7 @@ fn evict(s: &Situation<'_>, draft: &mut Draft, member: &str, pod: &PodFacts, rea
         return;
     }
     let reason = format!("{reason}, and no drain took its pod");
-    pod_disruption_budget::let_go(s, draft, ("Move", 14), member, &pod.uid, reason);
+    pod_disruption_budget::let_go(s, draft, ("Move", Rule::Drain), member, &pod.uid, reason);
 }
 
 fn remove(s: &Situation<'_>, draft: &mut Draft, member: &str) {
@@ -176,5 +181,5 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         "{}, and disruption.nodeReplacement is RemoveFirst",
         reason(s, member)
     );
-    hand_over::removed(s, draft, member, 14, reason);
+    hand_over::removed(s, draft, member, Rule::Drain, reason);
 }

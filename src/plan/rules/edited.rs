@@ -1,20 +1,21 @@
-//! Rule 6, second part: a member's set that somebody edited by hand becomes what it was made as again,
+//! A member's set that somebody edited by hand becomes what it was made as again,
 //! before its next pod is made from the edit. That restarts nothing: no pod follows its set by itself.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::observed::Owner;
 use crate::plan::situation::Situation;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (member, set) in &s.o.sets {
-        // One that is outdated is given the current template, in its turn: rule 16.
+        // One that is outdated is given the current template, in its turn: `roll`.
         let current = set.inputs.as_ref() == Some(&s.o.wanted_inputs);
         let ours = set.owner == Owner::Ours && !set.terminating;
         let stays = s.pvc(member).is_some() && !s.leaving.contains(member);
         if set.edited && current && ours && stays && !planted(Mutant::EditsStay) {
             let reason = "somebody edited its set; this alone restarts nothing";
-            draft.step(6, s.apply_set(member), reason);
+            draft.step(Rule::MissingSet, s.apply_set(member), reason);
         }
     }
 }

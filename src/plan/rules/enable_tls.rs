@@ -1,10 +1,11 @@
-//! Rule 16, last part: TLS is switched on for a cluster that lives. The roll gives every member its
+//! TLS is switched on for a cluster that lives. The roll gives every member its
 //! certificates, and takes connections of both kinds on the peer port meanwhile; once all of them
 //! speak TLS there, their peer URLs are changed one by one, and with the last one the servers refuse
 //! connections without TLS by themselves.
 
 use crate::crd::TlsPort;
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::situation::Situation;
@@ -61,5 +62,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         urls: seat.view.peer_urls.iter().map(secure).collect(),
         fence: fence(s),
     });
-    draft.step(16, action, "every member speaks TLS on its peer port");
+    draft.step(
+        Rule::Roll,
+        action,
+        "every member speaks TLS on its peer port",
+    );
 }

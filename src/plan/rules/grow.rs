@@ -1,7 +1,8 @@
-//! Rule 13: too few members: the next PVC, then its set. After a member that was given up, the
+//! Too few members: the next PVC, then its set. After a member that was given up, the
 //! next one waits, longer each time; a changed spec is tried at once.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::nodes::Way;
@@ -43,7 +44,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             continue;
         }
         let action = s.apply_set(name);
-        draft.step(13, action, "its PVC exists and it needs a pod");
+        draft.step(Rule::Grow, action, "its PVC exists and it needs a pod");
         return;
     }
     if s.seats() >= target {
@@ -78,7 +79,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         reason += &format!(": {node} {why}, and its member is replaced");
     }
     draft.step(
-        13,
+        Rule::Grow,
         Action::Object(ObjectAction::CreatePvc { member, pvc }),
         reason,
     );

@@ -1,8 +1,9 @@
 //! How a voter that serves leaves, for good or for a restart: its leadership is moved first, its
-//! clients are sent away, and only then it goes. Rules 14, 15 and 16 share it; it decides
+//! clients are sent away, and only then it goes. `drain`, `shrink` and `roll` share it; it decides
 //! nothing about who goes.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction};
 use crate::plan::alarms;
 use crate::plan::draft::{Draft, fence};
@@ -25,8 +26,8 @@ const UNREADY_MS: u64 = 30_000;
 /// Who leaves, and what for.
 pub(super) struct Leaver<'a> {
     pub(super) member: &'a str,
-    /// Number of the rule that wants it.
-    pub(super) rule: u8,
+    /// The rule that wants it.
+    pub(super) rule: Rule,
     pub(super) reason: &'a str,
     /// Somebody else takes its slot: it does not come back.
     pub(super) for_good: bool,
@@ -62,7 +63,7 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
         return false;
     }
     if for_good && let Some(action) = slots::hand_over(s, member) {
-        draft.step(3, action, format!("{member} leaves"));
+        draft.step(Rule::Objects, action, format!("{member} leaves"));
         return false;
     }
     let description = s.description(member);
@@ -95,7 +96,7 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
     if !s.o.wanted_objects.is_empty() && lingers {
         let action = match (for_good, rule) {
             (true, _) => "Remove",
-            (false, 14) => "Move",
+            (false, Rule::Drain) => "Move",
             (false, _) => "Restart",
         };
         let what = format!("clients to leave {member}");
@@ -129,7 +130,7 @@ pub(super) fn removed(
     s: &Situation<'_>,
     draft: &mut Draft,
     member: &str,
-    rule: u8,
+    rule: Rule,
     reason: String,
 ) {
     let Some(seat) = s.voters.get(member) else {

@@ -1,8 +1,9 @@
-//! Rule 4: `replicas: 0` stops every member, the leader last, and leaves members, volumes and
+//! `replicas: 0` stops every member, the leader last, and leaves members, volumes and
 //! identities as they are; nothing about the membership is decided meanwhile. Any other size wakes
 //! all members together. What is grown, shrunk or replaced then waits for their quorum, by the
 //! rules that wait for one anyway.
 
+use crate::plan::Rule;
 use std::cmp::Reverse;
 
 use crate::crd::member_number;
@@ -51,7 +52,7 @@ fn sleep(s: &Situation<'_>, draft: &mut Draft) {
     });
     for name in &names {
         let reason = "replicas is 0: it stops, and its volume stays";
-        draft.step(4, s.apply_set(name), reason);
+        draft.step(Rule::Hibernation, s.apply_set(name), reason);
     }
     if names.is_empty() && !s.o.pods.is_empty() {
         let pods: Vec<&str> = s.o.pods.keys().map(String::as_str).collect();
@@ -73,7 +74,7 @@ fn wake(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let reason = format!("replicas is {} again", s.cluster.target());
     let mut wakes = false;
     for (name, _) in hibernated {
-        draft.step(4, s.apply_set(name), reason.clone());
+        draft.step(Rule::Hibernation, s.apply_set(name), reason.clone());
         wakes = true;
     }
     if wakes {

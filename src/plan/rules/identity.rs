@@ -1,10 +1,11 @@
-//! Rule 5 begins here: the identity of a cluster, in an immutable Secret that is made before
+//! The identity of a cluster, in an immutable Secret that is made before
 //! anything else. It guards the forming of a cluster and nothing else: where members live, they know
 //! who they are, and a Secret that somebody deleted is made again from their own word. So neither
 //! is a cluster formed twice, nor does the loss of a Secret stop one that serves.
 
 use crate::crd::{identity_secret_name, member_name, member_number};
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::observed::{Description, Phase};
@@ -54,7 +55,7 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
         nonce: s.o.entropy.clone(),
         incarnation: 1,
     });
-    draft.step(5, action, "nothing of the cluster exists yet");
+    draft.step(Rule::Bootstrap, action, "nothing of the cluster exists yet");
     true
 }
 
@@ -76,7 +77,7 @@ fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
         incarnation: leader.incarnation.max(1),
     });
     draft.step(
-        5,
+        Rule::Bootstrap,
         action,
         format!("Secret {secret} is gone, and a quorum of the members says who they are"),
     );
@@ -131,7 +132,7 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
         };
         if !s.o.sets.contains_key(member) {
             let why = format!("{held}, and its server says what is on PVC {pvc}");
-            draft.step(5, s.apply_set(member), why);
+            draft.step(Rule::Bootstrap, s.apply_set(member), why);
             return;
         }
         match s.description(member) {
@@ -171,5 +172,9 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
         nonce: said.nonce.clone().unwrap_or_else(|| s.o.entropy.clone()),
         incarnation: 1,
     });
-    draft.step(5, action, format!("{held}, and the only volume is empty"));
+    draft.step(
+        Rule::Bootstrap,
+        action,
+        format!("{held}, and the only volume is empty"),
+    );
 }

@@ -1,6 +1,7 @@
-//! Rule 11: a learner is promoted when it has caught up, waited for, or given up after its
+//! A learner is promoted when it has caught up, waited for, or given up after its
 //! deadline.
 
+use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction};
 use crate::plan::alarms;
 use crate::plan::draft::{Draft, fence};
@@ -26,7 +27,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             continue;
         }
         if s.voters.len() >= s.goal() {
-            continue; // one too many: rule 15
+            continue; // one too many: `shrink`
         }
         draft.hold(Class::Disruption, format!("{name} is a learner"));
         learner(s, draft, name, seat);
@@ -56,7 +57,7 @@ fn learner(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
             id: seat.view.id,
             fence: fence(s),
         });
-        draft.step(14, action, why);
+        draft.step(Rule::Drain, action, why);
         return;
     }
     if ready(seat) {
@@ -134,7 +135,7 @@ fn promote(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
                 id: seat.view.id,
                 fence: fence(s),
             });
-            draft.step(11, action, "it has caught up");
+            draft.step(Rule::Learner, action, "it has caught up");
         }
         Err(held) => {
             draft.guarded("Promote", name, &held);
@@ -166,7 +167,7 @@ fn give_up(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>, wh
     draft
         .failed_joins
         .push((action.clone(), format!("{name}: {why}")));
-    draft.step(11, action, why);
+    draft.step(Rule::Learner, action, why);
 }
 
 /// Entries that a learner still lacks.

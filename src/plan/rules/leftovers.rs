@@ -1,9 +1,10 @@
-//! Rule 17: objects of members that are out of the cluster, and PVCs of another life. Idempotent
+//! Objects of members that are out of the cluster, and PVCs of another life. Idempotent
 //! deletes that hold nothing; what is kept is reported, never adopted. The volume of one that voted
 //! is deleted when its successor votes, and not before: whatever the evidence against it was, until
 //! then it may be the copy that somebody needs. That of one that voted and left under the alarm CORRUPT is kept for good.
 
 use crate::crd::RetentionPolicy;
+use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
@@ -13,7 +14,7 @@ use crate::plan::situation::Situation;
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for name in &s.leaving {
         // It left before the alarm was on.
-        kept(s, draft, name, 17);
+        kept(s, draft, name, Rule::Leftovers);
         if let Some(set) = s.o.sets.get(name) {
             delete_set(s, draft, name, set.terminating, &set.uid);
         } else if !s.o.pods.contains_key(name) {
@@ -27,7 +28,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 /// Marks the volume of one that leaves, or has left, under the alarm CORRUPT as one that is kept. Before
 /// anything else of it goes, its vote as well: the alarm may be off, by hand, before the next step.
 /// Returns whether it had to be marked.
-pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: u8) -> bool {
+pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: Rule) -> bool {
     if !alarms::is_to_be_kept(s, member) {
         return false;
     }
@@ -60,7 +61,11 @@ fn delete_set(s: &Situation<'_>, draft: &mut Draft, name: &str, terminating: boo
         member: name.to_owned(),
         uid: uid.to_owned(),
     });
-    draft.step(17, action, format!("{name} is out of the cluster"));
+    draft.step(
+        Rule::Leftovers,
+        action,
+        format!("{name} is out of the cluster"),
+    );
 }
 
 fn settle_pvc(s: &Situation<'_>, draft: &mut Draft, name: &str) {
@@ -80,7 +85,11 @@ fn settle_pvc(s: &Situation<'_>, draft: &mut Draft, name: &str) {
                 uid,
                 state: PvcState::Retired,
             });
-            draft.step(17, action, "storage.retention.whenRemoved keeps it");
+            draft.step(
+                Rule::Leftovers,
+                action,
+                "storage.retention.whenRemoved keeps it",
+            );
         }
         PvcState::New | PvcState::Joined if s.is_kept_for_now(name) => draft.note(
             "VolumeKept",
@@ -88,7 +97,11 @@ fn settle_pvc(s: &Situation<'_>, draft: &mut Draft, name: &str) {
         ),
         PvcState::New | PvcState::Joined => {
             let action = Action::Object(ObjectAction::DeletePvc { pvc: pvc_name, uid });
-            draft.step(17, action, format!("{name} is out of the cluster"));
+            draft.step(
+                Rule::Leftovers,
+                action,
+                format!("{name} is out of the cluster"),
+            );
         }
     }
 }

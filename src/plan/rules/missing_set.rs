@@ -1,6 +1,7 @@
-//! Rule 6: a known member without its set gets it back, on the disk that it had. Never a new
+//! A known member without its set gets it back, on the disk that it had. Never a new
 //! PVC for a started member: that would be an empty disk under an old name.
 
+use crate::plan::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::observed::PvcState;
 use crate::plan::situation::Situation;
@@ -21,7 +22,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         match s.o.sets.get(member) {
             None if known => {
                 let action = s.apply_set(member);
-                draft.step(6, action, "the member is known and its set is missing");
+                draft.step(
+                    Rule::MissingSet,
+                    action,
+                    "the member is known and its set is missing",
+                );
             }
             Some(set) if known && set.terminating => {
                 draft.wait(

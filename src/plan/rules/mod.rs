@@ -1,5 +1,5 @@
 //! One file a situation. Each rule reads the situation and adds steps, holds, notes and waits;
-//! the numbers are those of the contract's order.
+//! their order is that of `run_in_order`, and a step says by [`Rule`](super::Rule) which of them wants it.
 
 mod admitted;
 mod alarms;
@@ -44,11 +44,11 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
 }
 
 fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
-    // 1: names that belong to somebody else.
+    // Names that belong to somebody else.
     if conflict::rule(s, draft) {
         return;
     }
-    // 2: paused: only the PDB and the certificates are kept up.
+    // Paused: only the PDB and the certificates are kept up.
     if s.cluster.spec.paused && !planted(Mutant::PauseIgnored) {
         drain::hold_pods(s, draft);
         objects::pdb_only(s, draft);
@@ -68,7 +68,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         certificates::rule(s, draft);
         return;
     }
-    // 3, of what the user gives: nobody is made or restarted onto what is not fit for use.
+    // Certificates of the user: nobody is made or restarted onto what is not fit for use.
     if user_certificates::refused(s, draft) {
         objects::certificates_only(s, draft);
         if s.o.identity_secret.is_some() {
@@ -79,81 +79,81 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         }
         return;
     }
-    // 4, before anything is made: a cluster that was never wanted awake.
+    // Before anything is made: a cluster that was never wanted awake.
     if hibernate::unborn(s, draft) {
         return;
     }
-    // 5 begins before 3: nothing of a cluster exists before its identity.
+    // Nothing of a cluster exists before its identity.
     if identity::identity_secret(s, draft) {
         return;
     }
-    // 2 again: what is made from now on is made from this.
+    // What is made from now on is made from this.
     admitted::rule(s, draft);
-    // 14, the part that needs no quorum: no eviction takes whom the others need by now.
+    // Needs no quorum: no eviction takes whom the others need by now.
     drain::hold_pods(s, draft);
-    // 3: objects that need no quorum.
+    // Objects that need no quorum.
     objects::rule(s, draft);
     pod_disruption_budget::rule(s, draft);
     certificates::rule(s, draft);
-    // 4: all members sleep, or wake.
+    // All members stop, or start again.
     if hibernate::rule(s, draft) {
         return;
     }
-    // 5: the first member.
+    // The first member.
     if bootstrap::seed(s, draft) {
         return;
     }
-    // 6: a known member without its set.
+    // A known member without its set.
     if !planted(Mutant::SetForgotten) {
         missing_set::rule(s, draft);
     }
     edited::rule(s, draft);
-    // 7: without a quorum nothing about members is decided.
+    // Without a quorum nothing about members is decided.
     if bootstrap::no_quorum(s, draft) {
         return;
     }
-    // 8: alarms.
+    // Alarms.
     let alarm = match alarms::rule(s, draft) {
         alarms::Outcome::Leaves => return,
         alarms::Outcome::GoesOn(alarm) => alarm,
     };
-    // 9 and 10: the sick.
+    // Unhealthy voters.
     unhealthy::rule(s, draft);
-    // 8 again, NOSPACE: an alarm that goes on and off holds up nobody who heals, and a later step that fails each
+    // NOSPACE: an alarm that goes on and off holds up nobody who heals, and a later step that fails each
     // time keeps it from being switched off no more. A pause after a disarm is told after all others' waits.
     let earlier = draft.waits.len();
     alarms::space(s, draft);
     let pauses = draft.waits.split_off(earlier);
-    // 11: learners.
+    // Learners.
     learner::rule(s, draft);
-    // 12: standbys that answer or do not.
+    // Standbys that answer or do not.
     standby::rule(s, draft);
-    // 3, the part that needs a leader's word: after what makes the cluster whole, so that an
+    // Services that need a leader's word: after what makes the cluster whole, so that an
     // endpoint that cannot be made holds up no healing.
     if !planted(Mutant::SlotsForgotten) {
         slots::rule(s, draft);
     }
-    // 17: what is left over. It holds nothing and is held by nothing; before 13, so that who is
+    // What is left over. It holds nothing and is held by nothing; before `grow`, so that who is
     // out makes room on its node for who comes.
     if !planted(Mutant::LeftoversForgotten) {
         leftovers::rule(s, draft);
     }
-    // 13: too few.
+    // Too few.
     grow::rule(s, draft);
-    // 15: too many.
+    // Too many.
     shrink::rule(s, draft);
-    // 14: nodes that go away. Who is one too many leaves first, and may be who stands there.
+    // Nodes that go away. Who is one too many leaves first, and may be who stands there.
     let leaves = drain::rule(s, draft);
-    // 16: a changed spec reaches the members, one at a time.
+    // A changed spec reaches the members, one at a time.
     if !leaves && !planted(Mutant::RollForgotten) {
         roll::rule(s, draft);
     }
     enable_tls::rule(s, draft);
-    // 3, last part: volumes grow after everything else, so that a class that refuses blocks nothing.
+    // Volumes grow after everything else, so that a class that refuses blocks nothing.
     if !planted(Mutant::VolumesForgotten) {
         objects::volumes(s, draft);
     }
-    // 8, what it waits for: after what the others do.
+    // What the alarm waits for: after what the others do.
     draft.waits.extend(pauses);
     if let Some(held) = alarm {
         held.tell(draft);

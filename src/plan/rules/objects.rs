@@ -1,8 +1,9 @@
-//! Rule 3: Services, Secret, PDB, and the PVCs' size and owner. They need no
+//! Services, Secret, PDB, and the PVCs' size and owner. They need no
 //! quorum and hold nothing.
 
 use crate::crd::RetentionPolicy;
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::observed::{ObjectKind, PvcState};
@@ -46,7 +47,7 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
             Some(_) => continue,
         };
         draft.step(
-            3,
+            Rule::Objects,
             Action::Object(ObjectAction::ApplyObject(key.clone())),
             reason,
         );
@@ -66,14 +67,18 @@ pub(super) fn volumes(s: &Situation<'_>, draft: &mut Draft) {
                 uid,
                 owned,
             });
-            draft.step(3, action, "storage.retention.whenDeleted says so");
+            draft.step(
+                Rule::Objects,
+                action,
+                "storage.retention.whenDeleted says so",
+            );
         } else if pvc.requested_bytes < wanted && pvc.state != PvcState::Retired {
             let action = Action::Object(ObjectAction::GrowPvc {
                 pvc: pvc_name,
                 uid,
                 bytes: wanted,
             });
-            draft.step(3, action, "storage.size was raised");
+            draft.step(Rule::Objects, action, "storage.size was raised");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rule 3 under `disruption.policy: Budget`: how many members have to stay available, and how a pod
+//! Under `disruption.policy: Budget`: how many members have to stay available, and how a pod
 //! that serves is let go there. The number is a quorum of all that vote, that the spec wants, that
 //! are about to vote, and whose pods are still there after they left: it is thus raised before
 //! anybody is promoted and lowered last, and no eviction, whoever asks, ever leaves too few.
@@ -8,6 +8,7 @@
 //! eviction where that is the reason for too few. Who hibernates is scaled, and asks no PDB.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
 use crate::plan::observed::{ObjectKind, PvcState};
@@ -45,7 +46,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         _ => "disruption.policy is Budget".to_owned(),
     };
     draft.step(
-        3,
+        Rule::Objects,
         Action::Object(ObjectAction::SetPdb {
             min_available,
             before,
@@ -83,7 +84,7 @@ fn members(s: &Situation<'_>) -> usize {
 pub(super) fn let_go(
     s: &Situation<'_>,
     draft: &mut Draft,
-    (word, rule): (&'static str, u8),
+    (word, rule): (&'static str, Rule),
     member: &str,
     uid: &str,
     reason: String,

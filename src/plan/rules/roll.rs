@@ -1,8 +1,9 @@
-//! Rule 16: what members are made from reaches them one at a time, by a restart on the same disk:
+//! What members are made from reaches them one at a time, by a restart on the same disk:
 //! followers first, the leader last after it handed over. The next one waits until everybody has
 //! been ready for a while, so that a bad spec costs one member. Members that are replaced instead
-//! are the business of rules 13 and 15.
+//! are the business of `grow` and `shrink`.
 
+use crate::plan::Rule;
 use std::cmp::Reverse;
 
 use crate::crd::member_number;
@@ -41,7 +42,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let going = s.o.sets.get(member).is_none_or(|set| set.terminating);
         if !going && s.pvc(member).is_some() {
             let reason = "the spec has changed; this alone restarts nothing";
-            draft.step(16, s.apply_set(member), reason);
+            draft.step(Rule::Roll, s.apply_set(member), reason);
         }
         return;
     }
@@ -55,7 +56,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let ours = s.voters.iter().filter(|(_, seat)| seat.ours);
     let names = ours.map(|(name, _)| name.as_str());
-    // Where a pod would not be put again, nobody is restarted: rule 14 moves or replaces them.
+    // Where a pod would not be put again, nobody is restarted: `drain` moves or replaces them.
     let unfinished = names.filter(|name| !s.cannot_return(name));
     let unfinished =
         unfinished.filter(|name| !s.updated(name) || !set_is_current(s, name) || s.retires(name));
@@ -95,7 +96,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     };
     let leaver = Leaver {
         member,
-        rule: 16,
+        rule: Rule::Roll,
         reason,
         for_good: false,
     };
@@ -105,7 +106,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     pod_disruption_budget::let_go(
         s,
         draft,
-        ("Restart", 16),
+        ("Restart", Rule::Roll),
         member,
         &pod.uid,
         reason.to_owned(),

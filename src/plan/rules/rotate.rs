@@ -1,9 +1,10 @@
-//! Rule 3, authorities: one is exchanged for another, as an annotation asks or when four fifths of its
+//! Authorities: one is exchanged for another, as an annotation asks or when four fifths of its
 //! life are over. The next one is trusted everywhere first; then it signs, and every certificate is
 //! made anew; then the one before is forgotten. Clients are not seen: they get time.
 
 use crate::crd::TlsPort;
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, CertificateAction, Rotation};
 use crate::plan::certificates::{Certificate, CertificateFacts};
 use crate::plan::draft::Draft;
@@ -39,7 +40,7 @@ pub(super) fn rule(
             signs: signer.fingerprint.clone(),
             stage,
         });
-        draft.step(3, action, why);
+        draft.step(Rule::Objects, action, why);
     };
     if !is_settled(s, port, facts, signer) && !planted(Mutant::SwitchUntrusted) {
         return;

@@ -1,7 +1,8 @@
-//! Rule 15: too many members: what is no voter goes first, then voters in the victims' order,
+//! Too many members: what is no voter goes first, then voters in the victims' order,
 //! each handed over before it is removed.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::situation::Situation;
@@ -21,7 +22,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 uid: pvc.uid.clone(),
             });
             draft.step(
-                15,
+                Rule::Shrink,
                 action,
                 format!("{name} is not needed any more and never joined"),
             );
@@ -38,7 +39,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             fence: fence(s),
         });
         draft.step(
-            15,
+            Rule::Shrink,
             action,
             format!("{members} members are more than {target}"),
         );
@@ -72,5 +73,5 @@ fn remove(s: &Situation<'_>, draft: &mut Draft, victim: &str) {
     } else if s.is_replaced(victim) && !s.updated(victim) {
         reason += ", and it runs an older spec";
     }
-    hand_over::removed(s, draft, victim, 15, reason);
+    hand_over::removed(s, draft, victim, Rule::Shrink, reason);
 }

@@ -1,8 +1,9 @@
-//! Rule 3, the part that needs a leader's word: endpoints that last. Members get new names, so
+//! Needs a leader's word: endpoints that last. Members get new names, so
 //! clients are given slots, as many as there are voters wanted, each a Service in front of one
 //! voter. A slot keeps its member for as long as that one is a voter, except that it is handed
 //! over right before its member is retired; a learner never has one. Holds nothing.
 
+use crate::plan::Rule;
 use std::collections::BTreeSet;
 
 use crate::crd::{member_number, slot_service_name};
@@ -34,7 +35,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 Some(_) if facts.inputs.as_ref() == Some(&s.o.wanted_slot_inputs) => continue,
                 Some(member) => {
                     let reason = "what it is made from changed";
-                    draft.step(3, map(s, slot, member), reason);
+                    draft.step(Rule::Objects, map(s, slot, member), reason);
                     continue;
                 }
                 None => "its member is no voter any more",
@@ -42,7 +43,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             None => "it is missing",
         };
         let Some(member) = spare.pop() else { continue };
-        draft.step(3, map(s, slot, member), reason);
+        draft.step(Rule::Objects, map(s, slot, member), reason);
     }
     drop_surplus(s, draft);
 }
@@ -108,6 +109,10 @@ fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
             service: slot_service_name(&s.cluster.name, *slot),
             uid: facts.uid.clone(),
         });
-        draft.step(3, action, format!("{} slots are wanted", wanted(s)));
+        draft.step(
+            Rule::Objects,
+            action,
+            format!("{} slots are wanted", wanted(s)),
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! Rule 12: a standby that answers is added as a learner; one that never starts is given up after
+//! A standby that answers is added as a learner; one that never starts is given up after
 //! its deadline. A pending pod or a bad image never touches the membership.
 
+use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::pod_in_words;
@@ -14,7 +15,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let mut free = s.goal().saturating_sub(s.voters.len() + s.learners.len());
     for name in &s.standbys {
         if free == 0 {
-            return; // one too many: rule 15
+            return; // one too many: `shrink`
         }
         free -= 1;
         if let Some(why) = s.turned_back(name)
@@ -24,12 +25,12 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 pvc: s.pvc_name(name),
                 uid: pvc.uid.clone(),
             });
-            draft.step(14, action, why);
+            draft.step(Rule::Drain, action, why);
             continue;
         }
         let Some(set) = s.o.sets.get(name) else {
             continue;
-        }; // rule 13 makes it
+        }; // `grow` makes it
         let pod = s.o.pods.get(name);
         let outdated = set.inputs.as_ref() != Some(&s.o.wanted_inputs)
             || pod.is_some_and(|p| p.inputs.as_ref().is_some_and(|i| *i != s.o.wanted_inputs));
@@ -52,7 +53,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                         secure: s.cluster.spec.tls.is_some() && !enable_tls::is_under_way(s),
                         fence: fence(s),
                     });
-                    draft.step(12, action, "its server waits with an empty disk");
+                    draft.step(Rule::Standby, action, "its server waits with an empty disk");
                 }
                 Err(held) => {
                     draft.guarded("AddLearner", name, &held);
@@ -88,7 +89,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             draft
                 .failed_joins
                 .push((action.clone(), format!("{name}: {state}")));
-            draft.step(12, action, format!("{name} did not start in time: {state}"));
+            draft.step(
+                Rule::Standby,
+                action,
+                format!("{name} did not start in time: {state}"),
+            );
         }
     }
 }

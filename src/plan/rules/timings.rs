@@ -1,4 +1,4 @@
-//! Between rules 2 and 4: members wait differently long for heartbeats while new timings reach them
+//! Members wait differently long for heartbeats while new timings reach them
 //! one at a time. Where some would wait less than twice the time between the heartbeats of others, a
 //! leader of these would be taken for dead by those, again and again. Such a step is refused before a
 //! pod is touched, and nothing is made from the spec; two smaller ones lead there.

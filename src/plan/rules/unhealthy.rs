@@ -1,7 +1,8 @@
-//! Rules 9 and 10: voters that do not serve. Restarted where that can help, removed on evidence
+//! Voters that do not serve. Restarted where that can help, removed on evidence
 //! of death, before anyone is added.
 
 use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::draft::{Draft, fence};
 use crate::plan::evidence::Verdict;
@@ -79,7 +80,7 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
                         member: name.to_owned(),
                         uid: pod.uid.clone(),
                     });
-                    draft.step(10, action, why.clone());
+                    draft.step(Rule::Unhealthy, action, why.clone());
                 }
                 Err(held) => {
                     draft.guarded("DeletePod", name, &held);
@@ -87,14 +88,14 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
             }
         }
         Verdict::Dead(why) => match guards::remove_voter(s, name) {
-            Ok(()) if super::leftovers::kept(s, draft, name, 10) => {}
+            Ok(()) if super::leftovers::kept(s, draft, name, Rule::Unhealthy) => {}
             Ok(()) => {
                 let action = Action::Member(MemberAction::Remove {
                     member: name.to_owned(),
                     id: seat.view.id,
                     fence: fence(s),
                 });
-                draft.step(10, action, why.clone());
+                draft.step(Rule::Unhealthy, action, why.clone());
             }
             Err(held) => {
                 draft.guarded("Remove", name, &format!("{held} ({why})"));
@@ -103,7 +104,7 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     }
 }
 
-/// Rule 9: a member that does not serve and was made from an older spec gets the current one, so
+/// A member that does not serve and was made from an older spec gets the current one, so
 /// that a corrected spec frees it at once. Returns whether it did something.
 pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &str) -> bool {
     let Some(set) = s.o.sets.get(name).filter(|set| !set.terminating) else {
@@ -115,7 +116,7 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
     if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
         let action = s.apply_set(name);
         draft.step(
-            9,
+            Rule::RollUnhealthy,
             action,
             format!("it does not serve ({why}) and the spec has changed since"),
         );
@@ -145,7 +146,7 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
         uid: pod.uid.clone(),
     });
     draft.step(
-        9,
+        Rule::RollUnhealthy,
         action,
         format!("it does not serve ({why}) and its pod is of an older spec"),
     );

@@ -1,4 +1,4 @@
-//! Rule 3, certificates that the user gives (source `Secret`) or cert-manager does: nothing is made or restarted onto one
+//! Certificates that the user gives (source `Secret`) or cert-manager does: nothing is made or restarted onto one
 //! that is not fit for use, and the members that run stay as they are.
 //!
 //! Fit is one that can be read, has its key, leads to who is trusted, holds now, and carries every

@@ -1,4 +1,4 @@
-//! Between rules 2 and 4: which version may follow the one that runs. One minor version at a time, as
+//! Which version may follow the one that runs. One minor version at a time, as
 //! etcd has it, so that no two members ever speak versions further apart; and back for as long as
 //! an older version can read what is on the members' disks, which they say themselves. What is
 //! refused is refused before a pod is touched: until the spec is corrected, nothing is made from

@@ -16,7 +16,7 @@ fn refused(world: &World, actions: &[Action]) -> String {
     let observed = world.observe();
     let mut plan = plan(&observed);
     let step = |action: &Action| Step {
-        rule: 0,
+        rule: crate::plan::Rule::Objects,
         action: action.clone(),
         reason: String::new(),
     };

@@ -38,7 +38,9 @@ impl Script {
         let plans = world.settle(4000);
         for (i, plan) in plans.iter().enumerate() {
             let line = match (plan.first(), &plan.progress) {
-                (Some(step), _) => format!("{} (rule {}: {})", step.action, step.rule, step.reason),
+                (Some(step), _) => {
+                    format!("{} ({}: {})", step.action, step.rule.as_str(), step.reason)
+                }
                 (None, Some(p)) if p.state == StepState::Waiting => format!("... {}", plan.summary),
                 _ => format!("at rest: {}", plan.summary),
             };

@@ -36,7 +36,13 @@ fn each_slot_leads_to_one_voter() {
         world.reconcile();
     }
     let plan = script.look("A learner has none, and no new slot is made for it", &world);
-    assert!(!plan.steps.iter().any(|step| step.rule == 3), "{plan}");
+    assert!(
+        !plan
+            .steps
+            .iter()
+            .any(|step| step.rule == crate::plan::Rule::Objects),
+        "{plan}"
+    );
     script.settle("3 -> 5", &mut world);
     world.cluster.spec.replicas = 3;
     script.settle("5 -> 3: the last slots go as the voters do", &mut world);
