@@ -1,9 +1,12 @@
 //! What users do: resources, specifications, and now and then a pod or a PVC deleted by hand.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::api::{Delete, Kind, Patch, object};
 use super::harness::containers::NAMESPACE;
+use super::harness::intruder;
 use super::harness::world::World;
 
 /// The time within which a cluster is made or changed without any fault, in milliseconds.
@@ -126,6 +129,13 @@ pub(crate) async fn replaced(
     world.until("a replacement", 300_000, gone).await
 }
 
+/// The objects of a kind that clusters have: none of the stranger's.
+pub(crate) fn objects(world: &World, kind: Kind) -> Vec<Arc<Value>> {
+    let api = world.api.lock();
+    let all = api.all(kind).filter(|object| !intruder::made(object));
+    all.cloned().collect()
+}
+
 /// The status of a resource.
 pub(crate) fn status(world: &World, name: &str) -> Value {
     let found = world.api.lock().get(Kind::EtcdCluster, NAMESPACE, name);
@@ -169,7 +179,8 @@ pub(crate) fn outdated(world: &World, name: &str) -> Option<String> {
     let valid = parsed.and_then(|parsed| crate::crd::validate(&parsed).ok());
     let wanted = valid.map(|cluster| crate::build::wanted_inputs(&cluster));
     let members = [Kind::StatefulSet, Kind::Pod].into_iter();
-    let mut members = members.flat_map(|kind| api.all(kind).filter(ours));
+    let members = members.flat_map(|kind| api.all(kind).filter(ours));
+    let mut members = members.filter(|found| !intruder::made(found));
     let behind = members.find(|found| Some(inputs(found)) != wanted);
     behind.map(|found| object::name(found).to_owned())
 }

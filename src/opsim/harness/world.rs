@@ -32,6 +32,8 @@ pub(crate) const START_MS: u64 = 1_767_225_600_000;
 const QUIET_MS: u64 = 1_000;
 /// Between an operator's death and the next process.
 const RESTART_MS: u64 = 400;
+/// Within this time of its start an operator has reconciled each resource once.
+const FIRST_RECONCILE_MS: u64 = 5_000;
 /// So long nothing is written before a world counts as at rest: longer than an operator at rest
 /// waits between two looks.
 const REST_MS: u64 = 45_000;
@@ -100,6 +102,8 @@ pub(crate) struct World {
     pub(crate) operators: Vec<Operator>,
     /// Operators that come back, by when: name, and whether by the Lease.
     pub(super) reborn: Vec<(u64, String)>,
+    /// When an operator's process started last.
+    started_ms: u64,
     pub(super) rival: SecondLeader,
     /// A stranger is at work.
     pub(crate) intruder: bool,
@@ -162,6 +166,7 @@ impl World {
             monitor,
             operators: Vec::new(),
             reborn: Vec::new(),
+            started_ms: START_MS,
             rival: SecondLeader::default(),
             intruder: options.intruder,
             intruders: 0,
@@ -241,6 +246,7 @@ impl World {
         let mut operator = self.operator(name);
         operator.lags.clone_from(&self.lags);
         self.operators.push(operator);
+        self.started_ms = self.now_ms();
     }
 
     /// An operator's process, before its first turn.
@@ -417,8 +423,11 @@ impl World {
                 None => {
                     missing.clear();
                     let since = *since.get_or_insert(self.now_ms());
+                    // A process that has just started reads once what it keeps in memory, also where
+                    // its predecessor died at the last write and nothing is left to be written.
+                    let read_ms = self.started_ms + FIRST_RECONCILE_MS;
                     // What caches that are behind still show is looked at live, and no more.
-                    if self.now_ms() <= since + 2 * self.options.lag_ms {
+                    if self.now_ms() <= read_ms.max(since + 2 * self.options.lag_ms) {
                         asked = lock(&self.ledger).requests;
                     }
                     if self.now_ms() >= since + REST_MS {
@@ -464,6 +473,9 @@ impl World {
 
     /// What is missing from the desired state of any resource.
     fn unsettled(&self, ground_truth: &GroundTruth) -> Option<String> {
+        if let Some((_, name)) = self.reborn.first() {
+            return Some(format!("{name} is being started again"));
+        }
         let api = self.api.lock();
         let (there, gone): (Vec<_>, Vec<_>) = ground_truth
             .clusters

@@ -1,11 +1,10 @@
 //! Clusters that are put to sleep with `replicas: 0`, at any moment, and wake.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::opsim::api::{Kind, object};
 use crate::opsim::faults;
 use crate::opsim::harness::ground_truth::GroundTruth;
-use crate::opsim::harness::intruder;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
 use crate::opsim::user::{self, SOON_MS};
@@ -53,9 +52,10 @@ fn scale(world: &mut World, replicas: u32) {
 
 /// Names and UIDs of the PVCs.
 fn pvcs(world: &World) -> Vec<String> {
-    let api = world.api.lock();
-    let told = |pvc: &std::sync::Arc<Value>| format!("{} {}", object::name(pvc), object::uid(pvc));
-    api.all(Kind::PersistentVolumeClaim).map(told).collect()
+    let all = user::objects(world, Kind::PersistentVolumeClaim);
+    all.iter()
+        .map(|pvc| format!("{} {}", object::name(pvc), object::uid(pvc)))
+        .collect()
 }
 
 async fn sleeps_and_wakes(world: &mut World) -> Result<(), Failure> {
@@ -114,7 +114,7 @@ async fn made_asleep(world: &mut World) -> Result<(), Failure> {
     made(world, 0).await?;
     let some = [Kind::Secret, Kind::StatefulSet, Kind::PersistentVolumeClaim]
         .into_iter()
-        .find(|kind| world.api.lock().all(*kind).next().is_some());
+        .find(|kind| !user::objects(world, *kind).is_empty());
     if let Some(kind) = some {
         return Err(world.unexpected(format!("a {} was made", kind.name())));
     }
@@ -135,8 +135,7 @@ async fn on_a_drained_node(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await?;
     user::edit(world, "demo", &json!({"paused": true, "replicas": 3}));
     world.pass_ms(60_000).await?;
-    let pods = |pod: &&std::sync::Arc<Value>| !intruder::made(pod);
-    if world.api.lock().all(Kind::Pod).any(|pod| pods(&pod)) {
+    if !user::objects(world, Kind::Pod).is_empty() {
         return Err(world.unexpected("it woke although it is paused"));
     }
     user::edit(world, "demo", &json!({"paused": false}));

@@ -79,8 +79,7 @@ async fn identity_deleted_early(world: &mut World) -> Result<(), Failure> {
     user::create(world, "demo", &user::spec(3));
     world
         .until("a PVC", 60_000, |world, _| {
-            let api = world.api.lock();
-            api.all(Kind::PersistentVolumeClaim).next().is_some()
+            !user::objects(world, Kind::PersistentVolumeClaim).is_empty()
         })
         .await?;
     user::delete(world, Kind::Secret, "demo-identity");

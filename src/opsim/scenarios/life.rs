@@ -228,7 +228,7 @@ async fn recreated(world: &mut World, when_deleted: &str) -> Result<(), Failure>
     world.pass_ms(1_000).await?;
     user::create(world, "demo", &spec);
     world.settle(SOON_MS).await?;
-    let pvcs = world.api.lock().all(Kind::PersistentVolumeClaim).count();
+    let pvcs = user::objects(world, Kind::PersistentVolumeClaim).len();
     let wanted = if when_deleted == "Retain" { 6 } else { 3 };
     if pvcs != wanted {
         return Err(world.unexpected(format!("{pvcs} PVCs of {wanted}")));

@@ -4,7 +4,6 @@
 use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
-use crate::opsim::harness::intruder;
 use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
@@ -31,16 +30,13 @@ async fn create(world: &mut World) -> Result<(), Failure> {
 
 /// Every member's server is told this.
 fn told(world: &World, argument: &str) -> Result<(), Failure> {
-    let api = world.api.lock();
-    let pods = api.all(Kind::Pod).filter(|pod| !intruder::made(pod));
-    let pods = pods.filter(|pod| {
+    let pods = user::objects(world, Kind::Pod);
+    let pods = pods.iter().filter(|pod| {
         let spec = object::at(pod, &["spec"]).cloned().unwrap_or_default();
         let arguments = spec["containers"][0]["args"].as_array().cloned();
         arguments.unwrap_or_default().contains(&json!(argument))
     });
-    let pods = pods.count();
-    drop(api);
-    match pods {
+    match pods.count() {
         3 => Ok(()),
         few => Err(world.unexpected(format!("{few} of 3 pods have {argument}"))),
     }

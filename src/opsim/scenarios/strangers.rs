@@ -78,20 +78,19 @@ fn edits(kind: Kind) -> Vec<Value> {
 
 /// What the objects of the operator's say, and the pods that are there.
 fn told(world: &World) -> BTreeMap<String, Value> {
-    let api = world.api.lock();
     let mut told = BTreeMap::new();
     for kind in EDITED {
-        for one in api.all(kind) {
-            let name = format!("{} {}", kind.name(), object::name(one));
+        for one in user::objects(world, kind) {
+            let name = format!("{} {}", kind.name(), object::name(&one));
             let meta = &one["metadata"];
             let said = json!([one["spec"], meta["labels"], meta["annotations"]]);
             told.insert(name, said);
         }
     }
-    for pod in api.all(Kind::Pod) {
+    for pod in user::objects(world, Kind::Pod) {
         told.insert(
-            format!("Pod {}", object::name(pod)),
-            json!(object::uid(pod)),
+            format!("Pod {}", object::name(&pod)),
+            json!(object::uid(&pod)),
         );
     }
     told
@@ -169,11 +168,8 @@ async fn rounds_of_edits(
     for round in 0..4 {
         for kind in EDITED {
             let api = world.api.clone();
-            let names: Vec<String> = {
-                let api = api.lock();
-                let all = api.all(kind).map(|one| object::name(one).to_owned());
-                all.collect()
-            };
+            let all = user::objects(world, kind);
+            let names: Vec<String> = all.iter().map(|one| object::name(one).to_owned()).collect();
             let choices = edits(kind);
             for name in names {
                 // Some of them, and in the first round each once.

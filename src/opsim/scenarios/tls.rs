@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::opsim::api::Kind;
-use crate::opsim::harness::intruder;
 use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::run::Scenario;
@@ -73,9 +72,9 @@ async fn names(world: &mut World) -> Result<(), Failure> {
 }
 
 fn uids(world: &World, kind: Kind) -> Vec<String> {
-    let api = world.api.lock();
-    let all = api.all(kind).filter(|one| !intruder::made(one));
-    all.map(|one| crate::opsim::api::object::uid(one).to_owned())
+    let all = user::objects(world, kind);
+    all.iter()
+        .map(|one| crate::opsim::api::object::uid(one).to_owned())
         .collect()
 }
 

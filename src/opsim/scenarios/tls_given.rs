@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use crate::opsim::api::{Kind, object};
-use crate::opsim::harness::intruder;
 use crate::opsim::harness::world::{Failure, World};
 use crate::opsim::own::{self, Theirs};
 use crate::opsim::run::Scenario;
@@ -103,7 +102,7 @@ async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
     let narrow = ours.signed_for(world, 90, &["demo-1-0.demo-peers".to_owned()]);
     own::give(world, "theirs", &narrow, &ours.root);
     told(world, "NamesMissing").await?;
-    if world.api.lock().all(Kind::StatefulSet).next().is_some() {
+    if !user::objects(world, Kind::StatefulSet).is_empty() {
         return Err(world.unexpected("a member was made of a certificate that does not fit"));
     }
     let good = ours.signed(world, 90);
@@ -143,7 +142,7 @@ async fn issued(world: &mut World) -> Result<(), Failure> {
         asked_for(world).len() == 2
     })
     .await?;
-    if world.api.lock().all(Kind::StatefulSet).next().is_some() {
+    if !user::objects(world, Kind::StatefulSet).is_empty() {
         return Err(world.unexpected("a member was made before its certificates"));
     }
     corp.issue(world, 90);
@@ -226,7 +225,6 @@ async fn until(
 }
 
 fn pods(world: &World) -> Vec<String> {
-    let api = world.api.lock();
-    let all = api.all(Kind::Pod).filter(|pod| !intruder::made(pod));
-    all.map(|pod| object::uid(pod).to_owned()).collect()
+    let all = user::objects(world, Kind::Pod);
+    all.iter().map(|pod| object::uid(pod).to_owned()).collect()
 }
