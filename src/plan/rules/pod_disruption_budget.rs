@@ -35,7 +35,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let members = members(s);
-    let min_available = u32::try_from(quorum(members)).unwrap_or(u32::MAX);
+    let wanted = u32::try_from(quorum(members)).unwrap_or(u32::MAX);
+    // Lowered once, when nobody who left is there any more: until then it could be that the PDB counts
+    // such a pod as available in the place of a voter's.
+    let kept = before.filter(|_| !planted(Mutant::LoweredEarly) && left(s) > 0);
+    let min_available = wanted.max(kept.unwrap_or(0));
     if current && before == Some(min_available) {
         return;
     }
@@ -65,7 +69,6 @@ fn members(s: &Situation<'_>) -> usize {
         return target.max(s.o.hints.voters.len()).max(joined.count());
     }
     let soon = s.learners.values().filter(|seat| seat.ours).count();
-    let left = s.o.pods.keys().filter(|name| s.tombstoned(name));
     let soon = if planted(Mutant::PromotedUnbudgeted) {
         0
     } else {
@@ -74,9 +77,15 @@ fn members(s: &Situation<'_>) -> usize {
     let left = if planted(Mutant::LoweredEarly) {
         0
     } else {
-        left.count()
+        left(s)
     };
     target.max(s.voters.len() + soon + left)
+}
+
+/// Pods that are still there of members that left.
+fn left(s: &Situation<'_>) -> usize {
+    let pods = s.o.pods.keys();
+    pods.filter(|name| s.tombstoned(name)).count()
 }
 
 /// Lets a voter's pod go that nothing else holds: evicted under a PDB, deleted otherwise. The word

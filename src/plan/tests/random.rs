@@ -145,7 +145,19 @@ pub(super) fn uncordon(world: &mut World) {
     nodes.iter().for_each(|node| world.cordon(node, false));
 }
 
+/// Says which seed it was when an assertion of the world itself fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("SEED={}", self.0);
+        }
+    }
+}
+
 fn run(seed: u64) {
+    let _of_it = Seed(seed);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut world = World::new(1 + i32::try_from(rng.next_u64() % 5).unwrap_or(0));
     if one_in(&mut rng, 3) {

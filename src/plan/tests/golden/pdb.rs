@@ -147,6 +147,27 @@ fn pdb_waits_for_the_pod_of_a_removed_member() {
     assert_eq!(world.min_available(), Some(2));
 }
 
+/// Two members leave. The pod of one is gone at once, that of the other stays on a node that does not
+/// report: the number is lowered for both together, and nothing else waits for that.
+#[test]
+fn pdb_waits_for_the_last_pod_of_several() {
+    let mut world = with_budget_policy(4);
+    let node = world.node_of("demo-4");
+    world.api.nodes.get_mut(&node).expect("a node").ready = false;
+    wait(&mut world, 5);
+    world.cluster.spec.replicas = 2;
+    until(&mut world, "one pod is left over", |world| {
+        world.voters() == 2 && world.api.pods.len() == 3
+    });
+    for _ in 0..20 {
+        world.reconcile();
+    }
+    assert_eq!(world.min_available(), Some(3), "demo-4 may be counted");
+    world.api.nodes.get_mut(&node).expect("a node").ready = true;
+    world.settle(200);
+    assert_eq!((world.voters(), world.min_available()), (2, Some(2)));
+}
+
 #[test]
 fn policy_change_is_always_protected() {
     let mut script = Script::new(
