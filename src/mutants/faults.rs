@@ -558,6 +558,12 @@ faults! {
     /// Every certificate of a port is exchanged at once.
     RenewedAtOnce "renewed-at-once" in "plan/rules/certificates.rs",
         Test("plan::tests::golden::tls::renewed_one_after_the_other");
+    /// A set is applied although a Secret is missing that its pod mounts.
+    SetBeforeSecrets "set-before-secrets" in "plan/rules/sets.rs",
+        Test("plan::tests::golden::tls_missing::newcomers_wait_for_a_new_authority");
+    /// A member whose Secret is gone is waited for to trust an authority, which only that Secret could bring.
+    MissingWaits "missing-waits" in "plan/rules/certificates.rs",
+        Test("plan::tests::golden::tls_missing::all_secrets_deleted");
     /// A certificate that does not fit is as good as one that does.
     UnfitUsed "unfit-used" in "plan/rules/user_certificates.rs",
         Operator("tls-secret-bad-then-good", &[STORY]);

@@ -4,6 +4,7 @@
 use crate::mutants::{Mutant, planted};
 
 use super::alarms;
+use super::rules::certificates::missing;
 use super::situation::{Situation, quorum};
 
 /// Whether a learner may be added now.
@@ -77,6 +78,10 @@ pub(super) fn remove_voter(s: &Situation<'_>, member: &str) -> Result<(), String
 /// Why not, in words.
 pub(super) fn restart_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
     seen(s)?;
+    // Its next pod would not start.
+    if let Some(secret) = missing(s, member).first() {
+        return Err(format!("its Secret {secret} is not there"));
+    }
     let rest = others_healthy(s, member);
     let needed = quorum(s.voters.len());
     if rest >= needed {

@@ -3,6 +3,7 @@
 //! not excuse itself here.
 
 mod alarms;
+mod mounts;
 
 use crate::crd::{
     ClientAuth, DisruptionPolicy, NodeReplacement, TlsPort, ValidatedCluster, pvc_name,
@@ -44,8 +45,9 @@ pub(super) fn steps_of(o: &Observed, cluster: &ValidatedCluster, steps: &[Step])
     if changes > 1 {
         refused.push("I2: more than one membership change in a plan".to_owned());
     }
-    for step in steps {
-        if let Err(why) = facts.check(&step.action) {
+    for (i, step) in steps.iter().enumerate() {
+        let checked = facts.check(&step.action);
+        if let Err(why) = checked.and_then(|()| facts.mounts(&step.action, &steps[..i])) {
             refused.push(format!("{}: {why}", step.action));
         }
     }
@@ -471,6 +473,7 @@ impl Facts<'_> {
             self.healthy(view) && said.is_some_and(|d| d.ready && d.retiring_ms.is_none()),
             "it serves clients: it retires first",
         )?;
+        self.returns(member)?;
         let rest = healthy - usize::from(self.healthy(view));
         refuse(rest < voters / 2 + 1, "I3: the rest has no quorum")
     }

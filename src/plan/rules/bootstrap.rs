@@ -13,6 +13,8 @@ use crate::plan::observed::{IdentitySecret, Phase, PvcState};
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
 
+use super::sets;
+
 /// The first member. Returns whether the plan ends here.
 pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
     if s.bootstrapped() {
@@ -62,12 +64,8 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
             .get(seed)
             .is_some_and(|set| set.inputs.as_ref() == Some(&s.o.wanted_inputs));
     if !current {
-        let action = s.apply_set(seed);
-        draft.step(
-            Rule::Bootstrap,
-            action,
-            "the seed needs a pod of the current spec",
-        );
+        let reason = "the seed needs a pod of the current spec";
+        sets::apply(s, draft, Rule::Bootstrap, seed, reason);
         return true;
     }
     form(s, draft, identity_secret, &pvc.uid);
@@ -229,12 +227,8 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
             continue;
         }
         if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
-            let action = s.apply_set(name);
-            draft.step(
-                Rule::Quorum,
-                action,
-                "its pod does not start and the spec has changed since",
-            );
+            let reason = "its pod does not start and the spec has changed since";
+            sets::apply(s, draft, Rule::Quorum, name, reason);
         } else if pod
             .inputs
             .as_ref()

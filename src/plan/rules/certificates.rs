@@ -3,7 +3,8 @@
 //!
 //! A certificate that is there is exchanged for one member at a time, and the next one's turn comes
 //! when the server says that it has loaded the last. Nothing is signed by an authority that a
-//! member does not trust yet: `rotate.rs` says how an authority itself is exchanged.
+//! member does not trust yet, if it can come to trust it: `rotate.rs` says how an authority itself is
+//! exchanged.
 //! All of it follows from the Secrets and from what the servers say; nothing is remembered.
 
 use crate::plan::Rule;
@@ -55,33 +56,55 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
             );
         }
     }
-    if let Some(member) = distrusts(s, port, &signer.fingerprint) {
+    let doubters = doubters(s, port, &signer.fingerprint);
+    make_missing(s, draft, (port, signer), &doubters);
+    if let Some(member) = doubters.first() {
         let text = format!("{member} does not trust the new authority of this port yet");
         draft.note("RotatingAuthority", text);
         return;
     }
-    let issue = |secret: String, member: Option<&str>, replaces: Option<&Certificate>| {
-        Action::Certificate(CertificateAction::IssueCertificate {
-            port,
-            member: member.map(str::to_owned),
-            secret,
-            authority: signer.fingerprint.clone(),
-            replaces: replaces.map(|old| old.fingerprint.clone()),
-        })
-    };
+    make_anew(s, draft, (port, signer), inputs);
+    let secret = authority_secret_name(&s.cluster.name, port);
+    super::rotate::rule(s, draft, port, &secret, (authority, signer));
+    if has_user(s, port) {
+        keep_user(s, draft, (port, signer));
+    }
+}
+
+/// What members lack, also while an authority is new to some of them: who lacks it cannot start, and one
+/// that runs learns of the new authority by it.
+fn make_missing(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    (port, signer): (TlsPort, &Certificate),
+    doubters: &[&str],
+) {
+    let waits = doubters
+        .iter()
+        .any(|doubter| is_waited_for(s, port, doubter));
+    for member in members(s) {
+        let secret = member_certificate_name(member, port);
+        if gone(draft, &secret, s.o.tls.secrets.get(&secret)) || is_there(s, &secret) || waits {
+            continue;
+        }
+        let action = issue((port, signer), secret, Some(member), None);
+        draft.step(Rule::Objects, action, "it is missing");
+    }
+}
+
+/// What ends, or is of another authority or other names: for one member after the other.
+fn make_anew(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    (port, signer): (TlsPort, &Certificate),
+    inputs: &str,
+) {
     let mut busy = lagging(s, port).is_some();
     for member in members(s) {
         let secret = member_certificate_name(member, port);
         let facts = s.o.tls.secrets.get(&secret);
-        if gone(draft, &secret, facts) {
-            continue;
-        }
+        let facts = facts.filter(|facts| !facts.terminating);
         let Some(old) = facts.and_then(|facts| facts.certificate.as_ref()) else {
-            draft.step(
-                Rule::Objects,
-                issue(secret, Some(member), None),
-                "it is missing",
-            );
             continue;
         };
         let made_from = facts.and_then(|facts| facts.inputs.as_deref());
@@ -89,29 +112,46 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
         let Some(why) = renew(s, old, &signer.fingerprint).or(renamed.then_some(NAMES)) else {
             continue;
         };
-        // One after the other, but for one that has hardly any time left.
+        // One that has hardly any time left waits for nobody.
         if !busy || old.is_late(s.o.now_ms) || planted(Mutant::RenewedAtOnce) {
-            draft.step(Rule::Objects, issue(secret, Some(member), Some(old)), why);
+            let action = issue((port, signer), secret, Some(member), Some(old));
+            draft.step(Rule::Objects, action, why);
             busy = true;
         }
     }
-    let secret = authority_secret_name(&s.cluster.name, port);
-    super::rotate::rule(s, draft, port, &secret, (authority, signer));
-    if has_user(s, port) {
-        let secret = user_certificate_name(&s.cluster.name);
-        let facts = s.o.tls.secrets.get(&secret);
-        if gone(draft, &secret, facts) {
-            return;
-        }
-        match facts.and_then(|facts| facts.certificate.as_ref()) {
-            None => draft.step(Rule::Objects, issue(secret, None, None), "it is missing"),
-            Some(old) => {
-                if let Some(why) = renew(s, old, &signer.fingerprint) {
-                    draft.step(Rule::Objects, issue(secret, None, Some(old)), why);
-                }
-            }
-        }
+}
+
+/// The certificate for clients.
+fn keep_user(s: &Situation<'_>, draft: &mut Draft, (port, signer): (TlsPort, &Certificate)) {
+    let secret = user_certificate_name(&s.cluster.name);
+    let facts = s.o.tls.secrets.get(&secret);
+    if gone(draft, &secret, facts) {
+        return;
     }
+    let old = facts.and_then(|facts| facts.certificate.as_ref());
+    let why = match old {
+        None => Some("it is missing"),
+        Some(old) => renew(s, old, &signer.fingerprint),
+    };
+    if let Some(why) = why {
+        let action = issue((port, signer), secret, None, old);
+        draft.step(Rule::Objects, action, why);
+    }
+}
+
+fn issue(
+    (port, signer): (TlsPort, &Certificate),
+    secret: String,
+    member: Option<&str>,
+    replaces: Option<&Certificate>,
+) -> Action {
+    Action::Certificate(CertificateAction::IssueCertificate {
+        port,
+        member: member.map(str::to_owned),
+        secret,
+        authority: signer.fingerprint.clone(),
+        replaces: replaces.map(|old| old.fingerprint.clone()),
+    })
 }
 
 const NAMES: &str = "the names that it is made for changed";
@@ -228,14 +268,51 @@ fn asks(s: &Situation<'_>, port: TlsPort) -> bool {
     port == TlsPort::Peer || has_user(s, port)
 }
 
-/// A member that answers and does not trust this authority yet, if there is one.
-fn distrusts<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Option<&'a str> {
-    let asks = asks(s, port);
+/// Members that answer and do not trust this authority yet. Who is on the way out needs to reach nobody.
+fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a str> {
+    let (asks, members) = (asks(s, port), members(s));
     let knows = |security: &PortSecurity| security.trusted.iter().any(|known| known == authority);
-    let mut loaded = loaded(s, port);
-    loaded
-        .find(|(_, security)| asks && !knows(security))
+    loaded(s, port)
+        .filter(|(member, security)| {
+            asks && !knows(security) && members.contains(member) && !s.leaving.contains(*member)
+        })
         .map(|(member, _)| member)
+        .collect()
+}
+
+/// Whether a member that does not trust an authority yet holds up the certificates that are missing: it
+/// would refuse them. Not one that can come to trust only by a certificate of its own, which is missing
+/// as well; nor one whose node does not report and carries no Secret, as long as it does not lead.
+fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
+    let secret = member_certificate_name(doubter, port);
+    let can_learn = is_there(s, &secret) || planted(Mutant::MissingWaits);
+    let leads = s.view.is_some_and(|(leader, _)| leader == doubter);
+    can_learn && (leads || !is_cut_off(s, doubter))
+}
+
+/// Whether the node of a member's pod does not report: then its kubelet carries nothing.
+fn is_cut_off(s: &Situation<'_>, member: &str) -> bool {
+    let pod = s.o.pods.get(member);
+    let node = pod.and_then(|pod| pod.node.as_ref());
+    node.is_some_and(|node| {
+        !s.o.nodes.is_empty() && !s.o.nodes.get(node).is_some_and(|facts| facts.ready)
+    })
+}
+
+/// Whether a Secret is there and holds a certificate: else a pod that mounts it does not start.
+fn is_there(s: &Situation<'_>, secret: &str) -> bool {
+    let facts = s.o.tls.secrets.get(secret);
+    facts.is_some_and(|facts| facts.certificate.is_some())
+}
+
+/// The Secrets that a member's pod mounts and that are not there. Those that the user gives are looked
+/// at before anything is made: `user_certificates`.
+pub(in crate::plan) fn missing(s: &Situation<'_>, member: &str) -> Vec<String> {
+    let secrets = s.o.tls.wanted.keys();
+    secrets
+        .map(|port| member_certificate_name(member, *port))
+        .filter(|secret| !is_there(s, secret))
+        .collect()
 }
 
 /// What a member is to show and to trust on a port.

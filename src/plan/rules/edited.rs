@@ -7,6 +7,8 @@ use crate::plan::draft::Draft;
 use crate::plan::observed::Owner;
 use crate::plan::situation::Situation;
 
+use super::sets;
+
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (member, set) in &s.o.sets {
         // One that is outdated is given the current template, in its turn: `roll`.
@@ -15,7 +17,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let stays = s.pvc(member).is_some() && !s.leaving.contains(member);
         if set.edited && current && ours && stays && !planted(Mutant::EditsStay) {
             let reason = "somebody edited its set; this alone restarts nothing";
-            draft.step(Rule::MissingSet, s.apply_set(member), reason);
+            sets::apply(s, draft, Rule::MissingSet, member, reason);
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::plan::nodes::Way;
 use crate::plan::situation::{Situation, in_ms};
 use crate::plan::step::Class;
 
+use super::sets;
+
 /// The longest pause between two attempts, milliseconds.
 const LONGEST_PAUSE_MS: u64 = 1_800_000;
 /// The first pause after a failed attempt, milliseconds; never longer than the deadline itself.
@@ -43,8 +45,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             );
             continue;
         }
-        let action = s.apply_set(name);
-        draft.step(Rule::Grow, action, "its PVC exists and it needs a pod");
+        let reason = "its PVC exists and it needs a pod";
+        sets::apply(s, draft, Rule::Grow, name, reason);
         return;
     }
     if s.seats() >= target {

@@ -12,7 +12,7 @@ use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
 
-use super::bootstrap;
+use super::{bootstrap, sets};
 
 /// Whether a cluster that nobody ever made is not wanted to run: nothing is made for it, not even
 /// its identity.
@@ -52,7 +52,7 @@ fn sleep(s: &Situation<'_>, draft: &mut Draft) {
     });
     for name in &names {
         let reason = "replicas is 0: it stops, and its volume stays";
-        draft.step(Rule::Hibernation, s.apply_set(name), reason);
+        sets::apply(s, draft, Rule::Hibernation, name, reason);
     }
     if names.is_empty() && !s.o.pods.is_empty() {
         let pods: Vec<&str> = s.o.pods.keys().map(String::as_str).collect();
@@ -74,7 +74,7 @@ fn wake(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let reason = format!("replicas is {} again", s.cluster.target());
     let mut wakes = false;
     for (name, _) in hibernated {
-        draft.step(Rule::Hibernation, s.apply_set(name), reason.clone());
+        sets::apply(s, draft, Rule::Hibernation, name, reason.clone());
         wakes = true;
     }
     if wakes {

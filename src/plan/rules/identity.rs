@@ -12,7 +12,7 @@ use crate::plan::observed::{Description, Phase};
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
 
-use super::{bootstrap, certificates, objects};
+use super::{bootstrap, certificates, objects, sets};
 
 /// The identity Secret. Returns whether the plan ends here.
 pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
@@ -132,7 +132,7 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
         };
         if !s.o.sets.contains_key(member) {
             let why = format!("{held}, and its server says what is on PVC {pvc}");
-            draft.step(Rule::Bootstrap, s.apply_set(member), why);
+            sets::apply(s, draft, Rule::Bootstrap, member, why);
             return;
         }
         match s.description(member) {

@@ -6,6 +6,8 @@ use crate::plan::draft::Draft;
 use crate::plan::observed::PvcState;
 use crate::plan::situation::Situation;
 
+use super::sets;
+
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (_, pvc) in s.our_pvcs() {
         let Some(member) = pvc.member.as_deref() else {
@@ -21,12 +23,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         };
         match s.o.sets.get(member) {
             None if known => {
-                let action = s.apply_set(member);
-                draft.step(
-                    Rule::MissingSet,
-                    action,
-                    "the member is known and its set is missing",
-                );
+                let reason = "the member is known and its set is missing";
+                sets::apply(s, draft, Rule::MissingSet, member, reason);
             }
             Some(set) if known && set.terminating => {
                 draft.wait(

@@ -20,6 +20,7 @@ mod objects;
 mod pod_disruption_budget;
 mod roll;
 mod rotate;
+mod sets;
 mod shrink;
 mod slots;
 mod standby;

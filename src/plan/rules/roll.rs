@@ -13,7 +13,7 @@ use crate::plan::guards;
 use crate::plan::situation::Situation;
 
 use super::hand_over::{self, Leaver};
-use super::pod_disruption_budget;
+use super::{pod_disruption_budget, sets};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let hasty = planted(Mutant::RollBesideSick) || planted(Mutant::RollAtOnce);
@@ -42,7 +42,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let going = s.o.sets.get(member).is_none_or(|set| set.terminating);
         if !going && s.pvc(member).is_some() {
             let reason = "the spec has changed; this alone restarts nothing";
-            draft.step(Rule::Roll, s.apply_set(member), reason);
+            sets::apply(s, draft, Rule::Roll, member, reason);
         }
         return;
     }

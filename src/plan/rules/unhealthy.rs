@@ -10,6 +10,8 @@ use crate::plan::guards;
 use crate::plan::situation::{Seat, Situation};
 use crate::plan::step::Class;
 
+use super::sets;
+
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (name, seat) in &s.voters {
         if s.pvc(name).is_some_and(|pvc| pvc.terminating) {
@@ -114,12 +116,8 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
         return false;
     }
     if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {
-        let action = s.apply_set(name);
-        draft.step(
-            Rule::RollUnhealthy,
-            action,
-            format!("it does not serve ({why}) and the spec has changed since"),
-        );
+        let reason = format!("it does not serve ({why}) and the spec has changed since");
+        sets::apply(s, draft, Rule::RollUnhealthy, name, reason);
         return true;
     }
     let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {

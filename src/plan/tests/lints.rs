@@ -1,9 +1,11 @@
 //! The lints alone: each step that would break an invariant is refused, whoever wants it.
 
 use super::world::{CLUSTER_UID, World};
-use crate::crd::{DisruptionPolicy, TlsPort, pvc_name};
+use crate::crd::{
+    DisruptionPolicy, TlsPort, member_certificate_name, operator_secret_name, pvc_name,
+};
 use crate::plan::{Action, AlarmKind, Fence, MemberView, PvcState, Step, Unfit, lint, plan};
-use crate::plan::{MemberAction, ObjectAction};
+use crate::plan::{CertificateAction, MemberAction, ObjectAction, ObjectKey, ObjectKind};
 
 fn rested(replicas: i32) -> World {
     let mut world = World::new(replicas);
@@ -535,4 +537,79 @@ fn promotion_waits_for_the_pdb() {
     assert_refused(&world, action.clone(), few);
     world.set_min_available(3);
     assert_eq!(refused(&world, &[action]), "");
+}
+
+#[test]
+fn nobody_starts_without_its_secrets() {
+    let mut world = World::new(3).with_tls();
+    world.settle(1000);
+    let apply = |member: &str, hibernated: bool| {
+        Action::Object(ObjectAction::ApplySet {
+            member: member.into(),
+            pvc: pvc_name(member, CLUSTER_UID),
+            one_per_node: false,
+            hibernated,
+            plaintext_peers: false,
+        })
+    };
+    let make = |port: TlsPort| {
+        Action::Certificate(CertificateAction::IssueCertificate {
+            port,
+            member: Some("demo-4".into()),
+            secret: member_certificate_name("demo-4", port),
+            authority: String::new(),
+            replaces: None,
+        })
+    };
+    let missing = "Secret demo-4-client-tls, which is not there";
+    assert_refused(&world, apply("demo-4", false), missing);
+    let all = [
+        make(TlsPort::Client),
+        make(TlsPort::Peer),
+        apply("demo-4", false),
+    ];
+    assert_eq!(refused(&world, &all), "", "they are made before");
+    assert!(refused(&world, &all[1..]).contains(missing));
+    assert_eq!(refused(&world, &[apply("demo-3", false)]), "");
+    world.api.tls.secrets.remove("demo-3-peer-tls");
+    assert_refused(&world, apply("demo-3", false), "Secret demo-3-peer-tls");
+    let uid = world.api.pods["demo-3"].uid.clone();
+    let restart = Action::Object(ObjectAction::DeletePod {
+        member: "demo-3".into(),
+        uid,
+    });
+    world.faults.unseen.insert("demo-3".into());
+    assert_refused(&world, restart, "its next pod mounts a Secret");
+    world.cluster.spec.replicas = 0;
+    assert_eq!(refused(&world, &[apply("demo-3", true)]), "", "it sleeps");
+}
+
+#[test]
+fn nobody_starts_without_the_operators_key() {
+    let world = rested(3);
+    let apply = Action::Object(ObjectAction::ApplySet {
+        member: "demo-3".into(),
+        pvc: pvc_name("demo-3", CLUSTER_UID),
+        one_per_node: false,
+        hibernated: false,
+        plaintext_peers: false,
+    });
+    let mut observed = world.observe();
+    let mut plan = plan(&observed);
+    let step = |action: Action| Step {
+        rule: crate::plan::Rule::Objects,
+        action,
+        reason: String::new(),
+    };
+    plan.steps = vec![step(apply.clone())];
+    assert!(lint(&observed, &plan).is_empty());
+    let key = ObjectKey {
+        kind: ObjectKind::Secret,
+        name: operator_secret_name("demo"),
+    };
+    observed.wanted_objects.insert(key.clone(), "1".into());
+    assert!(lint(&observed, &plan).concat().contains(&key.name));
+    let made = Action::Object(ObjectAction::ApplyObject(key));
+    plan.steps = vec![step(made), step(apply)];
+    assert!(lint(&observed, &plan).is_empty());
 }

@@ -13,4 +13,5 @@ mod space;
 mod spread;
 mod tls;
 mod tls_given;
+mod tls_missing;
 mod version;

@@ -1,0 +1,72 @@
+//! Nobody is made, and no voter restarted, before the Secrets are there that its pod mounts: it would
+//! hang in ContainerCreating. Those that the user gives are in `Facts::given`.
+
+use super::{Facts, refuse};
+use crate::crd::{TlsPort, member_certificate_name, operator_secret_name};
+use crate::plan::action::{Action, CertificateAction, ObjectAction};
+use crate::plan::observed::{ObjectKey, ObjectKind};
+use crate::plan::step::Step;
+
+impl Facts<'_> {
+    /// A set whose pod would run. What an earlier step of the plan makes is there by then.
+    pub(super) fn mounts(&self, action: &Action, earlier: &[Step]) -> Result<(), String> {
+        let Action::Object(ObjectAction::ApplySet {
+            member,
+            hibernated: false,
+            ..
+        }) = action
+        else {
+            return Ok(());
+        };
+        let made = |secret: &str| {
+            let mut earlier = earlier.iter().map(|step| &step.action);
+            earlier.any(|action| makes(action, secret))
+        };
+        for secret in self.certificates_of(member) {
+            refuse(
+                !self.holds_certificate(&secret) && !made(&secret),
+                &format!("its pod mounts Secret {secret}, which is not there"),
+            )?;
+        }
+        let key = ObjectKey {
+            kind: ObjectKind::Secret,
+            name: operator_secret_name(&self.cluster.name),
+        };
+        let lacks = self.o.wanted_objects.contains_key(&key) && !self.o.objects.contains_key(&key);
+        refuse(
+            lacks && !made(&key.name),
+            &format!("its pod mounts Secret {}, which is not there", key.name),
+        )
+    }
+
+    /// A voter that runs: the next pod of its set mounts the same.
+    pub(super) fn returns(&self, member: &str) -> Result<(), String> {
+        let mut secrets = self.certificates_of(member);
+        refuse(
+            secrets.any(|secret| !self.holds_certificate(&secret)),
+            "its next pod mounts a Secret that is not there",
+        )
+    }
+
+    /// The Secrets with a member's certificates, of those that the operator makes.
+    fn certificates_of(&self, member: &str) -> impl Iterator<Item = String> {
+        let tls = self.cluster.spec.tls.is_some();
+        let given = &self.o.tls.given;
+        let ports = TlsPort::ALL.into_iter();
+        let made = ports.filter(move |port| tls && !given.contains_key(port));
+        made.map(move |port| member_certificate_name(member, port))
+    }
+
+    fn holds_certificate(&self, secret: &str) -> bool {
+        let facts = self.o.tls.secrets.get(secret);
+        facts.is_some_and(|facts| facts.certificate.is_some())
+    }
+}
+
+fn makes(action: &Action, wanted: &str) -> bool {
+    match action {
+        Action::Certificate(CertificateAction::IssueCertificate { secret, .. }) => secret == wanted,
+        Action::Object(ObjectAction::ApplyObject(key)) => key.name == wanted,
+        _ => false,
+    }
+}

@@ -1,0 +1,41 @@
+//! A member's set is applied when the Secrets with the certificates that its pod mounts are there, and
+//! not before: the pod would hang in ContainerCreating. Until then the rule that wants it waits.
+
+use crate::mutants::{Mutant, planted};
+use crate::plan::Rule;
+use crate::plan::action::{Action, CertificateAction};
+use crate::plan::draft::Draft;
+use crate::plan::situation::Situation;
+
+use super::certificates::missing;
+
+/// Wants a member's set applied, or waits for its certificates.
+pub(super) fn apply(
+    s: &Situation<'_>,
+    draft: &mut Draft,
+    rule: Rule,
+    member: &str,
+    reason: impl Into<String>,
+) {
+    let lacks = lacking(s, draft, member);
+    if lacks.is_empty() || planted(Mutant::SetBeforeSecrets) {
+        draft.step(rule, s.apply_set(member), reason);
+        return;
+    }
+    let what = format!("the certificate {} to be made", lacks.join(" and "));
+    draft.wait("ApplySet", member, "CertificateMissing", what);
+}
+
+/// The Secrets that are not there, and that no earlier step of this plan makes. Who sleeps needs none.
+fn lacking(s: &Situation<'_>, draft: &Draft, member: &str) -> Vec<String> {
+    if s.hibernates() {
+        return Vec::new();
+    }
+    let mut lacks = missing(s, member);
+    lacks.retain(|secret| !draft.steps.iter().any(|step| makes(&step.action, secret)));
+    lacks
+}
+
+fn makes(action: &Action, wanted: &str) -> bool {
+    matches!(action, Action::Certificate(CertificateAction::IssueCertificate { secret, .. }) if secret == wanted)
+}
