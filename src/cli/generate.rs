@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
-use crate::server::feature_gates::GATES;
-use crate::server::flag_table::{Class, FLAGS, Kind};
+use crate::server::flags::feature_gates::GATES;
+use crate::server::flags::table::{Class, FLAGS, Kind};
 use crate::{build, crd};
 
 /// Prints or writes what is made from the code.
