@@ -28,7 +28,7 @@ check: ## formatting, lints, layering, links, generated files, supply chain: wri
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --document-private-items
-	cargo test --locked --test layering --test conformance --test links
+	cargo test --locked --test layering --test conformance --test links --test docs
 	tests/generated.sh
 	tests/supply-chain.sh
 
