@@ -157,8 +157,8 @@ fn wrong_blocks_are_found() {
             assert_eq!(found(&right), "", "{right}");
         }
         if !wrong.is_empty() {
-            let said = found(&wrong);
-            assert!(said.contains(words), "{wrong}: {said:?} lacks {words:?}");
+            let output = found(&wrong);
+            assert!(output.contains(words), "{wrong}: {output:?} lacks {words:?}");
         }
     }
 }

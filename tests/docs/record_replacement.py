@@ -4,7 +4,7 @@
 It starts `quorate local` with three members, writes without pause by the JSON gateway, and lists all members in
 `spec.replaceMembers` after a few quiet seconds. A write counts from its first attempt until it is acknowledged, at
 whichever member. Writes docs/data/replacement.csv (a row for each quarter of a second) and
-docs/data/replacement-events.csv (what the cluster's own lines told meanwhile); tests/docs/images.py draws them.
+docs/data/replacement-events.csv (what the cluster's own lines show meanwhile); tests/docs/images.py draws them.
 Never changes a figure by hand: another run makes other files.
 
     cargo build --locked --bin quorate && tests/docs/record_replacement.py
@@ -72,7 +72,7 @@ class Cluster:
         return {name: state["ports"][name]["client"] for name in state["sets"] if name in state["ports"]}
 
     def voters(self):
-        """Names of the voters, as a member lists them; None where nobody answers."""
+        """Names of the voters, as a member lists them; None where no member answers."""
         for port in self.ports().values():
             try:
                 members = post(port, "/v3/cluster/member/list", {}, {}, ATTEMPT)["members"]

@@ -1,5 +1,5 @@
 //! Runs a block as a person would, in an empty directory, with the built program on the `PATH`. Ports are those
-//! of nobody else: the usual ones of a page are replaced by free ones.
+//! of this run alone: the usual ones of a page are replaced by free ones.
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -43,12 +43,12 @@ pub(crate) fn run(text: &str) -> Result<(), String> {
     };
     end_all(group);
     let _ = child.wait();
-    let said = std::fs::read_to_string(&log).unwrap_or_default();
+    let output = std::fs::read_to_string(&log).unwrap_or_default();
     match status {
         Some(status) if status.success() => Ok(()),
-        Some(status) => Err(format!("{status}: {said}")),
+        Some(status) => Err(format!("{status}: {output}")),
         None => Err(format!(
-            "it did not end within {} s: {said}",
+            "it did not end within {} s: {output}",
             BOUND.as_secs()
         )),
     }

@@ -1,6 +1,6 @@
 //! The reference of the resource's fields as a page, made from the definition that Kubernetes gets: path,
 //! type, default, limits and text of each field. It reads schemas and knows no field by name, so it
-//! never says more or less than `kubectl explain` and the API server do.
+//! never has more or less than `kubectl explain` and the API server do.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -265,24 +265,24 @@ fn bounds(schema: &Value) -> Option<String> {
         ("minItems", "maxItems", " entries"),
         ("minProperties", "maxProperties", " entries"),
     ];
-    let mut said = Vec::new();
+    let mut all = Vec::new();
     for (least, most, unit) in pairs {
         let number = |key: &str| schema.get(key).and_then(Value::as_f64);
         match (number(least), number(most)) {
-            (Some(least), Some(most)) => said.push(format!("{least} to {most}{unit}.")),
-            (Some(least), None) => said.push(format!("At least {least}{unit}.")),
-            (None, Some(most)) => said.push(format!("At most {most}{unit}.")),
+            (Some(least), Some(most)) => all.push(format!("{least} to {most}{unit}.")),
+            (Some(least), None) => all.push(format!("At least {least}{unit}.")),
+            (None, Some(most)) => all.push(format!("At most {most}{unit}.")),
             (None, None) => {}
         }
     }
     if schema.get("x-kubernetes-list-type") == Some(&"set".into()) {
-        said.push("Each once.".to_owned());
+        all.push("Each once.".to_owned());
     }
     let keys: Vec<&str> = named(schema, "x-kubernetes-list-map-keys").collect();
     if !keys.is_empty() {
-        said.push(format!("Each `{}` once.", keys.join("` with `")));
+        all.push(format!("Each `{}` once.", keys.join("` with `")));
     }
-    (!said.is_empty()).then(|| said.join(" "))
+    (!all.is_empty()).then(|| all.join(" "))
 }
 
 /// What the API server answers where an expression of the schema does not hold.
@@ -290,7 +290,7 @@ fn rules(schema: &Value) -> Vec<String> {
     let rules = schema
         .get("x-kubernetes-validations")
         .and_then(Value::as_array);
-    let said = rules.into_iter().flatten().filter_map(|rule| {
+    let all = rules.into_iter().flatten().filter_map(|rule| {
         let message = rule["message"].as_str()?;
         let change = rule["rule"].as_str()?.contains("oldSelf");
         let when = if change {
@@ -300,7 +300,7 @@ fn rules(schema: &Value) -> Vec<String> {
         };
         Some(format!("{when}: \"{message}\"."))
     });
-    said.collect()
+    all.collect()
 }
 
 /// Which fields of a type of Kubernetes there are here, and what is asked of them beside.

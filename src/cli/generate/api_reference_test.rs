@@ -1,5 +1,5 @@
 //! Tests of the reference: no field or value of ours is without a text, and what the page says of a field
-//! is what the definition says.
+//! is what the definition has.
 
 use serde_json::json;
 
@@ -111,14 +111,14 @@ fn a_field_is_told_as_the_definition_has_it() {
         ]
     );
     let clients = field("spec.networkPolicy.clients");
-    let said = clients.limits.join(" ");
+    let named = clients.limits.join(" ");
     assert!(
-        said.contains("`ipBlock`, `namespaceSelector`, `podSelector`"),
-        "{said}"
+        named.contains("`ipBlock`, `namespaceSelector`, `podSelector`"),
+        "{named}"
     );
     assert!(
-        said.contains("ipBlock.cidr must be a block of addresses"),
-        "{said}"
+        named.contains("ipBlock.cidr must be a block of addresses"),
+        "{named}"
     );
     assert!(
         field("status.endpoints.client")
