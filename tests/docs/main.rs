@@ -4,6 +4,7 @@
 mod blocks;
 mod commands;
 mod helps;
+mod reasons;
 mod resources;
 mod run;
 
