@@ -10,6 +10,7 @@ pub mod build;
 pub mod cli;
 pub mod crd;
 pub mod disk;
+pub mod model;
 pub mod mutants;
 pub mod node;
 pub mod operator;

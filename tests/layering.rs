@@ -50,6 +50,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("node", &["raft", "store"]),
     ("backup", &["bolt", "raft", "store", "node"]),
     ("plan", &["crd"]),
+    ("model", &["crd", "plan"]),
     ("build", &["crd", "plan"]),
 ];
 

@@ -17,6 +17,6 @@ pub mod report;
 pub mod status_memory;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod world;

@@ -21,9 +21,9 @@ fn alarm_degrades_and_names_the_member() {
     let mut world = World::new(3);
     world.settle(1000);
     assert_eq!(degraded(&world).1, "AsWanted");
-    let member = world.members[1].clone();
+    let member = world.raft.members[1].clone();
     let alarms = [format!("CORRUPT {:x}", member.id), "NOSPACE fff".to_owned()];
-    world.alarms = alarms.to_vec();
+    world.health.alarms = alarms.to_vec();
     let (status, reason, message) = degraded(&world);
     assert_eq!(
         (status, reason.as_str()),

@@ -31,6 +31,7 @@ const FENCE: Fence = Fence {
 
 fn id(world: &World, member: &str) -> u64 {
     world
+        .raft
         .members
         .iter()
         .find(|m| m.name == member)
@@ -91,14 +92,14 @@ fn only_dead_or_surplus_voters_are_removed() {
     );
     let mut two = rested(2);
     two.cluster.spec.replicas = 1;
-    two.unseen.insert("demo-1".into());
+    two.faults.unseen.insert("demo-1".into());
     assert_refused(
         &two,
         remove(&two, "demo-2"),
         "no leader with a quorum was seen",
     );
-    world.unseen.insert("demo-3".into());
-    world.unseen.insert("demo-2".into());
+    world.faults.unseen.insert("demo-3".into());
+    world.faults.unseen.insert("demo-2".into());
     assert_refused(
         &world,
         remove(&world, "demo-1"),
@@ -110,21 +111,21 @@ fn only_dead_or_surplus_voters_are_removed() {
 fn learners_join_one_at_a_time() {
     let mut world = rested(3);
     assert_eq!(refused(&world, &[add("demo-4", "new")]), "");
-    let disk = world.members[0].disk_uuid.clone();
+    let disk = world.raft.members[0].disk_uuid.clone();
     assert_refused(&world, add("demo-4", &disk), "its disk is a member's");
     assert_refused(&world, add("demo-3", "new"), "it is a member already");
     let both = [add("demo-4", "new"), add("demo-5", "newer")];
     assert!(refused(&world, &both).contains("I2: more than one membership change"));
-    world.unseen.insert("demo-2".into());
+    world.faults.unseen.insert("demo-2".into());
     assert_refused(&world, add("demo-4", "new"), "I5: a voter is not healthy");
-    world.unseen.clear();
+    world.faults.unseen.clear();
     let other = MemberView {
         id: 9,
         name: "x".into(),
         learner: true,
         ..MemberView::default()
     };
-    world.members.push(other);
+    world.raft.members.push(other);
     assert_refused(
         &world,
         add("demo-4", "new"),
@@ -163,7 +164,7 @@ fn identity_and_bootstrap_happen_once() {
         bootstrap("demo-1", "x"),
         "I6: the cluster was formed before",
     );
-    world.identity_secret = None;
+    world.api.identity_secret = None;
     assert_eq!(
         refused(&world, std::slice::from_ref(&identity_secret)),
         "",
@@ -174,9 +175,9 @@ fn identity_and_bootstrap_happen_once() {
         *incarnation = 2;
     }
     assert_refused(&world, second, "I7: it is another life of the cluster");
-    world.unseen.insert("demo-1".into());
+    world.faults.unseen.insert("demo-1".into());
     assert_refused(&world, identity_secret, "I7: the cluster was formed before");
-    world.unseen.clear();
+    world.faults.unseen.clear();
 
     let mut world = World::new(1);
     while world.disks.is_empty() {
@@ -190,9 +191,12 @@ fn identity_and_bootstrap_happen_once() {
         "I6: its disk is not the empty one",
     );
     assert_refused(&world, bootstrap("demo-2", &disk), "I7: it is not the seed");
-    let mut second = world.pvcs.values().next().expect("a PVC").clone();
+    let mut second = world.api.pvcs.values().next().expect("a PVC").clone();
     second.member = Some("demo-2".into());
-    world.pvcs.insert(pvc_name("demo-2", CLUSTER_UID), second);
+    world
+        .api
+        .pvcs
+        .insert(pvc_name("demo-2", CLUSTER_UID), second);
     assert_refused(
         &world,
         bootstrap("demo-1", &disk),
@@ -223,12 +227,12 @@ fn paused_deletes_and_restarts_nothing() {
     let mut world = world;
     world.execute(&Action::Member(MemberAction::Retire {
         member: "demo-2".into(),
-        pod_uid: world.pods["demo-2"].uid.clone(),
+        pod_uid: world.api.pods["demo-2"].uid.clone(),
     }));
     assert_eq!(refused(&world, std::slice::from_ref(&pod)), "");
-    world.unseen.insert("demo-3".into());
+    world.faults.unseen.insert("demo-3".into());
     assert_refused(&world, pod, "I3: the rest has no quorum");
-    world.unseen.clear();
+    world.faults.unseen.clear();
     let pvc = Action::Object(ObjectAction::CreatePvc {
         member: "demo-2".into(),
         pvc: "c".into(),
@@ -250,14 +254,14 @@ fn paused_deletes_and_restarts_nothing() {
 fn corrupt_voter_is_removed_only_with_proof() {
     let proven = |change: &dyn Fn(&mut World)| {
         let mut world = rested(3);
-        let leader = world.leader.clone();
+        let leader = world.raft.leader.clone();
         let names = ["demo-1", "demo-2", "demo-3"];
         let sick = names
             .into_iter()
             .find(|name| Some(*name) != leader.as_deref());
         let sick = sick.expect("a follower");
         world.alarm("CORRUPT", sick);
-        world.differing.insert(sick.into());
+        world.health.differing.insert(sick.into());
         (0..12).for_each(|_| world.tick());
         retire(&mut world, sick);
         change(&mut world);
@@ -268,42 +272,41 @@ fn corrupt_voter_is_removed_only_with_proof() {
         let said = proven(change);
         assert!(said.contains("I4: the leader reaches it"), "{said:?}");
     };
-    held(&|world| world.alarms.clear());
-    held(&|world| world.compared.truncate(1));
+    held(&|world| world.health.alarms.clear());
+    held(&|world| world.health.compared.truncate(1));
     // Of other members than those that are there; too soon after the other one.
     held(&|world| {
-        world.compared.truncate(2);
-        world.compared[1].1.differ.clear();
+        world.health.compared.truncate(2);
+        world.health.compared[1].1.differ.clear();
     });
     held(&|world| {
-        world.compared.truncate(2);
-        world.compared[1].0 = world.compared[0].0 - 1_000;
+        world.health.compared.truncate(2);
+        world.health.compared[1].0 = world.health.compared[0].0 - 1_000;
     });
     held(&|world| {
         let own = world.leading().member_id;
-        let both = world.compared.iter_mut();
+        let both = world.health.compared.iter_mut();
         both.for_each(|(_, compared)| {
             compared.agree.remove(&own);
         });
     });
     // A healthy voter beside it has left: two are no majority against one, whatever was compared.
     held(&|world| {
-        let (leader, sick) = (world.leader.clone(), world.differing.clone());
+        let (leader, sick) = (world.raft.leader.clone(), world.health.differing.clone());
         let stays = |name: &String| Some(name) == leader.as_ref() || sick.contains(name);
-        world.members.retain(|view| stays(&view.name));
-        let ids: Vec<u64> = world.members.iter().map(|view| view.id).collect();
-        let compared = world.compared.iter_mut();
+        world.raft.members.retain(|view| stays(&view.name));
+        let ids: Vec<u64> = world.raft.members.iter().map(|view| view.id).collect();
+        let compared = world.health.compared.iter_mut();
         compared.for_each(|(_, compared)| compared.agree.retain(|id| ids.contains(id)));
     });
     let growing = proven(&|world| world.cluster.spec.replicas = 5);
     assert_eq!(growing, "", "there may be no nodes for five");
     held(&|world| {
-        world
-            .unsigned
-            .insert(world.leader.clone().expect("a leader"));
+        let leader = world.raft.leader.clone().expect("a leader");
+        world.faults.unsigned.insert(leader);
     });
     let unmarked = proven(&|world| {
-        let pvcs = world.pvcs.values_mut();
+        let pvcs = world.api.pvcs.values_mut();
         pvcs.for_each(|pvc| pvc.state = PvcState::Joined);
     });
     assert!(
@@ -317,9 +320,9 @@ fn corrupt_voter_is_removed_only_with_proof() {
 fn corrupt_without_proof_changes_nobody() {
     let unclear = |change: &dyn Fn(&mut World)| {
         let mut world = rested(3);
-        let leader = world.leader.clone().expect("a leader");
-        world.differing.insert(leader.clone());
-        world.alarms = vec!["CORRUPT 0".into()];
+        let leader = world.raft.leader.clone().expect("a leader");
+        world.health.differing.insert(leader.clone());
+        world.health.alarms = vec!["CORRUPT 0".into()];
         let names = ["demo-1", "demo-2", "demo-3"];
         let lost = names.into_iter().find(|name| **name != leader);
         let lost = lost.expect("a follower");
@@ -334,15 +337,19 @@ fn corrupt_without_proof_changes_nobody() {
         held.contains("I14: the alarm CORRUPT names nobody"),
         "{held}"
     );
-    assert_eq!(unclear(&|world| world.differing.clear()), "", "two agree");
+    assert_eq!(
+        unclear(&|world| world.health.differing.clear()),
+        "",
+        "two agree"
+    );
     let decided = |world: &mut World| {
-        world.cluster.spec.replace_members = world.leader.iter().cloned().collect();
+        world.cluster.spec.replace_members = world.raft.leader.iter().cloned().collect();
     };
     assert_eq!(unclear(&decided), "");
 }
 
 fn retire(world: &mut World, member: &str) {
-    let mut pvcs = world.pvcs.values_mut();
+    let mut pvcs = world.api.pvcs.values_mut();
     let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(member));
     pvc.expect("a PVC").state = PvcState::Retired;
 }
@@ -365,7 +372,7 @@ fn alarm_is_disarmed_only_when_its_cause_ends() {
     assert!(not_on.contains("is not on"), "{not_on}");
     world.alarm("NOSPACE", "demo-2");
     assert_eq!(off(&world, AlarmKind::NoSpace, "demo-2"), "");
-    world.spaces.insert("demo-1".into(), None);
+    world.health.spaces.insert("demo-1".into(), None);
     let full = off(&world, AlarmKind::NoSpace, "demo-2");
     assert!(full.contains("I14: a member has no space"), "{full}");
     world.alarm("CORRUPT", "demo-2");
@@ -374,7 +381,7 @@ fn alarm_is_disarmed_only_when_its_cause_ends() {
         member.contains("I14: whom it names is a member"),
         "{member}"
     );
-    world.alarms = vec!["CORRUPT dead".into()];
+    world.health.alarms = vec!["CORRUPT dead".into()];
     let unequal = off(&world, AlarmKind::Corrupt, "gone");
     assert!(
         unequal.contains("I14: the members' data was not equal"),
@@ -409,18 +416,19 @@ fn slot_points_to_one_voter_of_its_own() {
     assert_refused(&world, map(0, "demo-2"), "it has another slot");
     assert_refused(&world, map(0, "demo-9"), "it is no voter");
     assert_refused(&world, map(3, "demo-1"), "no such slot is wanted");
-    let uid = world.slots[&2].uid.clone();
+    let uid = world.api.slots[&2].uid.clone();
     assert_refused(&world, drop(2, &uid), "the slot is wanted");
     world.cluster.spec.replicas = 2;
     assert_refused(&world, drop(2, "another"), "it is another Service");
     assert_eq!(refused(&world, &[drop(2, &uid)]), "");
-    world.slots.get_mut(&2).expect("a slot").owner = crate::plan::Owner::Nobody;
+    world.api.slots.get_mut(&2).expect("a slot").owner = crate::plan::Owner::Nobody;
     assert_refused(&world, drop(2, &uid), "it belongs to somebody else");
-    for view in world.members.iter_mut().filter(|m| m.name == "demo-2") {
+    for view in world.raft.members.iter_mut().filter(|m| m.name == "demo-2") {
         view.learner = true;
     }
     assert_refused(&world, map(1, "demo-2"), "it is no voter");
     world
+        .faults
         .unseen
         .extend(["demo-1", "demo-2", "demo-3"].map(str::to_owned));
     assert_refused(&world, map(0, "demo-1"), "no leader with a quorum was seen");
@@ -429,7 +437,7 @@ fn slot_points_to_one_voter_of_its_own() {
 #[test]
 fn a_deleted_resource_gets_no_steps() {
     let mut world = rested(3);
-    world.deleting = true;
+    world.api.deleting = true;
     assert!(plan(&world.observe()).steps.is_empty());
     let said = refused(&world, &[add("demo-4", "new")]);
     assert!(said.contains("gets no steps"), "{said}");
@@ -449,7 +457,7 @@ fn unfit_certificates_start_nobody() {
     world.give(TlsPort::Client, "theirs-1", &["theirs-1"], 90);
     world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
     assert_eq!(refused(&world, std::slice::from_ref(&pvc)), "");
-    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
     given.unfit = Some(Unfit {
         reason: "SecretMissing",
         text: "Secret their-peer does not exist: create it".into(),
@@ -459,7 +467,7 @@ fn unfit_certificates_start_nobody() {
 
 #[test]
 fn budget_policy_evicts_serving_pods() {
-    let uid = |world: &World, member: &str| world.pods[member].uid.clone();
+    let uid = |world: &World, member: &str| world.api.pods[member].uid.clone();
     let (member, of) = ("demo-2".to_owned(), "demo-2");
     let held = rested(3);
     let evict = |world: &World| {
@@ -495,8 +503,8 @@ fn budget_policy_evicts_serving_pods() {
     assert_refused(&world, delete, "it is evicted, not deleted");
     let release = Action::Object(ObjectAction::ReleasePod { member, uid });
     assert_refused(&world, release, "disruption.policy is Budget");
-    world.tombstones.push((9, of.into()));
-    world.min_available = Some(3);
+    world.raft.tombstones.push((9, of.into()));
+    world.set_min_available(3);
     let early = "I11: the pod of a removed member is still there";
     assert_refused(&world, set(2, Some(3)), early);
 }
@@ -507,14 +515,24 @@ fn promotion_waits_for_the_pdb() {
     world.cluster.spec.disruption.policy = DisruptionPolicy::Budget;
     world.settle(1000);
     world.cluster.spec.replace_members = vec!["demo-1".into()];
-    while !world.members.iter().any(|m| m.learner && m.match_index > 0) {
+    while !world
+        .raft
+        .members
+        .iter()
+        .any(|m| m.learner && m.match_index > 0)
+    {
         world.reconcile();
     }
-    let learner = world.members.iter().find(|m| m.learner).expect("there");
+    let learner = world
+        .raft
+        .members
+        .iter()
+        .find(|m| m.learner)
+        .expect("there");
     let action = promote(&world, &learner.name.clone());
-    world.min_available = Some(2);
+    world.set_min_available(2);
     let few = "I11: evictions could leave no quorum of the voters to be";
     assert_refused(&world, action.clone(), few);
-    world.min_available = Some(3);
+    world.set_min_available(3);
     assert_eq!(refused(&world, &[action]), "");
 }

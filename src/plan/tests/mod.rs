@@ -7,5 +7,6 @@ mod alarms;
 mod golden;
 mod lints;
 mod random;
+mod recall;
 mod script;
 mod world;

@@ -22,21 +22,25 @@ fn pick<T: Clone>(rng: &mut Xoshiro256PlusPlus, from: &[T]) -> Option<T> {
 
 /// Something goes wrong, or somebody changes their mind. Disks are lost by one voter at a time
 /// and only while the others serve: a lost quorum of disks is not a plan's to repair.
-fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
-    let pods: Vec<String> = world.pods.keys().cloned().collect();
-    let nodes: Vec<String> = world.nodes.keys().cloned().collect();
+pub(super) fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
+    let pods: Vec<String> = world.api.pods.keys().cloned().collect();
+    let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
     let Some(pod) = pick(rng, &pods) else { return };
     let Some(node) = pick(rng, &nodes) else {
         return;
     };
-    let down = world.nodes.values().filter(|n| !n.ready).count();
+    let down = world.api.nodes.values().filter(|n| !n.ready).count();
     match rng.next_u64() % 21 {
         0 | 1 if world.observe().descriptions.values().any(|d| d.leads) => {
-            let voters: Vec<_> = world.members.iter().filter(|m| !m.learner).collect();
+            let voters: Vec<_> = world.raft.members.iter().filter(|m| !m.learner).collect();
             let all = voters.iter().all(|m| world.lives(m));
-            let spare = all && voters.len() >= 3 && world.side.is_empty();
-            let learner = world.members.iter().any(|m| m.learner && m.name == pod);
-            let member = world.members.iter().any(|m| m.name == pod);
+            let spare = all && voters.len() >= 3 && world.faults.side.is_empty();
+            let learner = world
+                .raft
+                .members
+                .iter()
+                .any(|m| m.learner && m.name == pod);
+            let member = world.raft.members.iter().any(|m| m.name == pod);
             if spare && member || learner {
                 if one_in(rng, 2) {
                     world.lose_pvc(&pod)
@@ -46,33 +50,38 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
             }
         }
         2 => {
-            world.pods.remove(&pod);
+            world.api.pods.remove(&pod);
         }
-        3 if down == 0 => world.nodes.get_mut(&node).expect("a node").ready = false,
-        4 => world.nodes.values_mut().for_each(|node| node.ready = true),
+        3 if down == 0 => world.api.nodes.get_mut(&node).expect("a node").ready = false,
+        4 => world
+            .api
+            .nodes
+            .values_mut()
+            .for_each(|node| node.ready = true),
         5 => {
-            world.unseen.insert(pod);
+            world.faults.unseen.insert(pod);
         }
-        6 => world.unseen.clear(),
+        6 => world.faults.unseen.clear(),
         7 => {
-            world.side.insert(pod, 1);
+            world.faults.side.insert(pod, 1);
         }
-        8 => world.side.clear(),
+        8 => world.faults.side.clear(),
         9 => {
             // A new spec, half of the time one that cannot start.
-            world.inputs = format!("spec-{}", rng.next_u64() % 1000);
+            world.api.wanted_inputs = format!("spec-{}", rng.next_u64() % 1000);
             if one_in(rng, 2) {
-                world.bad_inputs.insert(world.inputs.clone());
+                let inputs = world.api.wanted_inputs.clone();
+                world.faults.bad_inputs.insert(inputs);
             }
         }
         12 => {
             let named: Vec<_> = pick(rng, &pods).into_iter().collect();
             world.cluster.spec.replace_members = named;
         }
-        13 | 14 if world.nodes.values().filter(|n| n.closed).count() < 2 => {
+        13 | 14 if world.api.nodes.values().filter(|n| n.closed).count() < 2 => {
             world.cordon(&node, true);
             // Rarely so that new pods still come.
-            world.nodes.get_mut(&node).expect("a node").closed = !one_in(rng, 8);
+            world.api.nodes.get_mut(&node).expect("a node").closed = !one_in(rng, 8);
         }
         15 => uncordon(world),
         19 | 20 => certificates(world, rng),
@@ -82,13 +91,11 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
         }
         10 => world.status = EtcdClusterStatus::default(),
         11 => {
-            let pvc = world
-                .pvcs
-                .values_mut()
-                .find(|c| c.member.as_ref() == Some(&pod));
+            let mut members = world.raft.members.iter();
+            let learner = members.any(|m| m.learner && m.name == pod);
+            let mut pvcs = world.api.pvcs.values_mut();
             // Somebody deletes a PVC in use: it goes once its pod does.
-            let learner = world.members.iter().any(|m| m.learner && m.name == pod);
-            if let Some(pvc) = pvc
+            if let Some(pvc) = pvcs.find(|c| c.member.as_ref() == Some(&pod))
                 && learner
             {
                 pvc.terminating = true;
@@ -99,7 +106,7 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
             world.cluster.spec.replicas = 0;
             if one_in(rng, 2) {
                 (0..20).for_each(|_| drop(world.reconcile()));
-                world.now += 100_000_000;
+                world.api.now_ms += 100_000_000;
             }
         }
         _ => world.cluster.spec.replicas = 1 + i32::try_from(rng.next_u64() % 5).unwrap_or(0),
@@ -110,25 +117,31 @@ fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
 fn certificates(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
     if world.cluster.spec.tls.is_none() {
         world.cluster.spec.tls = Some(Tls::default());
-        world.inputs = format!("spec-tls-{}", rng.next_u64() % 1000);
+        world.api.wanted_inputs = format!("spec-tls-{}", rng.next_u64() % 1000);
         return;
     }
     let number = rng.next_u64() % 1000;
     match rng.next_u64() % 4 {
-        0 => drop(world.tls.rotate.insert(TlsPort::Peer, number.to_string())),
-        1 => drop((world.tls.rotate).insert(TlsPort::Client, format!("{number} now"))),
-        2 => world.tls.names = Some(format!("names-{number}")),
+        0 => drop(
+            world
+                .api
+                .tls
+                .rotate
+                .insert(TlsPort::Peer, number.to_string()),
+        ),
+        1 => drop((world.api.tls.rotate).insert(TlsPort::Client, format!("{number} now"))),
+        2 => world.names = format!("names-{number}"),
         _ => {
-            let names: Vec<String> = world.tls.secrets.keys().cloned().collect();
+            let names: Vec<String> = world.api.tls.secrets.keys().cloned().collect();
             if let Some(name) = pick(rng, &names) {
-                world.tls.secrets.remove(&name);
+                world.api.tls.secrets.remove(&name);
             }
         }
     }
 }
 
-fn uncordon(world: &mut World) {
-    let nodes: Vec<String> = world.nodes.keys().cloned().collect();
+pub(super) fn uncordon(world: &mut World) {
+    let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
     nodes.iter().for_each(|node| world.cordon(node, false));
 }
 
@@ -138,16 +151,16 @@ fn run(seed: u64) {
     if one_in(&mut rng, 3) {
         world = world.with_tls();
     }
-    world.catch_up = 1 + rng.next_u64() % 100;
+    world.pace.catch_up = 1 + rng.next_u64() % 100;
     // Evictions are counted in every third life, and held now and then: by a number of their own, so
     // that the other lives stay what they were.
     let mut policies = Xoshiro256PlusPlus::seed_from_u64(!seed);
     let counts = one_in(&mut policies, 3);
     if one_in(&mut rng, 3) {
-        world.node_bound = true;
+        world.pace.node_bound = true;
         for name in ["node-f", "node-g"] {
-            let node = world.nodes["node-a"].clone();
-            world.nodes.insert(name.into(), node);
+            let node = world.api.nodes["node-a"].clone();
+            world.api.nodes.insert(name.into(), node);
         }
     }
     for _ in 0..(20 + rng.next_u64() % 150) {
@@ -157,10 +170,14 @@ fn run(seed: u64) {
         }
         let plan = world.reconcile();
         if std::env::var("TRACE").is_ok() {
-            println!("{} {:?}\n{plan}", world.now / 1000, world.leader);
+            println!(
+                "{} {:?}\n{plan}",
+                world.api.now_ms / 1000,
+                world.raft.leader
+            );
         }
         // Drains ask for whatever there is.
-        let pods: Vec<String> = world.pods.keys().cloned().collect();
+        let pods: Vec<String> = world.api.pods.keys().cloned().collect();
         for pod in pods {
             if one_in(&mut rng, 4) {
                 world.evict(&pod);
@@ -172,12 +189,16 @@ fn run(seed: u64) {
             (0..4).for_each(|_| world.tick());
         }
     }
-    world.nodes.values_mut().for_each(|node| node.ready = true);
+    world
+        .api
+        .nodes
+        .values_mut()
+        .for_each(|node| node.ready = true);
     uncordon(&mut world);
-    world.unseen.clear();
-    world.side.clear();
-    world.catch_up = 1000;
-    world.inputs = "spec-good".into();
+    world.faults.unseen.clear();
+    world.faults.side.clear();
+    world.pace.catch_up = 1000;
+    world.api.wanted_inputs = "spec-good".into();
     world.cluster.spec.replicas = world.cluster.spec.replicas.max(1);
     let plans = world.settle(6000);
     let last = plans.last().expect("a plan");
@@ -186,7 +207,7 @@ fn run(seed: u64) {
         println!("{world:#?}");
     }
     assert!(
-        world.voters() == target && world.members.len() == target,
+        world.voters() == target && world.raft.members.len() == target,
         "seed {seed}: {} voters of {target}\n{last}",
         world.voters()
     );
@@ -195,40 +216,45 @@ fn run(seed: u64) {
         "seed {seed}: not at rest\n{last}"
     );
     assert_eq!(
-        world.sets.len(),
+        world.api.sets.len(),
         target,
         "seed {seed}: sets left over\n{last}"
     );
     // Every slot that is wanted is there, in front of a voter of its own.
-    let held: BTreeSet<_> = (world.slots.values())
+    let held: BTreeSet<_> = (world.api.slots.values())
         .filter_map(|slot| slot.member.as_ref())
         .collect();
     assert!(
-        world.slots.len() == target && held.len() == target,
+        world.api.slots.len() == target && held.len() == target,
         "seed {seed}: slots {:?}",
-        world.slots
+        world.api.slots
     );
     assert_eq!(
-        world.pvcs.len(),
+        world.api.pvcs.len(),
         target,
         "seed {seed}: PVCs left over\n{last}"
     );
     if world.cluster.spec.tls.is_some() {
         let secure = |url: &String| url.starts_with("https://");
-        let mut urls = world.members.iter().flat_map(|member| &member.peer_urls);
-        assert!(urls.all(secure), "seed {seed}: {:?}", world.members);
+        let mut urls = world
+            .raft
+            .members
+            .iter()
+            .flat_map(|member| &member.peer_urls);
+        assert!(urls.all(secure), "seed {seed}: {:?}", world.raft.members);
         // Two authorities, two certificates a member, and that of clients.
-        let secrets = world.tls.secrets.len();
+        let secrets = world.api.tls.secrets.len();
         assert_eq!(secrets, 2 * target + 3, "seed {seed}: certificates\n{last}");
     }
     assert!(
-        world.pods.values().all(|pod| pod.released_ms.is_none()),
+        world.api.pods.values().all(|pod| pod.released_ms.is_none()),
         "seed {seed}: an eviction may still take a pod\n{last}"
     );
     let counts = world.cluster.spec.disruption.policy == DisruptionPolicy::Budget;
     let min_available = counts.then(|| u32::try_from(target / 2 + 1).expect("few"));
     assert_eq!(
-        world.min_available, min_available,
+        world.min_available(),
+        min_available,
         "seed {seed}: the PDB\n{last}"
     );
     // At rest, the same facts give the same plan and the same status: nothing is written.

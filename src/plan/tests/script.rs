@@ -33,7 +33,7 @@ impl Script {
     /// Passes until rest: a line for each step, and for each new thing that is waited for.
     pub(super) fn settle(&mut self, title: &str, world: &mut World) {
         let _ = write!(self.text, "\n## {title}\n");
-        let start = world.now;
+        let start = world.api.now_ms;
         let mut last = String::new();
         let plans = world.settle(4000);
         for (i, plan) in plans.iter().enumerate() {
@@ -51,7 +51,7 @@ impl Script {
             }
             last = words;
         }
-        let seconds = (world.now - start) / 1000;
+        let seconds = (world.api.now_ms - start) / 1000;
         assert!(
             plans.last().is_some_and(|p| p.steps.is_empty()),
             "no rest in {seconds} s"

@@ -17,7 +17,7 @@ fn corrupt_follower() {
     );
     let mut world = rested(3);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     wait(&mut world, 1);
     does_nothing(&script.look("Compared once", &world));
@@ -33,8 +33,8 @@ fn corrupt_leader() {
         "The data of the leader differs: another one leads at once, and its comparisons count.",
     );
     let mut world = rested(3);
-    let sick = world.leader.clone().expect("a leader");
-    world.differing.insert(sick.clone());
+    let sick = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     script.settle("Until rest", &mut world);
     replaced(&world, &sick);
@@ -48,14 +48,14 @@ fn corrupt_two_of_five() {
         "The data of two of five differs, the leader's among them: one after the other is replaced, and nobody leaves before the successor of the one before votes.",
     );
     let mut world = rested(5);
-    let leader = world.leader.clone().expect("a leader");
+    let leader = world.raft.leader.clone().expect("a leader");
     for sick in [leader.clone(), follower(&world)] {
         world.alarm("CORRUPT", &sick);
-        world.differing.insert(sick);
+        world.health.differing.insert(sick);
     }
     script.settle("Until rest", &mut world);
     replaced(&world, &leader);
-    assert_eq!(world.members.len(), 5);
+    assert_eq!(world.raft.members.len(), 5);
     script.compare();
 }
 
@@ -67,7 +67,7 @@ fn undecided_hashes_replace_nobody() {
         for member in named {
             world.alarm("CORRUPT", member);
         }
-        world.differing = differing.iter().map(|name| (*name).to_owned()).collect();
+        world.health.differing = differing.iter().map(|name| (*name).to_owned()).collect();
         wait(&mut world, 30);
         let plan = plan(&world.observe());
         does_nothing(&plan);
@@ -92,7 +92,7 @@ fn undecided_hashes_replace_nobody() {
     let more = told(5, &all[1..2], &all[1..]);
     assert!(more.contains("are not those whose data differs"), "{more}");
     let mut nobody = rested(3);
-    nobody.alarms = vec!["CORRUPT".into()];
+    nobody.health.alarms = vec!["CORRUPT".into()];
     wait(&mut nobody, 30);
     let plan = plan(&nobody.observe());
     does_nothing(&plan);
@@ -108,16 +108,16 @@ fn undecided_hashes_replace_nobody() {
 fn one_comparison_is_none() {
     let mut world = rested(3);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     wait(&mut world, 2);
     assert_eq!(world.leading().comparisons.len(), 1);
-    world.differing.clear();
+    world.health.differing.clear();
     for _ in 0..60 {
         does_nothing(&plan(&world.observe()));
         world.tick();
     }
-    assert!(!world.alarms.is_empty(), "somebody looks why");
+    assert!(!world.health.alarms.is_empty(), "somebody looks why");
 }
 
 /// The comparison that CORRUPT waits for was the step in hand, before the rule for unhealthy members. How
@@ -127,15 +127,15 @@ fn one_comparison_is_none() {
 fn lost_member_is_replaced_under_an_alarm() {
     let mut world = rested(3);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     world.cluster.spec.healing.unhealthy_seconds = 60;
-    let lost = world.leader.clone().expect("a leader");
-    world.side.insert(lost.clone(), 1);
+    let lost = world.raft.leader.clone().expect("a leader");
+    world.faults.side.insert(lost.clone(), 1);
     for _ in 0..300 {
         world.reconcile();
     }
-    assert!(world.members.iter().all(|member| member.name != lost));
+    assert!(world.raft.members.iter().all(|member| member.name != lost));
     replaced(&world, &sick);
 }
 
@@ -145,8 +145,8 @@ fn lost_member_is_replaced_under_an_alarm() {
 #[test]
 fn named_leader_seeds_nobody() {
     let mut world = rested(3);
-    let sick = world.leader.clone().expect("a leader");
-    world.differing.insert(sick.clone());
+    let sick = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     world.cluster.spec.replicas = 5;
     let first = plan(&world.observe());
@@ -159,12 +159,12 @@ fn named_leader_seeds_nobody() {
         let adds = |step: &crate::plan::Step| {
             matches!(step.action, Action::Member(MemberAction::AddLearner { .. }))
         };
-        let by = world.leader.clone().unwrap_or_default();
+        let by = world.raft.leader.clone().unwrap_or_default();
         assert!(!plan.first().is_some_and(adds) || by != sick, "{plan}");
     }
     assert_eq!(world.voters(), 5);
-    let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
-    assert_eq!(world.members.iter().find(spoiled), None);
+    let spoiled = |view: &&crate::plan::MemberView| world.health.differing.contains(&view.name);
+    assert_eq!(world.raft.members.iter().find(spoiled), None);
     replaced(&world, &sick);
 }
 
@@ -172,7 +172,7 @@ fn named_leader_seeds_nobody() {
 #[test]
 fn transfer_of_a_named_leader_is_bounded() {
     let mut world = rested(3);
-    let sick = world.leader.clone().expect("a leader");
+    let sick = world.raft.leader.clone().expect("a leader");
     world.alarm("CORRUPT", &sick);
     let mut asked = 0;
     for _ in 0..400 {
@@ -192,12 +192,12 @@ fn transfer_of_a_named_leader_is_bounded() {
 #[test]
 fn a_learner_with_wrong_data_never_votes() {
     let mut world = rested(3);
-    let sick = world.leader.clone().expect("a leader");
-    world.differing.insert(sick.clone());
+    let sick = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(sick.clone());
     world.cluster.spec.replicas = 4;
-    world.catch_up = 1;
+    world.pace.catch_up = 1;
     let mut reconciles = 0;
-    while !world.members.iter().any(|view| view.learner) {
+    while !world.raft.members.iter().any(|view| view.learner) {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 100, "no learner");
@@ -206,12 +206,12 @@ fn a_learner_with_wrong_data_never_votes() {
         world.reconcile();
     }
     world.alarm("CORRUPT", &sick);
-    world.catch_up = 1_000_000;
+    world.pace.catch_up = 1_000_000;
     let voter = |world: &World| {
         let wrong = |view: &&crate::plan::MemberView| {
-            !view.learner && view.name != sick && world.differing.contains(&view.name)
+            !view.learner && view.name != sick && world.health.differing.contains(&view.name)
         };
-        world.members.iter().find(wrong).cloned()
+        world.raft.members.iter().find(wrong).cloned()
     };
     for _ in 0..600 {
         world.reconcile();
@@ -228,19 +228,24 @@ fn a_learner_with_wrong_data_never_votes() {
 fn volume_of_a_named_member_is_kept() {
     let mut world = rested(3);
     let right = follower(&world);
-    let all: Vec<String> = world.members.iter().map(|view| view.name.clone()).collect();
-    world.differing = all.into_iter().filter(|name| *name != right).collect();
+    let all: Vec<String> = world
+        .raft
+        .members
+        .iter()
+        .map(|view| view.name.clone())
+        .collect();
+    world.health.differing = all.into_iter().filter(|name| *name != right).collect();
     world.alarm("CORRUPT", &right);
     let node = world.node_of(&right);
     for _ in 0..120 {
         world.reconcile();
-        let there = world.members.iter().any(|view| view.name == right);
-        if !there && let Some(node) = world.nodes.get_mut(&node) {
+        let there = world.raft.members.iter().any(|view| view.name == right);
+        if !there && let Some(node) = world.api.nodes.get_mut(&node) {
             node.ready = false;
         }
     }
-    assert!(world.alarms.is_empty() && world.sets.contains_key(&right));
-    world.nodes.get_mut(&node).expect("a node").ready = true;
+    assert!(world.health.alarms.is_empty() && world.api.sets.contains_key(&right));
+    world.api.nodes.get_mut(&node).expect("a node").ready = true;
     world.settle(100);
     replaced(&world, &right);
     let leftovers = &world.status.leftovers;
@@ -259,19 +264,19 @@ fn volume_of_a_named_member_is_kept() {
 fn at_most_a_minority_is_replaced_per_alarm() {
     let mut world = rested(3);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     let mut reconciles = 0;
-    while world.members.iter().any(|view| view.name == sick) || world.voters() < 3 {
+    while world.raft.members.iter().any(|view| view.name == sick) || world.voters() < 3 {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 200, "not replaced");
     }
-    let next = world.members.last().expect("a successor").name.clone();
-    world.differing.insert(next.clone());
+    let next = world.raft.members.last().expect("a successor").name.clone();
+    world.health.differing.insert(next.clone());
     world.alarm("CORRUPT", &next);
     world.settle(200);
-    assert!(world.members.iter().any(|view| view.name == next));
+    assert!(world.raft.members.iter().any(|view| view.name == next));
     let plan = plan(&world.observe());
     does_nothing(&plan);
     assert!(plan.to_string().contains("more than a minority"), "{plan}");
@@ -283,16 +288,21 @@ fn at_most_a_minority_is_replaced_per_alarm() {
 fn healing_without_room_to_grow() {
     for spare in [0, 1] {
         let mut world = World::new(3);
-        world.node_bound = true;
+        world.pace.node_bound = true;
         world.settle(1000);
-        let busy: Vec<String> = world.pods.values().filter_map(|p| p.node.clone()).collect();
-        let free = world.nodes.keys().filter(|node| !busy.contains(node));
+        let busy: Vec<String> = world
+            .api
+            .pods
+            .values()
+            .filter_map(|p| p.node.clone())
+            .collect();
+        let free = world.api.nodes.keys().filter(|node| !busy.contains(node));
         let free: Vec<String> = free.skip(spare).cloned().collect();
         for node in free {
             world.cordon(&node, true);
         }
         let sick = follower(&world);
-        world.differing.insert(sick.clone());
+        world.health.differing.insert(sick.clone());
         world.alarm("CORRUPT", &sick);
         world.cluster.spec.replicas = 5;
         for _ in 0..600 {
@@ -308,7 +318,7 @@ fn healing_without_room_to_grow() {
 fn status_says_paused() {
     let mut world = rested(3);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     wait(&mut world, 30);
     let text = "while spec.paused is set the operator does nothing of it";
@@ -325,21 +335,21 @@ fn who_keeps_silent_in_comparisons_is_named() {
     let mut world = rested(3);
     let sick = follower(&world);
     world.alarm("CORRUPT", &sick);
-    let ids: Vec<u64> = world.members.iter().map(|view| view.id).collect();
+    let ids: Vec<u64> = world.raft.members.iter().map(|view| view.id).collect();
     let compared = Comparison {
         agree: ids[..2].iter().copied().collect(),
         silent: [ids[2]].into(),
         ..Comparison::default()
     };
-    world.compared = vec![
-        (world.now, compared.clone()),
-        (world.now - 60_000, compared),
+    world.health.compared = vec![
+        (world.api.now_ms, compared.clone()),
+        (world.api.now_ms - 60_000, compared),
     ];
     let mut seen = world.observe();
     let soon = plan(&seen).to_string();
     assert!(soon.contains("demo-3 gave no hash in time"), "{soon}");
     assert!(!soon.contains("move-leader"), "{soon}");
-    seen.hints.step = Some(("Compare".into(), None, world.now - 600_000));
+    seen.hints.step = Some(("Compare".into(), None, world.api.now_ms - 600_000));
     let late = plan(&seen).to_string();
     assert!(late.contains("demo-3 gave no hash in time"), "{late}");
     assert!(late.contains("`etcdctl move-leader`"), "{late}");
@@ -352,13 +362,13 @@ fn who_keeps_silent_in_comparisons_is_named() {
 #[test]
 fn tie_breaker_is_not_replaced() {
     let mut world = rested(3);
-    let wrong = world.leader.clone().expect("a leader");
-    let others = world.members.iter().map(|view| view.name.clone());
+    let wrong = world.raft.leader.clone().expect("a leader");
+    let others = world.raft.members.iter().map(|view| view.name.clone());
     let others: Vec<String> = others.filter(|name| *name != wrong).collect();
-    world.differing.insert(wrong.clone());
+    world.health.differing.insert(wrong.clone());
     world.cluster.spec.healing.unhealthy_seconds = 60;
     world.lose_disk(&others[0]);
-    world.alarms = vec!["CORRUPT 0".into()];
+    world.health.alarms = vec!["CORRUPT 0".into()];
     for _ in 0..600 {
         let plan = world.reconcile();
         let words = plan.steps.iter().map(|step| step.action.word());
@@ -375,15 +385,15 @@ fn tie_breaker_is_not_replaced() {
     );
     world.cluster.spec.replace_members = vec![wrong.clone()];
     let mut reconciles = 0;
-    while world.members.iter().any(|view| view.name == wrong) || world.voters() < 3 {
+    while world.raft.members.iter().any(|view| view.name == wrong) || world.voters() < 3 {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 600, "{}", plan(&world.observe()));
     }
-    let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
-    assert_eq!(world.members.iter().find(spoiled), None);
+    let spoiled = |view: &&crate::plan::MemberView| world.health.differing.contains(&view.name);
+    assert_eq!(world.raft.members.iter().find(spoiled), None);
     for name in [&wrong, &others[0]] {
-        let mut pvcs = world.pvcs.values();
+        let mut pvcs = world.api.pvcs.values();
         let pvc = pvcs.find(|pvc| pvc.member.as_ref() == Some(name));
         assert!(
             pvc.is_some_and(|pvc| pvc.state == PvcState::Retired),
@@ -396,9 +406,9 @@ fn tie_breaker_is_not_replaced() {
 #[test]
 fn of_two_that_differ_neither_is_replaced() {
     let mut world = rested(2);
-    let wrong = world.leader.clone().expect("a leader");
-    world.differing.insert(wrong.clone());
-    world.alarms = vec!["CORRUPT 0".into()];
+    let wrong = world.raft.leader.clone().expect("a leader");
+    world.health.differing.insert(wrong.clone());
+    world.health.alarms = vec!["CORRUPT 0".into()];
     world.cluster.spec.replicas = 3;
     for _ in 0..200 {
         let plan = world.reconcile();
@@ -417,20 +427,25 @@ fn of_two_that_differ_neither_is_replaced() {
 fn who_decides_is_not_overruled_by_a_comparison() {
     let mut world = rested(3);
     let right = follower(&world);
-    let wrong = world.members.iter().map(|view| view.name.clone());
+    let wrong = world.raft.members.iter().map(|view| view.name.clone());
     let wrong: Vec<String> = wrong.filter(|name| *name != right).collect();
-    world.differing = wrong.iter().cloned().collect();
+    world.health.differing = wrong.iter().cloned().collect();
     world.alarm("CORRUPT", &right);
     world.cluster.spec.replace_members = wrong.clone();
     let mut reconciles = 0;
-    while world.members.iter().any(|view| wrong.contains(&view.name)) {
+    while world
+        .raft
+        .members
+        .iter()
+        .any(|view| wrong.contains(&view.name))
+    {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 600, "{}", plan(&world.observe()));
-        assert!(world.members.iter().any(|view| view.name == right));
+        assert!(world.raft.members.iter().any(|view| view.name == right));
     }
-    let spoiled = |view: &&crate::plan::MemberView| world.differing.contains(&view.name);
-    assert_eq!(world.members.iter().find(spoiled), None);
+    let spoiled = |view: &&crate::plan::MemberView| world.health.differing.contains(&view.name);
+    assert_eq!(world.raft.members.iter().find(spoiled), None);
 }
 
 /// The volume was marked one step after the removal: where somebody switched the alarm off in between, it
@@ -439,43 +454,43 @@ fn who_decides_is_not_overruled_by_a_comparison() {
 fn a_volume_is_marked_before_its_member_leaves() {
     let mut world = rested(3);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     let mut reconciles = 0;
-    while world.members.iter().any(|view| view.name == sick) {
+    while world.raft.members.iter().any(|view| view.name == sick) {
         world.reconcile();
         reconciles += 1;
         assert!(reconciles < 200, "not replaced");
     }
-    world.alarms.clear();
+    world.health.alarms.clear();
     world.settle(200);
     replaced(&world, &sick);
     // Before the removal: the member stays, and its volume is one like any other again.
     let mut world = rested(3);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     let retired = |world: &World| {
-        let mut pvcs = world.pvcs.values();
+        let mut pvcs = world.api.pvcs.values();
         pvcs.any(|pvc| pvc.state == PvcState::Retired)
     };
     while !retired(&world) {
         world.reconcile();
     }
-    assert!(world.members.iter().any(|view| view.name == sick));
-    world.alarms.clear();
+    assert!(world.raft.members.iter().any(|view| view.name == sick));
+    world.health.alarms.clear();
     world.settle(200);
-    assert!(!retired(&world) && world.members.len() == 3);
+    assert!(!retired(&world) && world.raft.members.len() == 3);
 }
 
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
 fn an_older_leader_is_told_of_in_words() {
     let mut world = rested(3);
-    let leader = world.leader.clone().expect("a leader");
+    let leader = world.raft.leader.clone().expect("a leader");
     let sick = follower(&world);
-    world.unsigned.insert(leader);
-    world.differing.insert(sick.clone());
+    world.faults.unsigned.insert(leader);
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     wait(&mut world, 30);
     let plan = plan(&world.observe());
@@ -492,7 +507,7 @@ fn an_older_leader_is_told_of_in_words() {
 fn nobody_is_taken_away_beside_a_sick_member() {
     let mut world = rested(5);
     let sick = follower(&world);
-    world.differing.insert(sick.clone());
+    world.health.differing.insert(sick.clone());
     world.alarm("CORRUPT", &sick);
     wait(&mut world, 20);
     let removes = |world: &World| {
@@ -502,30 +517,34 @@ fn nobody_is_taken_away_beside_a_sick_member() {
     };
     assert!(removes(&world), "the control");
     let others = ["demo-1", "demo-2", "demo-3", "demo-4", "demo-5"];
-    let leader = world.leader.clone();
+    let leader = world.raft.leader.clone();
     let other = others
         .iter()
         .find(|name| **name != sick && Some(**name) != leader.as_deref());
-    world.unseen.insert((*other.expect("another")).to_owned());
+    world
+        .faults
+        .unseen
+        .insert((*other.expect("another")).to_owned());
     assert!(!removes(&world));
 }
 
 pub(super) fn follower(world: &World) -> String {
-    let all = world.members.iter().map(|view| view.name.clone());
-    let mut others = all.filter(|name| Some(name) != world.leader.as_ref());
+    let all = world.raft.members.iter().map(|view| view.name.clone());
+    let mut others = all.filter(|name| Some(name) != world.raft.leader.as_ref());
     others.next().expect("a follower")
 }
 
 fn replaced(world: &World, sick: &str) {
-    assert!(world.alarms.is_empty(), "{:?}", world.alarms);
+    assert!(world.health.alarms.is_empty(), "{:?}", world.health.alarms);
     assert!(
         world
+            .raft
             .members
             .iter()
             .all(|view| view.name != sick && !view.learner)
     );
-    assert!(!world.sets.contains_key(sick));
-    let mut pvcs = world.pvcs.values();
+    assert!(!world.api.sets.contains_key(sick));
+    let mut pvcs = world.api.pvcs.values();
     let pvc = pvcs.find(|pvc| pvc.member.as_deref() == Some(sick));
     let pvc = pvc.expect("its volume may be the only right copy");
     assert!(pvc.state == PvcState::Retired && !pvc.owned && !pvc.terminating);

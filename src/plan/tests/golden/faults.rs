@@ -37,7 +37,7 @@ fn unsigned_empty_disk_is_no_evidence() {
         let mut world = rested(3);
         world.lose_disk("demo-2");
         if unsigned {
-            world.unsigned.insert("demo-2".into());
+            world.faults.unsigned.insert("demo-2".into());
         }
         wait(&mut world, 2);
         let plan = plan(&world.observe());
@@ -53,8 +53,8 @@ fn unsigned_empty_disk_is_no_evidence() {
 #[test]
 fn only_what_was_done_counts() {
     let mut world = rested(3);
-    world.side.insert("demo-3".into(), 1);
-    world.unseen.insert("demo-3".into());
+    world.faults.side.insert("demo-3".into(), 1);
+    world.faults.unseen.insert("demo-3".into());
     wait(&mut world, 120);
     let seen = world.observe();
     let planned = plan(&seen);
@@ -73,7 +73,7 @@ fn only_what_was_done_counts() {
     assert_eq!(restarts(None), None);
     let mut world = rested(3);
     world.cluster.spec.replicas = 4;
-    world.catch_up = 0;
+    world.pace.catch_up = 0;
     let mut reconciles = 0;
     let (seen, gives_up) = loop {
         let seen = world.observe();
@@ -105,8 +105,8 @@ fn pod_gone_for_good() {
         "A voter's pod runs and has no contact: it is replaced a few times, then the voter is removed.",
     );
     let mut world = rested(3);
-    world.side.insert("demo-3".into(), 1);
-    world.unseen.insert("demo-3".into());
+    world.faults.side.insert("demo-3".into(), 1);
+    world.faults.unseen.insert("demo-3".into());
     wait(&mut world, 30);
     script.look("No contact for half a minute", &world);
     script.settle("Until rest: demo-3 stays cut off", &mut world);
@@ -120,10 +120,10 @@ fn disk_full() {
         "A voter's disk is full: its server ends at each start. The status says what helps; volumes grow while it is sick, and it is the same member afterwards.",
     );
     let mut world = rested(3);
-    world.side.insert("demo-3".into(), 1);
-    world.unseen.insert("demo-3".into());
+    world.faults.side.insert("demo-3".into(), 1);
+    world.faults.unseen.insert("demo-3".into());
     wait(&mut world, 30);
-    let pod = world.pods.get_mut("demo-3").expect("a pod");
+    let pod = world.api.pods.get_mut("demo-3").expect("a pod");
     let started = pod.started_ms.take();
     pod.last_exit = Some(Exit::DiskFull);
     pod.waiting = Some("CrashLoopBackOff: back-off".into());
@@ -133,13 +133,13 @@ fn disk_full() {
     for _ in 0..3 {
         world.reconcile();
     }
-    let pod = world.pods.get_mut("demo-3").expect("a pod");
+    let pod = world.api.pods.get_mut("demo-3").expect("a pod");
     pod.started_ms = started;
     pod.waiting = None;
-    world.side.clear();
-    world.unseen.clear();
+    world.faults.side.clear();
+    world.faults.unseen.clear();
     script.settle("Its volume has grown, and it starts", &mut world);
-    assert!(world.tombstones.is_empty(), "somebody was removed");
+    assert!(world.raft.tombstones.is_empty(), "somebody was removed");
     script.compare();
 }
 
@@ -150,18 +150,23 @@ fn node_not_ready() {
         "A node stops reporting. A reboot is waited for; after unhealthySeconds the voter is removed, its pod and PVC stay until the node says or is said to be gone.",
     );
     let mut world = rested(3);
-    let node = world.pods["demo-2"].node.clone().expect("a node");
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    let node = world.api.pods["demo-2"].node.clone().expect("a node");
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 60);
     script.look("A minute later", &world);
-    world.nodes.get_mut(&node).expect("the node").ready = true;
+    world.api.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 2);
     script.look("It was a reboot", &world);
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 601);
     script.settle("It does not come back", &mut world);
     script.look("What is left on the dead node stays", &world);
-    world.nodes.get_mut(&node).expect("the node").out_of_service = true;
+    world
+        .api
+        .nodes
+        .get_mut(&node)
+        .expect("the node")
+        .out_of_service = true;
     script.settle("The node is tainted out-of-service", &mut world);
     script.compare();
 }
@@ -174,11 +179,12 @@ fn partitions() {
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 4;
-    world.catch_up = 1;
-    while !world.members.iter().any(|m| m.learner) {
+    world.pace.catch_up = 1;
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     let learner = world
+        .raft
         .members
         .iter()
         .find(|m| m.learner)
@@ -187,37 +193,37 @@ fn partitions() {
         .clone();
     world.reconcile();
     world.reconcile();
-    world.side.insert(learner.clone(), 1);
+    world.faults.side.insert(learner.clone(), 1);
     wait(&mut world, 10);
     script.look("3 + 1: the learner is cut off from the voters", &world);
-    world.side.clear();
-    world.catch_up = 1_000_000;
+    world.faults.side.clear();
+    world.pace.catch_up = 1_000_000;
     script.settle("The cut heals", &mut world);
-    world.side = [("demo-1".into(), 1)].into();
+    world.faults.side = [("demo-1".into(), 1)].into();
     wait(&mut world, 10);
     script.look(
         "3 + 1: one voter of four is cut off, the operator sees all",
         &world,
     );
     for name in ["demo-2", "demo-3"] {
-        world.unseen.insert(name.into());
+        world.faults.unseen.insert(name.into());
     }
-    world.unseen.insert(learner.clone());
+    world.faults.unseen.insert(learner.clone());
     script.look("3 + 1: the operator is on the side of the one", &world);
-    world.unseen.clear();
-    world.side = [("demo-1".into(), 1), ("demo-2".into(), 1)].into();
+    world.faults.unseen.clear();
+    world.faults.side = [("demo-1".into(), 1), ("demo-2".into(), 1)].into();
     wait(&mut world, 10);
     script.look(
         "2 - 2: no side has a quorum, the operator sees both",
         &world,
     );
-    world.unseen = [("demo-1".into()), ("demo-2".into())].into();
+    world.faults.unseen = [("demo-1".into()), ("demo-2".into())].into();
     wait(&mut world, 3600);
     script.look("2 - 2: an hour later, the operator sees one side", &world);
-    world.unseen.clear();
-    world.side.clear();
+    world.faults.unseen.clear();
+    world.faults.side.clear();
     script.settle("The cut heals", &mut world);
-    assert!(world.tombstones.is_empty(), "somebody was removed");
+    assert!(world.raft.tombstones.is_empty(), "somebody was removed");
     script.compare();
 }
 
@@ -228,8 +234,8 @@ fn two_are_sick() {
         "Of five voters two are sick: the dead one goes first, and nobody is added before.",
     );
     let mut world = rested(5);
-    let node = world.pods["demo-5"].node.clone().expect("a node");
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    let node = world.api.pods["demo-5"].node.clone().expect("a node");
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     world.lose_disk("demo-4");
     wait(&mut world, 30);
     script.look(
@@ -240,7 +246,7 @@ fn two_are_sick() {
         world.reconcile();
     }
     script.look("demo-4 is out; demo-5 is waited for", &world);
-    world.nodes.get_mut(&node).expect("the node").ready = true;
+    world.api.nodes.get_mut(&node).expect("the node").ready = true;
     script.settle("The node is back", &mut world);
     script.compare();
 }
@@ -279,23 +285,23 @@ fn identity_of_a_live_cluster_is_recreated() {
         "Somebody deletes the Secret with the cluster's identity: the members know who they are, and nothing waits for it.",
     );
     let mut world = rested(3);
-    world.identity_secret = None;
+    world.api.identity_secret = None;
     script.look("A quorum answers", &world);
     script.settle("Until rest", &mut world);
     assert_eq!(
-        world.identity_secret.as_ref().map(|l| l.seed.as_str()),
+        world.api.identity_secret.as_ref().map(|l| l.seed.as_str()),
         Some("demo-1")
     );
-    world.identity_secret = None;
-    world
-        .unseen
-        .extend(world.pods.keys().cloned().collect::<Vec<_>>());
-    world.sets.remove("demo-2");
+    world.api.identity_secret = None;
+    let all: Vec<String> = world.api.pods.keys().cloned().collect();
+    world.faults.unseen.extend(all);
+    world.api.sets.remove("demo-2");
     world.status = EtcdClusterStatus::default();
     script.look("Nobody answers, and a set is gone as well", &world);
-    world.unseen.clear();
+    world.faults.unseen.clear();
     script.settle("They answer", &mut world);
     world
+        .api
         .identity_secret
         .as_mut()
         .expect("made again")
@@ -304,25 +310,29 @@ fn identity_of_a_live_cluster_is_recreated() {
     wait(&mut world, 2);
     script.look("A backup of another life's, beside a lost disk", &world);
     let mut world = World::new(3);
-    while !world.pvcs.contains_key(&pvc_name("demo-1", CLUSTER_UID)) {
+    while !world
+        .api
+        .pvcs
+        .contains_key(&pvc_name("demo-1", CLUSTER_UID))
+    {
         world.reconcile();
     }
-    world.identity_secret = None;
+    world.api.identity_secret = None;
     script.look("Deleted before the seed had a pod", &world);
     script.settle("Its server says that the disk is empty", &mut world);
     assert_eq!(world.voters(), 3);
     let mut world = World::new(3);
-    while world.members.is_empty() {
+    while world.raft.members.is_empty() {
         world.reconcile();
     }
-    world.identity_secret = None;
+    world.api.identity_secret = None;
     world.status = EtcdClusterStatus::default();
-    world.unseen.insert("demo-1".into());
+    world.faults.unseen.insert("demo-1".into());
     script.look(
         "Deleted as the cluster was formed, and nobody wrote that down",
         &world,
     );
-    world.unseen.clear();
+    world.faults.unseen.clear();
     script.settle("The seed says so", &mut world);
     script.compare();
 }
@@ -337,26 +347,27 @@ fn a_volume_whose_node_is_away_is_waited_for() {
     );
     let away = |world: &mut World, away: bool| {
         let pvc = pvc_name("demo-2", CLUSTER_UID);
-        let pvc = world.pvcs.get_mut(&pvc).expect("the PVC");
+        let pvc = world.api.pvcs.get_mut(&pvc).expect("the PVC");
         pvc.no_node =
             away.then(|| "no Node that exists satisfies the affinity of volume pv2".into());
     };
     let mut world = rested(3);
-    world.node_bound = true;
+    world.pace.node_bound = true;
     let pvc = pvc_name("demo-2", CLUSTER_UID);
     let node = world.node_of("demo-2");
-    world.disks.get_mut(&pvc).expect("a disk").node = Some(node.clone());
-    let facts = world.nodes.remove(&node).expect("the node");
-    world.pods.remove("demo-2");
+    let facts = world.api.pvcs.get_mut(&pvc).expect("the PVC");
+    (facts.node_bound, facts.nodes) = (Some(true), Some([node.clone()].into()));
+    let facts = world.api.nodes.remove(&node).expect("the node");
+    world.api.pods.remove("demo-2");
     away(&mut world, true);
     wait(&mut world, 60);
     script.look("A minute later", &world);
-    world.nodes.insert(node.clone(), facts);
+    world.api.nodes.insert(node.clone(), facts);
     away(&mut world, false);
     script.settle("Another machine of its name", &mut world);
-    assert!(world.tombstones.is_empty(), "somebody was removed");
-    world.nodes.remove(&node);
-    world.pods.remove("demo-2");
+    assert!(world.raft.tombstones.is_empty(), "somebody was removed");
+    world.api.nodes.remove(&node);
+    world.api.pods.remove("demo-2");
     away(&mut world, true);
     wait(&mut world, 601);
     script.settle("It does not come back", &mut world);
@@ -372,14 +383,15 @@ fn a_pod_that_does_not_end() {
         "A voter's pod is asked to end and does not, on a node that is ready: after unhealthySeconds the voter is removed and replaced.",
     );
     let mut world = rested(3);
-    world.side.insert("demo-3".into(), 1);
-    world.unseen.insert("demo-3".into());
-    world.pods.get_mut("demo-3").expect("a pod").terminating = true;
+    world.faults.side.insert("demo-3".into(), 1);
+    world.faults.unseen.insert("demo-3".into());
+    world.faults.lingering.insert("demo-3".into());
+    world.api.pods.get_mut("demo-3").expect("a pod").terminating = true;
     wait(&mut world, 60);
     script.look("A minute later", &world);
     wait(&mut world, 541);
     script.settle("After unhealthySeconds", &mut world);
-    assert!(world.members.iter().all(|m| m.name != "demo-3"));
+    assert!(world.raft.members.iter().all(|m| m.name != "demo-3"));
     script.compare();
 }
 
@@ -392,18 +404,18 @@ fn a_voter_for_whom_no_node_has_room() {
         "A voter's pod is made anew and no node has room for it; its volume could go anywhere. It is waited for, and the status says what helps: a newcomer would find no room either.",
     );
     let mut world = rested(3);
-    let nodes: Vec<String> = world.nodes.keys().cloned().collect();
+    let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
     for node in &nodes {
-        world.nodes.get_mut(node).expect("a node").closed = true;
+        world.api.nodes.get_mut(node).expect("a node").closed = true;
     }
-    world.pods.remove("demo-3");
+    world.api.pods.remove("demo-3");
     wait(&mut world, 660);
     script.look("For longer than unhealthySeconds", &world);
     for node in &nodes {
-        world.nodes.get_mut(node).expect("a node").closed = false;
+        world.api.nodes.get_mut(node).expect("a node").closed = false;
     }
     script.settle("There is room", &mut world);
-    assert!(world.tombstones.is_empty(), "somebody was removed");
+    assert!(world.raft.tombstones.is_empty(), "somebody was removed");
     script.compare();
 }
 
@@ -414,12 +426,13 @@ fn operator_is_cut_off_from_one() {
         "The leader has contact with a member that the operator cannot dial: Unknown, and nothing follows.",
     );
     let mut world = rested(3);
-    world.unseen.insert("demo-2".into());
+    world.faults.unseen.insert("demo-2".into());
     wait(&mut world, 3600);
     script.look("An hour without an answer from demo-2", &world);
     world.cluster.spec.replicas = 5;
     script.look("Not even growth", &world);
     world
+        .faults
         .unseen
         .extend(["demo-1".to_owned(), "demo-3".to_owned()]);
     script.look("Nobody answers", &world);
@@ -453,19 +466,19 @@ fn possible_seed_is_left_alone() {
         "The bootstrap call was carried out, but its answer and the status were lost, the seed cannot be dialled, and the spec changes: its pod is not replaced, nothing is formed again.",
     );
     let mut world = World::new(1);
-    while world.members.is_empty() {
+    while world.raft.members.is_empty() {
         world.reconcile();
     }
     world.status = EtcdClusterStatus::default();
-    world.unseen.insert("demo-1".into());
-    world.inputs = "spec-2".into();
+    world.faults.unseen.insert("demo-1".into());
+    world.api.wanted_inputs = "spec-2".into();
     script.look(
         "The set gets the new template, which restarts nothing",
         &world,
     );
     world.reconcile();
     script.look("The pod is left alone", &world);
-    world.unseen.clear();
+    world.faults.unseen.clear();
     script.settle("It answers", &mut world);
     script.compare();
 }
@@ -478,11 +491,12 @@ fn learner_with_a_deleted_pvc_is_not_promoted() {
     );
     let mut world = rested(3);
     world.cluster.spec.replicas = 5;
-    while !world.members.iter().any(|m| m.learner) {
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     wait(&mut world, 2);
     world
+        .api
         .pvcs
         .get_mut(&pvc_name("demo-4", CLUSTER_UID))
         .expect("a PVC")
@@ -490,6 +504,7 @@ fn learner_with_a_deleted_pvc_is_not_promoted() {
     script.look("A learner's", &world);
     script.settle("Until rest", &mut world);
     world
+        .api
         .pvcs
         .get_mut(&pvc_name("demo-1", CLUSTER_UID))
         .expect("a PVC")
@@ -504,19 +519,24 @@ fn learner_with_a_deleted_pvc_is_not_promoted() {
 fn a_pod_that_was_just_made_has_time_to_start() {
     let mut world = rested(3);
     world.cluster.spec.healing.unhealthy_seconds = 20;
-    let leader = world.leader.clone();
-    let mut names = world.pods.keys();
+    let leader = world.raft.leader.clone();
+    let mut names = world.api.pods.keys();
     let victim = names.find(|name| leader.as_ref() != Some(name)).cloned();
     let victim = victim.expect("a follower");
-    world.side.insert(victim.clone(), 1);
+    world.faults.side.insert(victim.clone(), 1);
     let mut ages = Vec::new();
-    while world.members.iter().any(|member| member.name == victim) {
+    while world
+        .raft
+        .members
+        .iter()
+        .any(|member| member.name == victim)
+    {
         let next = plan(&world.observe());
         if let Some(Action::Object(ObjectAction::DeletePod { member, .. })) =
             next.first().map(|step| &step.action)
         {
             assert_eq!(*member, victim);
-            ages.push(world.now - world.pods[&victim].created_ms);
+            ages.push(world.api.now_ms - world.api.pods[&victim].created_ms);
         }
         world.reconcile();
         assert!(ages.len() <= 3, "{ages:?}");
@@ -539,34 +559,36 @@ fn a_disk_of_a_newer_version_is_kept() {
         "An image is set back to a version that cannot read the disks: the first member that runs it is held, however long, and the image before takes it back. So is one with a strange file in its data directory.",
     );
     let mut world = rested(3);
-    world.inputs = "spec-old".into();
+    world.api.wanted_inputs = "spec-old".into();
     while world
+        .api
         .pods
         .values()
         .all(|pod| pod.inputs.as_deref() != Some("spec-old"))
     {
         world.reconcile();
     }
-    let mut names = world.pods.iter();
+    let mut names = world.api.pods.iter();
     let first = names.find(|(_, pod)| pod.inputs.as_deref() == Some("spec-old"));
     let first = first.expect("the first of the roll").0.clone();
     ends(&mut world, &first, Exit::TooNew, 30);
     script.look("The first member ends on its disk", &world);
     ends(&mut world, &first, Exit::TooNew, 3600);
     script.look("An hour later", &world);
-    let pod = world.pods.get_mut(&first).expect("a pod");
-    pod.started_ms = Some(world.now);
+    let now_ms = world.api.now_ms;
+    let pod = world.api.pods.get_mut(&first).expect("a pod");
+    pod.started_ms = Some(now_ms);
     script.look("Its container is just being started again", &world);
-    world.inputs = "spec-1".into();
+    world.api.wanted_inputs = "spec-1".into();
     for _ in 0..3 {
         world.reconcile();
     }
-    world.side.clear();
-    world.unseen.clear();
+    world.faults.side.clear();
+    world.faults.unseen.clear();
     script.settle("The image before is set again", &mut world);
     ends(&mut world, "demo-2", Exit::Stray, 3600);
     script.look("A strange file lies in the log of demo-2", &world);
-    assert!(world.tombstones.is_empty(), "somebody was removed");
+    assert!(world.raft.tombstones.is_empty(), "somebody was removed");
     script.compare();
 }
 
@@ -581,17 +603,17 @@ fn a_member_whose_disk_was_set_back_is_replaced() {
     let mut world = rested(3);
     ends(&mut world, "demo-2", Exit::Copied, 30);
     script.look("The others refuse demo-2", &world);
-    world.pods.get_mut("demo-2").expect("a pod").started_ms = Some(world.now);
+    world.api.pods.get_mut("demo-2").expect("a pod").started_ms = Some(world.api.now_ms);
     script.look("Its container is just being started again", &world);
     script.compare();
 }
 
 /// A server that has ended at each start for so many seconds.
 fn ends(world: &mut World, name: &str, how: Exit, seconds: u32) {
-    world.side.insert(name.into(), 1);
-    world.unseen.insert(name.into());
+    world.faults.side.insert(name.into(), 1);
+    world.faults.unseen.insert(name.into());
     wait(world, seconds);
-    let pod = world.pods.get_mut(name).expect("a pod");
+    let pod = world.api.pods.get_mut(name).expect("a pod");
     pod.started_ms = None;
     pod.last_exit = Some(how);
     pod.waiting = Some("CrashLoopBackOff: back-off".into());
@@ -602,15 +624,16 @@ fn ends(world: &mut World, name: &str, how: Exit, seconds: u32) {
 #[test]
 fn damage_seen_by_a_new_image_is_no_evidence() {
     let mut world = rested(3);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     while world
+        .api
         .pods
         .values()
         .all(|pod| pod.inputs.as_deref() != Some("spec-2"))
     {
         world.reconcile();
     }
-    let mut names = world.pods.iter();
+    let mut names = world.api.pods.iter();
     let first = names.find(|(_, pod)| pod.inputs.as_deref() == Some("spec-2"));
     let first = first.expect("the first of the roll").0.clone();
     for _ in 0..30 {
@@ -641,7 +664,7 @@ fn damage_seen_by_a_new_image_is_no_evidence() {
 #[test]
 fn a_voter_whose_disk_hangs_does_not_count() {
     let mut world = rested(3);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     let restarts = |observed: &Observed, name: &str| {
         let next = plan(observed);
         let deletes = |action: &Action| matches!(action, Action::Object(ObjectAction::DeletePod { member, .. }) if member == name);
@@ -649,7 +672,11 @@ fn a_voter_whose_disk_hangs_does_not_count() {
     };
     let mut observed = world.observe();
     while !restarts(&observed, "demo-3") {
-        assert!(world.now < rested(3).now + 60_000, "{}", plan(&observed));
+        assert!(
+            world.api.now_ms < rested(3).api.now_ms + 60_000,
+            "{}",
+            plan(&observed)
+        );
         world.reconcile();
         observed = world.observe();
     }

@@ -48,8 +48,8 @@ fn leader_is_the_victim() {
         "Shrinking 3 -> 2 while the leader's node is cordoned: its leadership is moved first.",
     );
     let mut world = rested(3);
-    let leader = world.leader.clone().expect("a leader");
-    let node = world.pods[&leader].node.clone().expect("a node");
+    let leader = world.raft.leader.clone().expect("a leader");
+    let node = world.api.pods[&leader].node.clone().expect("a node");
     world.cordon(&node, true);
     world.cluster.spec.replicas = 2;
     script.look("The leader goes first, because its node goes", &world);
@@ -64,10 +64,10 @@ fn learner_catches_up() {
         "A learner catches up slowly; nothing else is done meanwhile.",
     );
     let mut world = rested(3);
-    world.commit += 1000;
-    world.catch_up = 100;
+    world.raft.commit += 1000;
+    world.pace.catch_up = 100;
     world.cluster.spec.replicas = 5;
-    while !world.members.iter().any(|m| m.learner) {
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     world.reconcile();
@@ -87,8 +87,8 @@ fn never_starts() {
         "A bad image: the standby never starts, the membership is never touched; after its deadline it goes, with longer pauses; a corrected spec is tried at once.",
     );
     let mut world = rested(3);
-    world.inputs = "spec-2".into();
-    world.bad_inputs.insert("spec-2".into());
+    world.api.wanted_inputs = "spec-2".into();
+    world.faults.bad_inputs.insert("spec-2".into());
     world.cluster.spec.replicas = 5;
     for _ in 0..10 {
         world.reconcile();
@@ -100,8 +100,11 @@ fn never_starts() {
         world.reconcile();
     }
     script.look("A pause before the next attempt", &world);
-    assert_eq!(world.configuration_index, 5, "the membership was touched");
-    world.inputs = "spec-3".into();
+    assert_eq!(
+        world.raft.configuration_index, 5,
+        "the membership was touched"
+    );
+    world.api.wanted_inputs = "spec-3".into();
     script.settle("The spec is corrected", &mut world);
     script.compare();
 }
@@ -113,8 +116,8 @@ fn never_starts() {
 fn a_corrected_deadline_is_tried_at_once() {
     let mut world = rested(3);
     world.cluster.spec.healing.learner_deadline_seconds = 1;
-    world.inputs = "spec-2".into();
-    world.bad_inputs.insert("spec-2".into());
+    world.api.wanted_inputs = "spec-2".into();
+    world.faults.bad_inputs.insert("spec-2".into());
     world.cluster.spec.replicas = 4;
     let reason = |world: &World| {
         let progress = crate::plan::plan(&world.observe()).progress;
@@ -138,12 +141,12 @@ fn stuck_standby_gets_a_corrected_spec() {
         "A bad image from the start: the seed waits, and a corrected spec frees it at once.",
     );
     let mut world = World::new(1);
-    world.bad_inputs.insert("spec-1".into());
+    world.faults.bad_inputs.insert("spec-1".into());
     for _ in 0..20 {
         world.reconcile();
     }
     script.look("The seed cannot start", &world);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("The spec is corrected", &mut world);
     script.compare();
 }
@@ -156,7 +159,7 @@ fn edits_in_the_middle() {
     );
     let mut world = rested(1);
     world.cluster.spec.replicas = 5;
-    while !world.members.iter().any(|m| m.learner) {
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     world.cluster.spec.replicas = 1;
@@ -185,10 +188,10 @@ fn a_changed_template() {
         "A changed spec reaches the members one at a time: followers first, the leader last after a hand-over, each after the others were ready for a while.",
     );
     let mut world = rested(3);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("The spec changes", &mut world);
-    world.inputs = "spec-3".into();
-    world.bad_inputs.insert("spec-3".into());
+    world.api.wanted_inputs = "spec-3".into();
+    world.faults.bad_inputs.insert("spec-3".into());
     (0..30).for_each(|_| drop(world.reconcile()));
     script.look("The next one cannot start", &world);
     wait(&mut world, 600);
@@ -196,7 +199,7 @@ fn a_changed_template() {
         "It does not come back in time: nobody else is touched",
         &world,
     );
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("The spec is set back", &mut world);
     script.compare();
 }
@@ -206,22 +209,22 @@ fn a_changed_template() {
 #[test]
 fn a_corrected_spec_gives_its_pod_time_to_start() {
     let mut world = rested(3);
-    world.inputs = "spec-2".into();
-    world.bad_inputs.insert("spec-2".into());
+    world.api.wanted_inputs = "spec-2".into();
+    world.faults.bad_inputs.insert("spec-2".into());
     (0..30).for_each(|_| drop(world.reconcile()));
     (0..1200).for_each(|_| drop(world.reconcile()));
-    let before = world.configuration_index;
-    world.inputs = "spec-1".into();
+    let before = world.raft.configuration_index;
+    world.api.wanted_inputs = "spec-1".into();
     // The set, and the pod; it starts, and nobody has heard from it yet.
     (0..2).for_each(|_| drop(world.reconcile()));
-    let sick = world.pods.values().find(|pod| pod.started_ms.is_none());
+    let sick = world.api.pods.values().find(|pod| pod.started_ms.is_none());
     assert!(sick.is_none(), "{sick:?}");
-    world.side.insert("demo-3".into(), 1);
+    world.faults.side.insert("demo-3".into(), 1);
     (0..10).for_each(|_| drop(world.reconcile()));
-    assert_eq!(world.configuration_index, before, "it was removed");
-    world.side.clear();
+    assert_eq!(world.raft.configuration_index, before, "it was removed");
+    world.faults.side.clear();
     world.settle(1000);
-    assert_eq!(world.configuration_index, before);
+    assert_eq!(world.raft.configuration_index, before);
 }
 
 /// Found end to end on a busy machine: the operator deleted the pod of a bad image, looked again while
@@ -230,27 +233,31 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
 #[test]
 fn corrected_spec_gives_time_for_a_pod() {
     let ways: [fn(&mut World); 2] = [
-        |world| world.lingering.extend(["demo-3".into()]),
-        |world| world.podless.extend(["demo-3".into()]),
+        |world| world.faults.lingering.extend(["demo-3".into()]),
+        |world| world.faults.podless.extend(["demo-3".into()]),
     ];
     for hold in ways {
         let mut world = rested(3);
-        world.inputs = "spec-2".into();
-        world.bad_inputs.insert("spec-2".into());
+        world.api.wanted_inputs = "spec-2".into();
+        world.faults.bad_inputs.insert("spec-2".into());
         (0..1230).for_each(|_| drop(world.reconcile()));
-        let before = world.configuration_index;
+        let before = world.raft.configuration_index;
         hold(&mut world);
-        world.inputs = "spec-1".into();
+        world.api.wanted_inputs = "spec-1".into();
         // The set, the pod, and then nothing until there is another one.
         (0..12).for_each(|_| drop(world.reconcile()));
-        assert_eq!(world.configuration_index, before, "it was removed");
-        let held = world.pods.get("demo-3").is_none_or(|pod| pod.terminating);
+        assert_eq!(world.raft.configuration_index, before, "it was removed");
+        let held = world
+            .api
+            .pods
+            .get("demo-3")
+            .is_none_or(|pod| pod.terminating);
         assert!(held, "the world makes no pod in between");
-        world.lingering.clear();
-        world.podless.clear();
-        world.pods.remove("demo-3");
+        world.faults.lingering.clear();
+        world.faults.podless.clear();
+        world.api.pods.remove("demo-3");
         world.settle(1000);
-        assert_eq!(world.configuration_index, before);
+        assert_eq!(world.raft.configuration_index, before);
     }
 }
 
@@ -261,17 +268,17 @@ fn a_changed_template_of_few() {
         "One or two voters tolerate no restart: an outdated member is replaced, its successor first. So it is everywhere by updateStrategy.type: Replace.",
     );
     let mut world = rested(1);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("The only one", &mut world);
-    world.inputs = "spec-3".into();
-    world.bad_inputs.insert("spec-3".into());
+    world.api.wanted_inputs = "spec-3".into();
+    world.faults.bad_inputs.insert("spec-3".into());
     (0..10).for_each(|_| drop(world.reconcile()));
     script.look("Its successor cannot start: the old one serves", &world);
-    world.inputs = "spec-4".into();
+    world.api.wanted_inputs = "spec-4".into();
     script.settle("The spec is corrected", &mut world);
     let mut world = rested(3);
     world.cluster.spec.update_strategy.type_ = UpdateType::Replace;
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("Three, by replacement", &mut world);
     script.compare();
 }
@@ -313,7 +320,7 @@ fn members_are_replaced() {
     script.settle("The only one", &mut world);
     let mut world = rested(3);
     world.cluster.spec.replace_members = vec!["demo-2".into()];
-    while !world.members.iter().any(|m| m.learner) {
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     world.cluster.spec.replace_members.clear();
@@ -340,17 +347,17 @@ fn guards_hold() {
     {
         world.reconcile();
     }
-    let node = world.pods["demo-3"].node.clone().expect("a node");
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    let node = world.api.pods["demo-3"].node.clone().expect("a node");
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 5);
     script.look("A standby answers and a voter is sick", &world);
-    world.nodes.get_mut(&node).expect("the node").ready = true;
+    world.api.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 1);
-    while !world.members.iter().any(|m| m.learner) {
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     world.reconcile();
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     world.cluster.spec.replicas = 4;
     for _ in 0..5 {
         world.tick();
@@ -359,9 +366,9 @@ fn guards_hold() {
         "A learner has caught up and a voter is sick: two of four would be no quorum",
         &world,
     );
-    world.nodes.get_mut(&node).expect("the node").ready = true;
+    world.api.nodes.get_mut(&node).expect("the node").ready = true;
     world.settle(1000);
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     world.cluster.spec.replicas = 3;
     wait(&mut world, 5);
     script.look("Four voters are one too many: the sick one goes", &world);
@@ -381,11 +388,11 @@ fn guards_hold() {
         learner: true,
         ..MemberView::default()
     };
-    world.members.push(foreign);
+    world.raft.members.push(foreign);
     script.look("Somebody added a learner by hand", &world);
     let mut world = rested(2);
     world.cluster.spec.replicas = 1;
-    world.unseen.insert("demo-1".into());
+    world.faults.unseen.insert("demo-1".into());
     script.look(
         "Two voters, one too many, and the leader is not seen",
         &world,

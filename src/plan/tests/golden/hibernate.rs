@@ -20,7 +20,7 @@ fn a_cluster_sleeps_and_wakes() {
     script.look("Paused: it sleeps on", &world);
     world.cluster.spec.paused = false;
     world.cluster.spec.replicas = 5;
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("Woken by a larger size and with another spec", &mut world);
     script.compare();
 }
@@ -34,7 +34,7 @@ fn never_wanted_awake() {
     let mut world = World::new(0);
     script.look("Nothing is made", &world);
     world.cluster.spec.replicas = 1;
-    while world.sets.is_empty() {
+    while world.api.sets.is_empty() {
         world.reconcile();
     }
     world.cluster.spec.replicas = 0;
@@ -51,10 +51,10 @@ fn half_way() {
         "Put to sleep with a learner in hand, another size on the way and a node that is drained; the learner, and whoever sleeps, gets its time again after waking.",
     );
     let mut world = rested(3);
-    world.commit += 100_000;
-    world.catch_up = 100;
+    world.raft.commit += 100_000;
+    world.pace.catch_up = 100;
     world.cluster.spec.replicas = 5;
-    while !world.members.iter().any(|m| m.learner) {
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     let node = world.node_of("demo-2");

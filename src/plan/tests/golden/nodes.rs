@@ -20,12 +20,16 @@ fn until(world: &mut World, what: &str, mut holds: impl FnMut(&World) -> bool) {
 }
 
 fn released(world: &World) -> Vec<String> {
-    let open = world.pods.iter().filter(|(_, p)| p.released_ms.is_some());
+    let open = world
+        .api
+        .pods
+        .iter()
+        .filter(|(_, p)| p.released_ms.is_some());
     open.map(|(name, _)| name.clone()).collect()
 }
 
 fn names(world: &World) -> Vec<String> {
-    world.members.iter().map(|m| m.name.clone()).collect()
+    world.raft.members.iter().map(|m| m.name.clone()).collect()
 }
 
 /// The reason of the wait in hand.
@@ -37,8 +41,8 @@ fn reason(plan: &Plan) -> &'static str {
 
 fn bound(replicas: i32, nodes: &str) -> World {
     let mut world = World::new(replicas);
-    world.node_bound = true;
-    world.nodes.retain(|name, _| name.as_str() <= nodes);
+    world.pace.node_bound = true;
+    world.api.nodes.retain(|name, _| name.as_str() <= nodes);
     world.settle(1000);
     assert_eq!(world.voters(), world.cluster.target());
     world
@@ -50,20 +54,24 @@ fn bound(replicas: i32, nodes: &str) -> World {
 fn who_is_still_called_ready_is_waited_for() {
     let waited = |looks: bool| {
         let mut world = rested(3);
-        world.inputs = "spec-2".into();
+        world.api.wanted_inputs = "spec-2".into();
         if !looks {
-            world.unprobed.insert("demo-3".into());
+            world.faults.unprobed.insert("demo-3".into());
         }
         let retires = |world: &World| {
             let said = world.observe().descriptions;
             said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
         };
         until(&mut world, "demo-3 retires", retires);
-        let (begun, uid) = (world.now, world.pods["demo-3"].uid.clone());
+        let (begun, uid) = (world.api.now_ms, world.api.pods["demo-3"].uid.clone());
         until(&mut world, "its pod goes", |world| {
-            world.pods.get("demo-3").is_none_or(|pod| pod.uid != uid)
+            world
+                .api
+                .pods
+                .get("demo-3")
+                .is_none_or(|pod| pod.uid != uid)
         });
-        (world.now - begun) / 1000
+        (world.api.now_ms - begun) / 1000
     };
     let (soon, late) = (waited(true), waited(false));
     assert!((6..=9).contains(&soon), "{soon} s");
@@ -76,21 +84,27 @@ fn who_is_still_called_ready_is_waited_for() {
 fn whom_a_service_still_leads_to_is_waited_for() {
     let waited = |seconds: u64, denied: bool| {
         let mut world = rested(3);
-        world.inputs = "spec-2".into();
+        world.api.wanted_inputs = "spec-2".into();
         if denied {
-            world.denied.insert("endpointslices".into());
+            world.api.denied.insert("endpointslices".into());
         }
         let retires = |world: &World| {
             let said = world.observe().descriptions;
             said.get("demo-3").is_some_and(|d| d.retiring_ms.is_some())
         };
         until(&mut world, "demo-3 retires", retires);
-        let (begun, uid) = (world.now, world.pods["demo-3"].uid.clone());
-        world.routed.insert("demo-3".into());
-        let stays = |world: &World| world.pods.get("demo-3").is_some_and(|pod| pod.uid == uid);
+        let (begun, uid) = (world.api.now_ms, world.api.pods["demo-3"].uid.clone());
+        world.api.routed.insert("demo-3".into());
+        let stays = |world: &World| {
+            world
+                .api
+                .pods
+                .get("demo-3")
+                .is_some_and(|pod| pod.uid == uid)
+        };
         for _ in 0..60 {
-            if (world.now - begun) / 1000 >= seconds {
-                world.routed.clear();
+            if (world.api.now_ms - begun) / 1000 >= seconds {
+                world.api.routed.clear();
             }
             if !stays(&world) {
                 break;
@@ -98,7 +112,7 @@ fn whom_a_service_still_leads_to_is_waited_for() {
             world.reconcile();
         }
         assert!(!stays(&world), "it goes");
-        (world.now - begun) / 1000
+        (world.api.now_ms - begun) / 1000
     };
     let at_once = waited(0, false);
     assert!((6..=9).contains(&at_once), "{at_once} s");
@@ -117,14 +131,14 @@ fn a_movable_volume_goes_along() {
         "The leader's node is cordoned, its volume can follow: the same member moves. First nobody drains, and the operator deletes the pod itself; then a drain asks every 5 s and takes the pod as soon as it may.",
     );
     let mut world = rested(3);
-    let leader = world.leader.clone().expect("a leader");
+    let leader = world.raft.leader.clone().expect("a leader");
     let (before, node) = (names(&world), world.node_of(&leader));
     wait(&mut world, 10);
     world.cordon(&node, true);
     script.look("Cordoned", &world);
     script.settle("Nobody drains", &mut world);
     assert_ne!(world.node_of(&leader), node);
-    let next = world.leader.clone().expect("a leader");
+    let next = world.raft.leader.clone().expect("a leader");
     let node = world.node_of(&next);
     world.cordon(&node, true);
     assert!(!world.evict(&next), "the gate is closed");
@@ -157,7 +171,13 @@ fn a_bound_volume_is_replaced_first() {
     assert_eq!(least, 3, "full redundancy all the way");
     script.settle("At rest by now", &mut world);
     script.look("The node is empty", &world);
-    assert!(world.pods.keys().all(|pod| world.node_of(pod) != "node-b"));
+    assert!(
+        world
+            .api
+            .pods
+            .keys()
+            .all(|pod| world.node_of(pod) != "node-b")
+    );
     script.compare();
 }
 
@@ -184,23 +204,33 @@ fn without_a_spare_node_the_drain_is_held() {
         removed.cluster.spec.disruption.node_replacement = NodeReplacement::RemoveFirst;
         until(&mut removed, "removed", |world| world.voters() == 2);
         until(&mut removed, "its pod is gone", |world| {
-            world.pods.keys().all(|pod| world.node_of(pod) != "node-b")
+            world
+                .api
+                .pods
+                .keys()
+                .all(|pod| world.node_of(pod) != "node-b")
         });
-        let fresh = removed.nodes["node-a"].clone();
-        removed.nodes.insert("node-d".into(), fresh);
+        let fresh = removed.api.nodes["node-a"].clone();
+        removed.api.nodes.insert("node-d".into(), fresh);
         script.settle("Removed first, because the spec says so", &mut removed);
         assert_eq!(removed.voters(), 3);
-        let fresh = world.nodes["node-a"].clone();
-        world.nodes.insert("node-d".into(), fresh);
+        let fresh = world.api.nodes["node-a"].clone();
+        world.api.nodes.insert("node-d".into(), fresh);
         script.settle("A node is added", world);
-        assert!(world.pods.keys().all(|pod| world.node_of(pod) != "node-b"));
+        assert!(
+            world
+                .api
+                .pods
+                .keys()
+                .all(|pod| world.node_of(pod) != "node-b")
+        );
     }
     script.compare();
 }
 
 fn rested_on(replicas: i32, nodes: &str) -> World {
     let mut world = World::new(replicas);
-    world.nodes.retain(|name, _| name.as_str() <= nodes);
+    world.api.nodes.retain(|name, _| name.as_str() <= nodes);
     world.settle(1000);
     world
 }
@@ -211,13 +241,19 @@ fn nodes_are_shared_only_where_allowed() {
     world.cluster.spec.scheduling.spread = Spread::Preferred;
     world.cordon("node-b", true);
     world.settle(400);
-    assert!(world.pods.keys().all(|pod| world.node_of(pod) != "node-b"));
+    assert!(
+        world
+            .api
+            .pods
+            .keys()
+            .all(|pod| world.node_of(pod) != "node-b")
+    );
     // Two and one: the failure of a node takes two as before, so that one of the two may go
     // anywhere. Then there is one on each, and no room any more.
     world.cordon("node-b", false);
     world.cluster.spec.scheduling.spread = Spread::Required;
     let here = |world: &World, node: &str| {
-        let pods = world.pods.keys();
+        let pods = world.api.pods.keys();
         pods.filter(|pod| world.node_of(pod) == node).count()
     };
     let crowded = if here(&world, "node-a") == 2 {
@@ -260,9 +296,9 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
         assert_eq!((names(&world), released(&world).len()), (before, 0));
     }
     let points: [(&str, Point); 3] = [
-        ("a volume is there", |world| world.pvcs.len() == 4),
+        ("a volume is there", |world| world.api.pvcs.len() == 4),
         ("there is a learner", |world| {
-            world.members.iter().any(|m| m.learner)
+            world.raft.members.iter().any(|m| m.learner)
         }),
         ("there are four voters", |world| world.voters() == 4),
     ];
@@ -275,7 +311,7 @@ fn an_uncordon_half_way_stops_at_the_next_step() {
             &format!("A replacement, uncordoned when {what}"),
             &mut world,
         );
-        assert_eq!((world.voters(), world.pvcs.len()), (3, 3));
+        assert_eq!((world.voters(), world.api.pvcs.len()), (3, 3));
     }
     script.compare();
 }
@@ -296,9 +332,9 @@ fn two_nodes_at_once_take_turns() {
         }
         assert!(least >= 2, "{least} of 3");
         let left = ["node-a", "node-b"];
-        let mut nodes = world.pods.keys().map(|pod| world.node_of(pod));
+        let mut nodes = world.api.pods.keys().map(|pod| world.node_of(pod));
         assert!(nodes.all(|node| !left.contains(&node.as_str())));
-        assert_eq!((world.voters(), world.pods.len()), (3, 3));
+        assert_eq!((world.voters(), world.api.pods.len()), (3, 3));
     }
 }
 
@@ -315,12 +351,12 @@ fn the_gate_closes_when_another_member_fails() {
     let leaver = released(&world).remove(0);
     let other = names(&world).into_iter().find(|name| *name != leaver);
     let other = world.node_of(&other.expect("another"));
-    world.nodes.get_mut(&other).expect("a node").ready = false;
+    world.api.nodes.get_mut(&other).expect("a node").ready = false;
     wait(&mut world, 4);
     script.look("Another one is down", &world);
     world.reconcile();
     assert!(released(&world).is_empty() && !world.evict(&leaver));
-    world.nodes.get_mut(&other).expect("a node").ready = true;
+    world.api.nodes.get_mut(&other).expect("a node").ready = true;
     script.settle("It is back", &mut world);
     assert_ne!(world.node_of(&leaver), "node-b");
     script.compare();
@@ -333,12 +369,12 @@ fn newcomers_do_not_stay_on_a_node_that_goes() {
         "The node of a member is cordoned that is on its way in: a standby and a learner that could not leave with their volumes make room for another one, a learner that can is promoted and moves.",
     );
     let grown = |world: &mut World, learner: bool| {
-        world.commit += 1000;
-        world.catch_up = 100;
+        world.raft.commit += 1000;
+        world.pace.catch_up = 100;
         world.cluster.spec.replicas = 4;
         until(world, "a newcomer runs", |world| {
-            let pod = world.pods.get("demo-4");
-            let joined = world.members.iter().any(|m| m.name == "demo-4");
+            let pod = world.api.pods.get("demo-4");
+            let joined = world.raft.members.iter().any(|m| m.name == "demo-4");
             pod.is_some_and(|pod| pod.started_ms.is_some()) && joined == learner
         });
         let node = world.node_of("demo-4");
@@ -353,7 +389,7 @@ fn newcomers_do_not_stay_on_a_node_that_goes() {
         let node = grown(&mut world, learner);
         script.settle(what, &mut world);
         assert_eq!(world.voters(), 4);
-        assert!(world.pods.keys().all(|pod| world.node_of(pod) != node));
+        assert!(world.api.pods.keys().all(|pod| world.node_of(pod) != node));
     }
     script.compare();
 }
@@ -366,14 +402,14 @@ fn a_node_that_is_off_is_no_drain() {
         let mut world = bound(3, "node-d");
         let before = names(&world);
         world.cordon("node-b", cordoned);
-        world.nodes.get_mut("node-b").expect("a node").ready = false;
+        world.api.nodes.get_mut("node-b").expect("a node").ready = false;
         wait(&mut world, 5);
         for _ in 0..60 {
             let plan = world.reconcile();
             assert!(plan.steps.is_empty(), "{plan}");
         }
         world.cordon("node-b", false);
-        world.nodes.get_mut("node-b").expect("a node").ready = true;
+        world.api.nodes.get_mut("node-b").expect("a node").ready = true;
         world.settle(400);
         assert_eq!(names(&world), before);
     }
@@ -383,7 +419,7 @@ fn a_node_that_is_off_is_no_drain() {
 fn node_bound_member_stays() {
     let mut world = rested(3);
     world.cordon("node-b", true);
-    world.nodes.get_mut("node-b").expect("a node").closed = false;
+    world.api.nodes.get_mut("node-b").expect("a node").closed = false;
     let plan = world.reconcile();
     assert!(
         plan.steps.is_empty() && reason(&plan) == "NotCordoned",
@@ -392,6 +428,7 @@ fn node_bound_member_stays() {
     // Nobody knows where an unseen volume can be used: another one comes first.
     let mut world = rested(3);
     world
+        .api
         .pvcs
         .values_mut()
         .for_each(|pvc| pvc.node_bound = None);
@@ -425,21 +462,22 @@ fn one_member_alone_is_replaced_and_never_moved() {
 fn a_roll_goes_around_a_node_that_goes() {
     let mut world = rested_on(3, "node-c");
     world.cordon("node-b", true);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     for _ in 0..300 {
         world.reconcile();
     }
-    let outdated: Vec<_> = (world.pods.iter())
+    let outdated: Vec<_> = (world.api.pods.iter())
         .filter(|(_, pod)| pod.inputs.as_deref() != Some("spec-2"))
         .map(|(name, _)| world.node_of(name))
         .collect();
     assert_eq!(outdated, ["node-b"]);
-    let fresh = world.nodes["node-a"].clone();
-    world.nodes.insert("node-d".into(), fresh);
+    let fresh = world.api.nodes["node-a"].clone();
+    world.api.nodes.insert("node-d".into(), fresh);
     let plans = world.settle(400);
     assert!(plans.last().is_some_and(|plan| plan.progress.is_none()));
     assert!(
         world
+            .api
             .pods
             .values()
             .all(|pod| pod.inputs.as_deref() == Some("spec-2"))

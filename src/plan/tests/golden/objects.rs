@@ -13,7 +13,7 @@ fn paused() {
     let mut world = rested(3);
     world.cluster.spec.paused = true;
     world.cluster.spec.replicas = 5;
-    world.objects.clear();
+    world.lose_objects();
     script.look(
         "Paused, a size that is not reached, all objects gone",
         &world,
@@ -38,16 +38,17 @@ fn conflicts_and_earlier_lives() {
         edited: false,
     };
     let mut world = World::new(3);
-    world.sets.insert(
+    world.api.sets.insert(
         "demo-2".into(),
         foreign(Owner::Other("StatefulSet web".into())),
     );
     script.look("A set of somebody else has our name", &world);
     world
+        .api
         .sets
         .insert("demo-2".into(), foreign(Owner::EarlierLife));
     script.look("A set of an earlier life of this name", &world);
-    world.sets.clear();
+    world.api.sets.clear();
     let key = ObjectKey {
         kind: ObjectKind::Service,
         name: "demo-client".into(),
@@ -57,9 +58,9 @@ fn conflicts_and_earlier_lives() {
         terminating: false,
         inputs: None,
     };
-    world.objects.insert(key.clone(), service);
+    world.api.objects.insert(key.clone(), service);
     script.look("A Service of nobody has our name", &world);
-    world.objects.clear();
+    world.lose_objects();
     let old = PvcFacts {
         uid: "old".into(),
         cluster_uid: Some("0ld-life".into()),
@@ -74,7 +75,10 @@ fn conflicts_and_earlier_lives() {
         requested_bytes: 1 << 30,
         owned: false,
     };
-    world.pvcs.insert("data-demo-1-0ldli".into(), old.clone());
+    world
+        .api
+        .pvcs
+        .insert("data-demo-1-0ldli".into(), old.clone());
     script.settle("Disks of an earlier life are never adopted", &mut world);
     let plan = script.look("They are reported", &world);
     assert_eq!(plan.status.leftovers.len(), 1);
@@ -88,7 +92,7 @@ fn conflicts_and_earlier_lives() {
     // What somebody kept of many lives does not fill the status.
     for number in 0..99 {
         let name = format!("data-demo-{number}-0lder");
-        world.pvcs.insert(name, old.clone());
+        world.api.pvcs.insert(name, old.clone());
     }
     let status = crate::plan::plan(&world.observe()).status;
     assert_eq!(status.leftovers.len(), 32);
@@ -102,7 +106,7 @@ fn conflicts_and_earlier_lives() {
             ..old.clone()
         };
         let name = pvc_name(&format!("demo-{number}"), CLUSTER_UID);
-        world.pvcs.insert(name, of_now);
+        world.api.pvcs.insert(name, of_now);
     }
     let rows = crate::plan::plan(&world.observe()).status.members;
     assert_eq!(rows.len(), 64);

@@ -30,7 +30,7 @@ fn until(world: &mut World, what: &str, mut holds: impl FnMut(&World) -> bool) {
 
 /// Whether the PDB would refuse the eviction of every member.
 fn refuses_all(world: &World) -> bool {
-    let mut names = world.pods.keys();
+    let mut names = world.api.pods.keys();
     names.all(|name| !world.clone().evict(name))
 }
 
@@ -68,11 +68,11 @@ fn drain_takes_what_the_pdb_allows() {
         &mut world,
     );
     assert_ne!(world.node_of("demo-2"), node);
-    assert!(world.pods.values().all(|pod| pod.released_ms.is_none()));
+    assert!(world.api.pods.values().all(|pod| pod.released_ms.is_none()));
     until(&mut held, "it retires", retires);
     wait(&mut held, 12);
     // Ready for the plan, and not for Kubernetes, as after a probe that failed once.
-    let other = held.pods.get_mut("demo-3").expect("a pod");
+    let other = held.api.pods.get_mut("demo-3").expect("a pod");
     other.ready_since_ms = None;
     let plan = script.look("Another member is not available", &held);
     assert_eq!((reason(&plan), plan.steps.len()), ("Settling", 0));
@@ -119,13 +119,13 @@ fn the_number_rises_first_and_falls_last() {
     let mut world = with_budget_policy(3);
     world.cluster.spec.replicas = 5;
     script.settle("Five are wanted", &mut world);
-    assert_eq!(world.min_available, Some(3));
+    assert_eq!(world.min_available(), Some(3));
     world.cluster.spec.replicas = 3;
     script.settle("Three are wanted again", &mut world);
-    assert_eq!(world.min_available, Some(2));
+    assert_eq!(world.min_available(), Some(2));
     world.cluster.spec.replace_members = vec!["demo-1".into()];
     script.settle("One is replaced", &mut world);
-    assert_eq!(world.min_available, Some(2));
+    assert_eq!(world.min_available(), Some(2));
     script.compare();
 }
 
@@ -133,16 +133,18 @@ fn the_number_rises_first_and_falls_last() {
 #[test]
 fn pdb_waits_for_the_pod_of_a_removed_member() {
     let mut world = with_budget_policy(5);
-    assert_eq!(world.min_available, Some(3));
+    assert_eq!(world.min_available(), Some(3));
     world.cluster.spec.replicas = 3;
     until(&mut world, "two were removed", |world| world.voters() == 3);
-    let pods = world.pods.len();
+    let pods = world.api.pods.len();
     assert!(pods > 3, "the last pod is still there: {pods}");
-    assert_eq!(world.min_available, Some(3), "four may be counted");
-    until(&mut world, "its pod is gone", |world| world.pods.len() == 3);
-    assert_eq!(world.min_available, Some(3), "nobody looked since");
+    assert_eq!(world.min_available(), Some(3), "four may be counted");
+    until(&mut world, "its pod is gone", |world| {
+        world.api.pods.len() == 3
+    });
+    assert_eq!(world.min_available(), Some(3), "nobody looked since");
     world.settle(100);
-    assert_eq!(world.min_available, Some(2));
+    assert_eq!(world.min_available(), Some(2));
 }
 
 #[test]
@@ -152,19 +154,19 @@ fn policy_change_is_always_protected() {
         "The policy is changed while a pod is let go by its label, and back while a member retires: one object, one write each time.",
     );
     let mut world = rested(3);
-    assert_eq!(world.min_available, None);
+    assert_eq!(world.min_available(), None);
     wait(&mut world, 10);
     let node = world.node_of("demo-1");
     world.cordon(&node, true);
     until(&mut world, "let go", |world| {
-        world.pods.values().any(|pod| pod.released_ms.is_some())
+        world.api.pods.values().any(|pod| pod.released_ms.is_some())
     });
     set(&mut world, Budget);
     script.look("To Budget, while the pod of demo-1 is let go", &world);
     world.reconcile();
     assert!(refuses_all(&world), "its gate is closed first");
     script.settle("On to the end", &mut world);
-    assert_eq!(world.min_available, Some(2));
+    assert_eq!(world.min_available(), Some(2));
     assert_ne!(world.node_of("demo-1"), node);
     world.cordon(&node, false);
     let node = world.node_of("demo-2");
@@ -175,7 +177,7 @@ fn policy_change_is_always_protected() {
     set(&mut world, Gate);
     script.look("To Gate, while demo-2 retires", &world);
     world.reconcile();
-    assert!(world.min_available.is_none() && refuses_all(&world));
+    assert!(world.min_available().is_none() && refuses_all(&world));
     script.settle("On to the end", &mut world);
     assert_ne!(world.node_of("demo-2"), node);
     script.compare();
@@ -191,7 +193,7 @@ fn small_clusters_grow_before_they_release() {
     assert!(refuses_all(&world));
     let node = world.node_of("demo-1");
     world.cordon(&node, true);
-    while world.voters() == 1 && world.members.len() < 2 {
+    while world.voters() == 1 && world.raft.members.len() < 2 {
         assert!(!world.evict("demo-1"));
         world.reconcile();
     }
@@ -202,10 +204,10 @@ fn small_clusters_grow_before_they_release() {
     }
     assert!(refuses_all(&world), "both vote, and both are needed");
     script.settle("On to the end", &mut world);
-    assert_eq!((world.voters(), world.min_available), (1, Some(1)));
-    assert!(world.pods.keys().all(|pod| world.node_of(pod) != node));
+    assert_eq!((world.voters(), world.min_available()), (1, Some(1)));
+    assert!(world.api.pods.keys().all(|pod| world.node_of(pod) != node));
     let two = with_budget_policy(2);
-    assert!(two.min_available == Some(2) && refuses_all(&two));
+    assert!(two.min_available() == Some(2) && refuses_all(&two));
     script.compare();
 }
 
@@ -217,10 +219,10 @@ fn a_changed_spec_evicts_one_after_the_other() {
     );
     let mut world = with_budget_policy(3);
     wait(&mut world, 10);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("It rolls", &mut world);
     let current = |pod: &crate::plan::PodFacts| pod.inputs.as_deref() == Some("spec-2");
-    assert!(world.pods.values().all(current));
+    assert!(world.api.pods.values().all(current));
     script.compare();
 }
 
@@ -228,24 +230,22 @@ fn a_changed_spec_evicts_one_after_the_other() {
 fn hibernation_ignores_the_pdb() {
     let mut world = with_budget_policy(3);
     world.cluster.spec.paused = true;
-    world.objects.clear();
-    world.min_available = None;
+    world.lose_objects();
     world.settle(20);
-    assert_eq!(world.min_available, Some(2), "made again while paused");
+    assert_eq!(world.min_available(), Some(2), "made again while paused");
     world.cluster.spec.paused = false;
     world.cluster.spec.replicas = 0;
     world.settle(200);
-    assert!(world.pods.is_empty(), "all sleep");
-    assert_eq!(world.min_available, Some(2), "it stays as it is");
+    assert!(world.api.pods.is_empty(), "all sleep");
+    assert_eq!(world.min_available(), Some(2), "it stays as it is");
     // Without a quorum nobody says who votes: it is made for as many as anything tells of.
-    world.objects.clear();
-    world.min_available = None;
+    world.lose_objects();
     world.cluster.spec.replicas = 1;
     world.reconcile();
     until(&mut world, "it is there", |world| {
-        world.min_available.is_some()
+        world.min_available().is_some()
     });
-    assert_eq!(world.min_available, Some(2));
+    assert_eq!(world.min_available(), Some(2));
     world.settle(1000);
-    assert_eq!((world.voters(), world.min_available), (1, Some(1)));
+    assert_eq!((world.voters(), world.min_available()), (1, Some(1)));
 }

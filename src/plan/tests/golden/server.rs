@@ -9,7 +9,7 @@ fn wanted(world: &mut World, heartbeat: i32, election: i32) {
     let server = &mut world.cluster.spec.server;
     server.heartbeat_interval_milliseconds = Some(heartbeat);
     server.election_timeout_milliseconds = Some(election);
-    world.inputs = format!("spec-{heartbeat}-{election}");
+    world.api.wanted_inputs = format!("spec-{heartbeat}-{election}");
 }
 
 #[test]
@@ -44,11 +44,11 @@ fn members_without_syncs() {
         name: "unsafe-no-fsync".into(),
         value: "true".into(),
     }];
-    world.inputs = "spec-unsynced".into();
+    world.api.wanted_inputs = "spec-unsynced".into();
     world.settle(1000);
     script.look("Every member runs with it", &world);
     world.cluster.spec.server.extra_args.clear();
-    world.inputs = "spec-synced".into();
+    world.api.wanted_inputs = "spec-synced".into();
     script.look("It is taken back", &world);
     script.settle("The members are restarted", &mut world);
     script.look("Nobody runs with it", &world);

@@ -11,7 +11,7 @@ use crate::plan::{Action, Owner, Plan, plan};
 fn mapped(world: &World) -> BTreeMap<u32, String> {
     let member =
         |(slot, facts): (&u32, &crate::plan::SlotFacts)| Some((*slot, facts.member.clone()?));
-    world.slots.iter().filter_map(member).collect()
+    world.api.slots.iter().filter_map(member).collect()
 }
 
 fn maps(plans: &[Plan]) -> usize {
@@ -32,7 +32,7 @@ fn each_slot_leads_to_one_voter() {
     script.settle("A cluster is formed", &mut world);
     script.look("At rest", &world);
     world.cluster.spec.replicas = 5;
-    while !world.members.iter().any(|m| m.learner) {
+    while !world.raft.members.iter().any(|m| m.learner) {
         world.reconcile();
     }
     let plan = script.look("A learner has none, and no new slot is made for it", &world);
@@ -46,9 +46,9 @@ fn each_slot_leads_to_one_voter() {
     script.settle("3 -> 5", &mut world);
     world.cluster.spec.replicas = 3;
     script.settle("5 -> 3: the last slots go as the voters do", &mut world);
-    world.slots.remove(&1);
+    world.api.slots.remove(&1);
     script.settle("Somebody deletes a slot's Service", &mut world);
-    world.slots.get_mut(&0).expect("a slot").inputs = Some("slot-0".into());
+    world.api.slots.get_mut(&0).expect("a slot").inputs = Some("slot-0".into());
     script.settle("A newer operator makes slots of more", &mut world);
     script.compare();
 }
@@ -82,17 +82,17 @@ fn slots_of_others_are_conflicts() {
         "A slot's Service that somebody else owns stops the cluster; a voter that is merely unseen or sick keeps its slot.",
     );
     let mut world = rested(3);
-    let node = world.pods["demo-2"].node.clone().expect("a node");
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    let node = world.api.pods["demo-2"].node.clone().expect("a node");
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 60);
     let look = plan(&world.observe());
     assert!(look.steps.is_empty(), "{look}");
-    world.nodes.get_mut(&node).expect("the node").ready = true;
+    world.api.nodes.get_mut(&node).expect("the node").ready = true;
     wait(&mut world, 2);
-    world.slots.get_mut(&2).expect("a slot").terminating = true;
+    world.api.slots.get_mut(&2).expect("a slot").terminating = true;
     script.look("A slot's Service is on its way out", &world);
-    world.slots.get_mut(&2).expect("a slot").terminating = false;
-    world.slots.get_mut(&2).expect("a slot").owner = Owner::Other("Deployment web".into());
+    world.api.slots.get_mut(&2).expect("a slot").terminating = false;
+    world.api.slots.get_mut(&2).expect("a slot").owner = Owner::Other("Deployment web".into());
     script.look("A slot's Service belongs to a Deployment", &world);
     script.compare();
 }
@@ -101,9 +101,9 @@ fn slots_of_others_are_conflicts() {
 #[test]
 fn unwanted_slot_of_others_is_left_alone() {
     let mut world = rested(3);
-    let mut other = world.slots[&0].clone();
+    let mut other = world.api.slots[&0].clone();
     other.owner = Owner::Nobody;
-    world.slots.insert(7, other);
+    world.api.slots.insert(7, other);
     let plan = plan(&world.observe());
     assert!(plan.steps.is_empty(), "{plan}");
     assert!(plan.to_string().contains("Stalled=False"), "{plan}");
@@ -117,10 +117,14 @@ fn a_hand_over_is_not_cut_short_by_a_slot() {
     world.cluster.spec.replicas = 2;
     let word = |plan: &Plan| plan.first().map(|step| step.action.word());
     while word(&world.reconcile()) != Some("Retire") {}
-    let retired = world.now;
-    world.slots.remove(&0);
+    let retired = world.api.now_ms;
+    world.api.slots.remove(&0);
     while word(&world.reconcile()) != Some("Remove") {}
-    assert!(world.now - retired >= 7000, "{}", world.now - retired);
+    assert!(
+        world.api.now_ms - retired >= 7000,
+        "{}",
+        world.api.now_ms - retired
+    );
     world.settle(1000);
     assert_eq!(mapped(&world).len(), 2);
 }
@@ -135,7 +139,7 @@ fn nothing_is_mapped_at_rest() {
     let plans = world.settle(50);
     assert_eq!(maps(&plans), 0);
     for name in ["demo-1", "demo-4"] {
-        world.pods.remove(name);
+        world.api.pods.remove(name);
         wait(&mut world, 20);
         assert_eq!(maps(&world.settle(200)), 0);
         assert_eq!(mapped(&world), before);
@@ -158,13 +162,14 @@ fn a_platform_without_slots_gets_none() {
 fn two_slots_never_keep_one_member() {
     let mut world = rested(2);
     // The member of slot 0 is the one to go.
-    let first = world.slots[&0].member.clone().expect("a member");
-    let node = world.pods[&first].node.clone().expect("a node");
+    let first = world.api.slots[&0].member.clone().expect("a member");
+    let node = world.api.pods[&first].node.clone().expect("a node");
     world.cordon(&node, true);
     world.cluster.spec.replicas = 1;
     let both = |world: &World| {
         let held = |slot| {
             world
+                .api
                 .slots
                 .get(&slot)
                 .and_then(|facts| facts.member.clone())
@@ -176,9 +181,9 @@ fn two_slots_never_keep_one_member() {
             world.reconcile();
         }
     }
-    assert!(both(&world), "{:?}", world.slots);
+    assert!(both(&world), "{:?}", world.api.slots);
     world.cluster.spec.replicas = 2;
     world.settle(1000);
-    assert_eq!(world.slots.len(), 2);
-    assert!(!both(&world), "{:?}", world.slots);
+    assert_eq!(world.api.slots.len(), 2);
+    assert!(!both(&world), "{:?}", world.api.slots);
 }

@@ -24,13 +24,14 @@ fn no_space() {
         ..roomy()
     };
     for member in ["demo-1", "demo-2", "demo-3"] {
-        world.spaces.insert(member.into(), Some(full));
+        world.health.spaces.insert(member.into(), Some(full));
     }
     world.alarm("NOSPACE", "demo-2");
     does_nothing(&script.look("The alarm is on", &world));
     for member in ["demo-1", "demo-2"] {
         let quota = 256 << 20;
         world
+            .health
             .spaces
             .insert(member.into(), Some(Space { quota, ..full }));
     }
@@ -39,11 +40,11 @@ fn no_space() {
         free: 45 << 20,
         ..roomy()
     };
-    world.spaces.insert("demo-3".into(), Some(volume));
+    world.health.spaces.insert("demo-3".into(), Some(volume));
     does_nothing(&script.look("The third has a nearly full volume besides", &world));
-    world.spaces.clear();
+    world.health.spaces.clear();
     script.settle("All have space", &mut world);
-    assert!(world.alarms.is_empty());
+    assert!(world.health.alarms.is_empty());
     script.compare();
 }
 
@@ -59,7 +60,7 @@ fn alarm_stays_while_its_cause_may_remain() {
     };
     assert!(switches_off(&alarmed(&|_| {})), "the control");
     let old = alarmed(&|world| {
-        world.spaces.insert("demo-3".into(), None);
+        world.health.spaces.insert("demo-3".into(), None);
     });
     assert!(!switches_off(&old), "{old}");
     assert!(
@@ -68,20 +69,20 @@ fn alarm_stays_while_its_cause_may_remain() {
         "{old}"
     );
     let unsigned = alarmed(&|world| {
-        world.unsigned.insert("demo-3".into());
+        world.faults.unsigned.insert("demo-3".into());
     });
     assert!(!switches_off(&unsigned), "{unsigned}");
     let unseen = alarmed(&|world| {
-        world.unseen.insert("demo-3".into());
+        world.faults.unseen.insert("demo-3".into());
     });
     assert!(!switches_off(&unseen), "{unseen}");
-    let foreign = alarmed(&|world| world.alarms = vec!["NOSPACE fff".into()]);
+    let foreign = alarmed(&|world| world.health.alarms = vec!["NOSPACE fff".into()]);
     assert!(!switches_off(&foreign), "{foreign}");
     // A tenth of the quota is left free, or the next writes would raise it again.
     let tight = alarmed(&|world| {
         let used = (128 << 20) / 10 * 9 + 10;
         let space = Space { used, ..roomy() };
-        world.spaces.insert("demo-1".into(), Some(space));
+        world.health.spaces.insert("demo-1".into(), Some(space));
     });
     assert!(!switches_off(&tight), "{tight}");
     let paused = alarmed(&|world| world.cluster.spec.paused = true);
@@ -95,13 +96,13 @@ fn repeated_alarm_is_disarmed_less_often() {
     let mut world = rested(3);
     let mut off = Vec::new();
     for _ in 0..4000 {
-        if world.alarms.is_empty() {
+        if world.health.alarms.is_empty() {
             world.alarm("NOSPACE", "demo-1");
             world.alarm("NOSPACE", "demo-2");
         }
         let plan = world.reconcile();
-        if switches_off(&plan) && world.alarms.is_empty() {
-            off.push(world.now / 1000);
+        if switches_off(&plan) && world.health.alarms.is_empty() {
+            off.push(world.api.now_ms / 1000);
         }
     }
     let pauses: Vec<u64> = off.windows(2).map(|two| two[1] - two[0]).collect();
@@ -110,7 +111,7 @@ fn repeated_alarm_is_disarmed_less_often() {
     for (pause, least) in longer {
         assert!((least..least + 5).contains(pause), "{pauses:?}");
     }
-    world.alarms.clear();
+    world.health.alarms.clear();
     let text = plan(&world.observe()).to_string();
     assert!(world.status.disarms.is_some(), "{text}");
     wait(&mut world, 3600);
@@ -118,7 +119,8 @@ fn repeated_alarm_is_disarmed_less_often() {
     assert_eq!(world.status.disarms, None);
     // Healing comes first.
     world.alarm("NOSPACE", "demo-1");
-    world.sets.remove(&follower(&world));
+    let follower = follower(&world);
+    world.api.sets.remove(&follower);
     let plan = plan(&world.observe());
     assert!(
         plan.first()
@@ -147,16 +149,16 @@ fn failing_step_keeps_no_alarm_on() {
         }
     }
     assert!(refused(&world), "the control");
-    assert_eq!(world.alarms, [""; 0]);
-    world.catch_up = 1;
-    while !world.members.iter().any(|view| view.learner) {
+    assert_eq!(world.health.alarms, [""; 0]);
+    world.pace.catch_up = 1;
+    while !world.raft.members.iter().any(|view| view.learner) {
         world.reconcile();
     }
     world.alarm("NOSPACE", "demo-2");
     for _ in 0..3 {
         world.reconcile();
     }
-    assert!(!world.alarms.is_empty() && world.status.disarms.is_some());
+    assert!(!world.health.alarms.is_empty() && world.status.disarms.is_some());
     let step = world.status.step.clone().expect("a step in hand");
     assert_eq!(step.action, "Promote", "{step:?}");
 

@@ -24,29 +24,34 @@ fn a_successor_waits_for_a_node_of_its_own() {
         "Volumes stay on their nodes, and there are as many nodes as members. One node is lost for good: the successor joins no sound member's node, from where it could never move on, but waits for a new node.",
     );
     let mut world = World::new(3);
-    world.node_bound = true;
-    world.nodes.retain(|name, _| name.as_str() <= "node-c");
+    world.pace.node_bound = true;
+    world.api.nodes.retain(|name, _| name.as_str() <= "node-c");
     script.settle("The first volume shows that they are bound", &mut world);
-    let node = world.pods["demo-2"].node.clone().expect("a node");
-    world.nodes.get_mut(&node).expect("the node").ready = false;
+    let node = world.api.pods["demo-2"].node.clone().expect("a node");
+    world.api.nodes.get_mut(&node).expect("the node").ready = false;
     wait(&mut world, 601);
     for _ in 0..10 {
         world.reconcile();
     }
     script.look("The successor waits", &world);
-    let nodes: BTreeSet<_> = world.pods.values().filter_map(|p| p.node.clone()).collect();
+    let nodes: BTreeSet<_> = world
+        .api
+        .pods
+        .values()
+        .filter_map(|p| p.node.clone())
+        .collect();
     assert_eq!(
         nodes.len(),
-        world.pods.len() - 1,
+        world.api.pods.len() - 1,
         "only the successor waits"
     );
-    let fresh = world.nodes["node-a"].clone();
+    let fresh = world.api.nodes["node-a"].clone();
     let fresh = crate::plan::NodeFacts {
         ready: true,
         ..fresh
     };
-    world.nodes.insert("node-d".into(), fresh);
-    world.nodes.remove(&node);
+    world.api.nodes.insert("node-d".into(), fresh);
+    world.api.nodes.remove(&node);
     script.settle("A new node comes, the lost one is deleted", &mut world);
     script.compare();
 }
@@ -60,17 +65,17 @@ fn bound_volumes_need_one_member_per_node() {
     };
     assert_eq!(made(&|_| {}), [false; 3], "movable volumes");
     // The first volume is not there yet when the first set is made, and nobody else is either.
-    let bound = made(&|world| world.node_bound = true);
+    let bound = made(&|world| world.pace.node_bound = true);
     assert_eq!(bound, [false, true, true]);
     let class = made(&|world| {
-        world.node_bound = true;
-        world.class_node_bound = Some(true);
+        world.pace.node_bound = true;
+        world.api.class_node_bound = Some(true);
     });
     assert_eq!(class, [true; 3], "the class tells before any volume does");
-    let class = made(&|world| world.class_node_bound = Some(true));
+    let class = made(&|world| world.api.class_node_bound = Some(true));
     assert_eq!(class, [true, false, false], "the volumes know better");
     let relaxed = made(&|world| {
-        world.node_bound = true;
+        world.pace.node_bound = true;
         world.cluster.spec.scheduling.spread = Spread::Preferred;
     });
     assert_eq!(relaxed, [false; 3], "spread: Preferred relaxes it");
@@ -79,7 +84,7 @@ fn bound_volumes_need_one_member_per_node() {
     });
     assert_eq!(said, [true; 3], "the spec says that they are bound");
     let said = made(&|world| {
-        world.node_bound = true;
+        world.pace.node_bound = true;
         world.cluster.spec.scheduling.volumes = VolumeMobility::Movable;
     });
     assert_eq!(said, [false; 3], "the spec says that they can move");
@@ -92,21 +97,21 @@ fn rights_that_are_missing_are_said() {
         "The operator may not read what is of the whole Kubernetes cluster: it goes on, and says what follows.",
     );
     let mut world = World::new(3);
-    world.denied = ["persistentvolumes", "storageclasses"]
+    world.api.denied = ["persistentvolumes", "storageclasses"]
         .map(str::to_owned)
         .into();
     world.settle(1000);
     script.look("Neither volumes nor classes", &world);
     world.cluster.spec.scheduling.volumes = VolumeMobility::NodeBound;
-    world.denied = ["nodes".to_owned(), "persistentvolumes".to_owned()].into();
+    world.api.denied = ["nodes".to_owned(), "persistentvolumes".to_owned()].into();
     let plan = script.look(
         "Nodes and volumes, and the spec says what the volumes are",
         &world,
     );
     assert!(plan.steps.is_empty(), "{plan}");
-    world.denied = ["endpointslices".to_owned()].into();
+    world.api.denied = ["endpointslices".to_owned()].into();
     script.look("A role of before EndpointSlices were asked for", &world);
-    world.denied.clear();
+    world.api.denied.clear();
     let plan = plan_of(&world);
     assert!(!plan.to_string().contains("RightsMissing"), "{plan}");
     script.compare();

@@ -37,13 +37,13 @@ fn renewed_one_after_the_other() {
         "After two thirds of their lives certificates are made anew, one member after the other, and nobody is restarted.",
     );
     let mut world = rested(3);
-    let pods: Vec<String> = world.pods.values().map(|pod| pod.uid.clone()).collect();
+    let pods: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
     world.skip_days(61);
     script.look("Two thirds of the life are over", &world);
     script.settle("They are renewed", &mut world);
-    world.tls.names = Some("names-2".into());
+    world.names = "names-2".into();
     script.settle("Names are added", &mut world);
-    let now: Vec<String> = world.pods.values().map(|pod| pod.uid.clone()).collect();
+    let now: Vec<String> = world.api.pods.values().map(|pod| pod.uid.clone()).collect();
     assert_eq!(pods, now, "nobody was restarted");
     world.cluster.spec.paused = true;
     world.skip_days(61);
@@ -66,7 +66,7 @@ fn ended_and_stuck() {
     );
     script.settle("All are made anew at once", &mut world);
     let mut world = rested(3);
-    world.tls.stuck = vec!["demo-1".into()];
+    world.faults.uncarried = ["demo-1".into()].into();
     world.skip_days(61);
     for _ in 0..5 {
         world.reconcile();
@@ -88,14 +88,12 @@ fn authority_deleted() {
         "Somebody deletes an authority: a new one is trusted beside the old one first, then certificates are made anew.",
     );
     let mut world = rested(3);
-    world.tls.secrets.remove("demo-peer-ca");
+    world.api.tls.secrets.remove("demo-peer-ca");
     script.look("It is gone", &world);
     script.settle("A new one takes its place", &mut world);
-    assert!(world.leader.is_some());
-    let mut facts = world.tls_facts();
-    let damaged = facts.secrets.get_mut("demo-client-ca").expect("there");
-    damaged.certificate = None;
-    world.tls.secrets = facts.secrets;
+    assert!(world.raft.leader.is_some());
+    let damaged = world.api.tls.secrets.get_mut("demo-client-ca");
+    damaged.expect("there").certificate = None;
     script.look("Somebody overwrites the other one", &world);
     script.compare();
 }
@@ -129,7 +127,7 @@ fn switched_on_for_a_cluster_that_lives() {
     );
     for replicas in [3, 1] {
         let mut world = crate::plan::tests::script::rested(replicas).with_tls();
-        world.inputs = "spec-2".into();
+        world.api.wanted_inputs = "spec-2".into();
         script.look("It is asked for", &world);
         script.settle("The cluster changes over", &mut world);
         let secure = |member: &crate::plan::MemberView| {
@@ -138,18 +136,22 @@ fn switched_on_for_a_cluster_that_lives() {
                 .iter()
                 .all(|url| url.starts_with("https://"))
         };
-        assert!(world.members.iter().all(secure), "{:?}", world.members);
+        assert!(
+            world.raft.members.iter().all(secure),
+            "{:?}",
+            world.raft.members
+        );
         script.look("At rest", &world);
     }
     let mut world = crate::plan::tests::script::rested(1).with_tls();
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     world.cluster.spec.replicas = 3;
     script.settle("Switched on and grown at once", &mut world);
     let mut world = crate::plan::tests::script::rested(3);
     world.cluster.spec.replicas = 0;
     world.settle(1000);
     let mut world = world.with_tls();
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     world.settle(1000);
     world.cluster.spec.replicas = 3;
     script.settle("Switched on while it slept: it wakes", &mut world);
@@ -163,17 +165,17 @@ fn authority_rotated() {
         "Another authority is asked for: trusted everywhere, then it signs, then the one before is forgotten.",
     );
     let mut world = rested(3);
-    world.tls.rotate.insert(TlsPort::Peer, "1".into());
+    world.api.tls.rotate.insert(TlsPort::Peer, "1".into());
     script.settle("Another authority for peers", &mut world);
-    world.tls.rotate.insert(TlsPort::Client, "1".into());
+    world.api.tls.rotate.insert(TlsPort::Client, "1".into());
     script.settle(
         "Another authority for clients, who have to trust it in time",
         &mut world,
     );
     script.look("They have some time", &world);
-    world.now += 2 * 3_600_000;
+    world.api.now_ms += 2 * 3_600_000;
     script.settle("Their time is over", &mut world);
-    assert_eq!(world.tls.secrets["demo-client-ca"].trusted.len(), 2);
+    assert_eq!(world.api.tls.secrets["demo-client-ca"].trusted.len(), 2);
     world.skip_days(60);
     world.settle(1000);
     world.skip_days(32);
@@ -181,16 +183,16 @@ fn authority_rotated() {
         "Nothing that the earlier one signed holds any more",
         &mut world,
     );
-    assert_eq!(world.tls.secrets["demo-client-ca"].trusted.len(), 1);
-    world.tls.rotate.insert(TlsPort::Client, "2 now".into());
+    assert_eq!(world.api.tls.secrets["demo-client-ca"].trusted.len(), 1);
+    world.api.tls.rotate.insert(TlsPort::Client, "2 now".into());
     script.settle("At once", &mut world);
-    assert_eq!(world.tls.secrets["demo-client-ca"].trusted.len(), 1);
-    let before = world.tls.secrets["demo-peer-ca"].trusted.clone();
+    assert_eq!(world.api.tls.secrets["demo-client-ca"].trusted.len(), 1);
+    let before = world.api.tls.secrets["demo-peer-ca"].trusted.clone();
     for _ in 0..49 {
         world.skip_days(60);
         world.settle(1000);
     }
-    let now = &world.tls.secrets["demo-peer-ca"].trusted;
+    let now = &world.api.tls.secrets["demo-peer-ca"].trusted;
     assert!(now.len() == 1 && *now != before, "after eight years");
     script.compare();
 }

@@ -14,7 +14,7 @@ fn rested(replicas: i32) -> World {
 }
 
 fn uids(world: &World) -> Vec<String> {
-    world.pods.values().map(|pod| pod.uid.clone()).collect()
+    world.api.pods.values().map(|pod| pod.uid.clone()).collect()
 }
 
 fn reason(plan: &Plan) -> &'static str {
@@ -64,11 +64,11 @@ fn given_and_not_fit() {
         reason: "SecretMissing",
         text: "Secret their-peer does not exist: create it".into(),
     };
-    let good = world.tls.given[&TlsPort::Peer].clone();
+    let good = world.api.tls.given[&TlsPort::Peer].clone();
     let given = |world: &mut World, change: &dyn Fn(&mut crate::plan::Given)| {
         let mut now = good.clone();
         change(&mut now);
-        world.tls.given.insert(TlsPort::Peer, now);
+        world.api.tls.given.insert(TlsPort::Peer, now);
     };
     given(&mut world, &|now| {
         (now.unfit, now.certificate) = (Some(missing.clone()), None);
@@ -76,7 +76,7 @@ fn given_and_not_fit() {
     script.look("It is not there: nothing is begun", &world);
     given(&mut world, &|_| {});
     script.settle("It is there", &mut world);
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     given(&mut world, &|now| {
         now.names = ["demo-peers.default.svc", "demo-1-0.demo-peers.default.svc"]
             .map(str::to_owned)
@@ -86,7 +86,7 @@ fn given_and_not_fit() {
         "The next one has not all names, as the spec changes",
         &world,
     );
-    let over = world.now - 1;
+    let over = world.api.now_ms - 1;
     given(&mut world, &|now| {
         let certificate = now.certificate.as_mut().expect("one");
         certificate.not_after_ms = over;
@@ -94,7 +94,7 @@ fn given_and_not_fit() {
     script.look("It has ended", &world);
     given(&mut world, &|_| {});
     script.settle("It is good again", &mut world);
-    world.tls.rotate.insert(TlsPort::Peer, "1".into());
+    world.api.tls.rotate.insert(TlsPort::Peer, "1".into());
     script.look(
         "The annotation asks for what the operator cannot do",
         &world,
@@ -112,18 +112,18 @@ fn issued_by_cert_manager() {
     script.look("It has not been asked", &world);
     script.settle("It is asked", &mut world);
     script.look("It has not answered", &world);
-    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
     let failed = Unfit {
         reason: "IssueFailed",
         text: "cert-manager could not have Certificate demo-peer-certificate signed, and tries again later: Failed: the issuer denied it".into(),
     };
     let waits = given.unfit.replace(failed);
     script.look("It was refused", &world);
-    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
     given.unfit = waits;
     let secret = given.secret.clone();
     world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
-    let given = world.tls.given.get_mut(&TlsPort::Peer).expect("given");
+    let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
     (given.trusted_secret, given.secret) = (secret.clone(), secret);
     script.settle("It has issued", &mut world);
     let pods = uids(&world);
@@ -160,19 +160,19 @@ fn no_overlap() {
         "nobody was restarted"
     );
     // Secrets of other names are an input: whoever has the old ones is restarted, where they overlap.
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     world.give(TlsPort::Peer, "theirs-3", &["theirs-3"], 90);
     script.look(
         "Other Secrets are named, of an authority that nobody knows",
         &world,
     );
     world.give(TlsPort::Peer, "theirs-2", &["theirs-2", "theirs-3"], 90);
-    world.tls.forgotten = true;
+    world.forgotten = true;
     script.look(
         "The old ones are deleted: nobody knows who signed them",
         &world,
     );
-    world.tls.forgotten = false;
+    world.forgotten = false;
     script.settle("They are there", &mut world);
     script.compare();
 }
@@ -182,8 +182,8 @@ fn no_overlap() {
 fn who_signed_is_not_known_yet() {
     let mut world = rested(3);
     world.give(TlsPort::Peer, "theirs-1", &["theirs-1"], 90);
-    world.tls.forgotten = true;
-    world.inputs = "spec-1".into();
+    world.forgotten = true;
+    world.api.wanted_inputs = "spec-1".into();
     let found = plan(&world.observe());
     assert!(found.steps.is_empty(), "{found}");
     assert_eq!(reason(&found), "Renewing");
@@ -199,9 +199,13 @@ fn switched_on_with_given_ones() {
         "TLS with the user's certificates is switched on for a cluster that lives.",
     );
     let mut world = plain(3).with_given();
-    world.inputs = "spec-2".into();
+    world.api.wanted_inputs = "spec-2".into();
     script.settle("The cluster changes over", &mut world);
-    let secure = world.members.iter().flat_map(|member| &member.peer_urls);
+    let secure = world
+        .raft
+        .members
+        .iter()
+        .flat_map(|member| &member.peer_urls);
     assert!(secure.into_iter().all(|url| url.starts_with("https://")));
     let certificates = plan(&world.observe());
     let made = |action: &Action| matches!(action, Action::Certificate(_));

@@ -6,8 +6,9 @@ use crate::plan::tests::world::World;
 /// The spec asks for another version: other inputs, from which such a server comes.
 fn wanted(world: &mut World, version: &str) {
     world.cluster.spec.version = version.into();
-    world.inputs = format!("spec-{version}");
-    world.versions.insert(world.inputs.clone(), version.into());
+    world.api.wanted_inputs = format!("spec-{version}");
+    let inputs = world.api.wanted_inputs.clone();
+    world.versions.insert(inputs, version.into());
 }
 
 #[test]
@@ -27,7 +28,7 @@ fn one_minor_version_at_a_time() {
     script.settle("Back", &mut world);
     wanted(&mut world, "0.2.0");
     world.settle(1000);
-    world.readable_since = "0.2.0".into();
+    world.readable_since = Some("0.2.0".into());
     wanted(&mut world, "0.1.9");
     script.look("The disks were written anew", &world);
     wanted(&mut world, "1.0.0");
@@ -65,12 +66,12 @@ fn an_image_is_tried() {
     );
     let mut world = rested(3);
     world.cluster.spec.image = Some("registry.example/quorate:new".into());
-    world.inputs = "spec-image".into();
-    world.versions.insert(world.inputs.clone(), "0.5.0".into());
+    world.api.wanted_inputs = "spec-image".into();
+    world.versions.insert("spec-image".into(), "0.5.0".into());
     script.settle("One runs it", &mut world);
     script.look("It is refused", &world);
     world.cluster.spec.image = Some("registry.example/quorate:old".into());
-    world.inputs = "spec-old".into();
+    world.api.wanted_inputs = "spec-old".into();
     script.settle("The previous image", &mut world);
     script.compare();
 }

@@ -2,16 +2,12 @@
 //! shipped, over an imagined future in which whatever works goes on working, whatever is made
 //! starts, and nothing else changes. A function of what was observed; nothing is asked or done.
 
-mod alarms;
-mod certificates;
-mod future;
-mod hibernation;
-
 use serde::{Deserialize, Serialize};
 
 use super::platform::Observation;
+use super::status_memory;
+use crate::model::Model;
 use crate::plan::{Plan, plan};
-use future::Future;
 
 /// Imagined seconds after which a future that does not come to rest is called waiting.
 const HORIZON_S: u64 = 6 * 3600;
@@ -63,15 +59,19 @@ pub enum End {
 
 /// Looks ahead from what was seen.
 pub fn forecast(seen: &Observation) -> Forecast {
-    let mut future = Future::new(seen);
-    let start_ms = future.now_ms();
+    let mut model = Model::of(&seen.observed);
+    let mut observed = seen.observed.clone();
+    let start_ms = observed.now_ms;
     let mut steps = Vec::new();
     let mut quiet = 0;
     let mut idle_s = 0;
     loop {
-        let plan = plan(future.observed());
-        let after_seconds = (future.now_ms() - start_ms) / 1000;
-        if let Some(step) = plan.first() {
+        let plan = plan(&observed);
+        let after_seconds = (observed.now_ms - start_ms) / 1000;
+        // What would be refused is not named: the next look finds out what comes of that.
+        let step = plan.first();
+        let done = step.filter(|step| model.act(&step.action).is_ok());
+        if let Some(step) = done {
             idle_s = 0;
             steps.push(ForecastStep {
                 after_seconds,
@@ -79,7 +79,6 @@ pub fn forecast(seen: &Observation) -> Forecast {
                 what: step.action.to_string(),
                 why: step.reason.clone(),
             });
-            future.act(&step.action.clone());
         } else {
             idle_s = (idle_s + 1).min(LONGEST_LOOK_S);
         }
@@ -96,7 +95,10 @@ pub fn forecast(seen: &Observation) -> Forecast {
                 holds: holds.map(|hold| hold.reason.clone()).collect(),
             };
         }
-        future.end_reconcile(&plan, idle_s.max(1));
+        let hints = status_memory::of_status(&plan.status);
+        model.remember(plan.status.cluster_id.clone(), hints);
+        model.advance(idle_s.max(1) * 1000);
+        observed = model.observe();
     }
 }
 

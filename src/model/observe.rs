@@ -1,0 +1,127 @@
+//! What an operator sees: the objects as the API server holds them, and what each member that answers
+//! says of itself. Changes nothing.
+
+use super::{Disk, Model};
+use crate::plan::{Description, MemberView, Observed, Phase};
+
+/// How old an answer is when it is planned from.
+const ANSWER_MS: u64 = 100;
+/// A learner that was heard from this lately is promotable.
+const HEARD_MS: u64 = 1_000;
+
+impl Model {
+    /// Everything that can be seen now.
+    pub fn observe(&self) -> Observed {
+        let mut o = self.api.clone();
+        if let Some(pdb) = &mut o.pdb {
+            pdb.available = u32::try_from(self.available()).ok();
+        }
+        let seen = self.api.pods.keys();
+        let seen = seen.filter(|name| !self.faults.unseen.contains(*name));
+        o.descriptions = seen
+            .filter_map(|name| Some((name.clone(), self.describe(name)?)))
+            .collect();
+        o
+    }
+
+    fn describe(&self, name: &str) -> Option<Description> {
+        if !self.runs(name) {
+            return None;
+        }
+        let (pod, disk) = (self.api.pods.get(name)?, self.disk(name)?);
+        if let Some(foreign) = &disk.foreign {
+            return Some(Description {
+                pod_uid: pod.uid.clone(),
+                ..Description::clone(foreign)
+            });
+        }
+        let description = self.of_itself(name, disk);
+        Some(match disk.member {
+            Some(id) => self.of_the_cluster(name, id, description),
+            None => description,
+        })
+    }
+
+    /// What it says whether it is a member or not.
+    fn of_itself(&self, name: &str, disk: &Disk) -> Description {
+        let pod = self.api.pods.get(name);
+        let uid = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
+        let server = self.servers.get(&uid).cloned().unwrap_or_default();
+        let version = pod.and_then(|pod| self.versions.get(pod.inputs.as_ref()?));
+        let now_ms = self.api.now_ms;
+        Description {
+            age_ms: ANSWER_MS,
+            pod_uid: uid,
+            version: version.unwrap_or(&self.version).clone(),
+            readable_since: self.readable_since.clone(),
+            disk_uuid: disk.uuid.clone(),
+            disk_empty: disk.member.is_none(),
+            unsigned: self.faults.unsigned.contains(name),
+            phase: match (disk.member, disk.removed) {
+                (None, _) => Phase::Standby,
+                (_, true) => Phase::Removed,
+                _ => Phase::Member,
+            },
+            nonce: disk.nonce.clone(),
+            cluster_uid: Some(self.uid().to_owned()),
+            retiring_ms: server.retires_ms.map(|at| now_ms.saturating_sub(at).max(1)),
+            security: server.loaded,
+            space: self.health.space_of(name),
+            term: self.raft.term,
+            commit: self.raft.commit,
+            applied: self.raft.commit,
+            alarms: self.health.alarms.clone(),
+            configuration_index: self.raft.configuration_index,
+            never_voted: self.raft.never_voted.clone(),
+            ..Description::default()
+        }
+    }
+
+    fn of_the_cluster(&self, name: &str, id: u64, description: Description) -> Description {
+        let leader = self.raft.leader.as_deref();
+        let leads = leader == Some(name);
+        let follows = leader.filter(|leader| self.reach(leader, name));
+        let follows = follows.and_then(|leader| self.raft.by_name(leader));
+        let (mut comparisons, mut tombstones, mut members) = (Vec::new(), Vec::new(), Vec::new());
+        if description.phase == Phase::Member {
+            members = self.views(leads);
+        }
+        if leads {
+            comparisons = self.health.comparisons(self.api.now_ms);
+            tombstones.clone_from(&self.raft.tombstones);
+        }
+        Description {
+            incarnation: self.raft.incarnation,
+            cluster_id: self.raft.cluster_id,
+            member_id: id,
+            leads,
+            leader_id: follows.map_or(0, |view| view.id),
+            ready: self.serves(name),
+            comparisons,
+            members,
+            tombstones,
+            ..description
+        }
+    }
+
+    /// The members as one of them knows them; contact and progress are the leader's to know.
+    fn views(&self, leads: bool) -> Vec<MemberView> {
+        let mut views = self.raft.members.clone();
+        for view in &mut views {
+            if !leads {
+                view.last_contact_ms = None;
+                continue;
+            }
+            let contact = self.raft.contact_ms.get(&view.id);
+            view.last_contact_ms = contact.map(|at| self.api.now_ms.saturating_sub(*at));
+            view.promotable = view.learner
+                && self.lives(view)
+                && view.match_index >= self.raft.commit
+                && view.last_contact_ms.is_some_and(|age| age < HEARD_MS);
+            if !view.promotable {
+                view.not_promotable = "its log is behind".into();
+            }
+        }
+        views
+    }
+}
