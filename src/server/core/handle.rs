@@ -27,7 +27,7 @@ use crate::store::{
 pub(crate) const VERDICT: Duration = Duration::from_secs(1);
 
 /// Why a request was not carried out. Client services map each to etcd's code and text.
-/// [`RequestError::is_final`] says which of them a client may take for "it never happened".
+/// `RequestError::is_final`, which the tests ask, says which of them a client may take for "it never happened".
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum RequestError {
     /// No leader is known. Said of a proposal only if it had not left this member and was taken

@@ -161,10 +161,7 @@ mod tests {
         assert_eq!(json["what"], "a \"b\"\n");
         assert_eq!(json["msg_"], "own");
         let caller = json["caller"].as_str().expect("caller");
-        assert!(
-            caller.starts_with("server/process/log_lines.rs:"),
-            "{caller}"
-        );
+        assert!(caller.starts_with("process/log_lines.rs:"), "{caller}");
     }
 
     #[test]
