@@ -22,13 +22,13 @@ test: ## everything that needs only the Rust toolchain; says by name what it cou
 	cargo test --locked
 
 check: ## formatting, lints, layering, links, generated files, supply chain: writes nothing
-	@tests/needs.sh rust cc deny
+	@tests/needs.sh rust cc deny python
 	cargo fmt --check
 	cargo fmt --check --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --document-private-items
-	cargo test --locked --test layering --test conformance --test links
+	cargo test --locked --test layering --test conformance --test links --test docs
 	tests/generated.sh
 	tests/supply-chain.sh
 
@@ -38,10 +38,11 @@ fix: ## formats and applies the lints' suggestions
 	cargo fmt --manifest-path tests/fuzz/Cargo.toml
 	cargo clippy --fix --allow-dirty --allow-staged --all-targets
 
-generate: ## CRD, rights, flag reference and the one-file install, from the code and the chart
-	@tests/needs.sh rust cc go
+generate: ## CRD, rights, references, images and the one-file install, from the code, the chart and docs/data
+	@tests/needs.sh rust cc go python
 	cargo run --locked --quiet --bin quorate -- generate --write
 	CONFORMANCE_WRITE=1 cargo test --locked --quiet --test conformance
+	tests/docs/images.py
 	tests/kubernetes/build.sh helm
 	tests/kubernetes/install-yaml.sh
 

@@ -206,6 +206,8 @@ fn documented_tests_and_texts_exist() {
     let mut names = quoted(&failures);
     assert!(names.len() > 50, "the page was read");
     names.extend(quoted(&security));
+    let symptoms = read("docs/tasks/troubleshooting.md");
+    names.extend(quoted(&symptoms));
     let missing: Vec<_> = names
         .iter()
         .filter(|name| !exists(name, &sources))

@@ -162,7 +162,7 @@ fn what_leads_nowhere_is_told() {
     let readme = root().join("README.md");
     let why = |link: &str| broken(&readme, link).unwrap_or_default();
     assert_eq!(why("docs/security.md#actors"), "");
-    assert_eq!(why("docs/../README.md#read-it"), "");
+    assert_eq!(why("docs/../README.md#measured"), "");
     assert_eq!(why("https://example.com/none"), "");
     assert_eq!(why("docs/none.md"), "there is no such file");
     assert_eq!(why("#none"), "there is no such heading");

@@ -45,6 +45,8 @@ const SIGNS: &[(&str, &[&str])] = &[
     ("tests/fuzz.sh", &["rust", "cc", "c++"]),
     ("tests/soak.sh", &["rust", "cc", "c++", "go"]),
     ("tests/supply-chain.sh", &["deny"]),
+    ("tests/generated.sh", &["python"]),
+    ("tests/docs/images.py", &["python"]),
     ("tests/kubernetes/quorate-image.sh", &["rust", "cc", "musl"]),
 ];
 
@@ -144,6 +146,7 @@ fn what_is_missing_is_said_by_name() {
         ("go", "https://go.dev/doc/install"),
         ("deny", "tests/supply-chain.sh --install"),
         ("musl", "apt-get install musl-tools"),
+        ("python", "apt-get install python3"),
     ] {
         let (code, said) = run(&[name]);
         assert!(

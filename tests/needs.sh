@@ -2,7 +2,7 @@
 # Says by name what a command of CONTRIBUTING.md lacks on this machine and how to get it, before the command
 # has worked for minutes. Installs nothing, but for the Rust target of the image where rustup is there.
 #
-#   tests/needs.sh NAME...    of: rust cc c++ go deny musl root
+#   tests/needs.sh NAME...    of: rust cc c++ go deny musl python root
 set -euo pipefail
 lacks=()
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -39,6 +39,7 @@ for name in "$@"; do
     cc) have cc || lacks+=("cc, a C compiler: apt-get install gcc libc6-dev") ;;
     c++) have "${CXX:-c++}" || lacks+=("${CXX:-c++}, a C++ compiler: apt-get install g++") ;;
     go) have go || lacks+=("Go 1.25 or newer: https://go.dev/doc/install") ;;
+    python) have python3 || lacks+=("python3, 3.9 or newer: apt-get install python3") ;;
     deny) have cargo && cargo deny --version >/dev/null 2>&1 || lacks+=("cargo-deny: tests/supply-chain.sh --install") ;;
     root) [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || lacks+=("root on Linux: it makes network namespaces and mounts") ;;
     *) echo "needs.sh: nothing is known of \"$name\"" >&2; exit 2 ;;

@@ -5,7 +5,7 @@ use crate::crd::{
     EtcdCluster, FLAGS_OF_OPERATOR, FLAGS_OF_SERVER, FLAGS_OF_TLS, Timings, ValidatedCluster,
     parse, validate,
 };
-use crate::server::flag_table::find;
+use crate::server::flags::table::find;
 
 fn cluster(spec: &str) -> ValidatedCluster {
     let head = "apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: demo, namespace: prod, uid: u}\n";

@@ -348,10 +348,10 @@ fn rendered_command_line_is_valid() {
             .split('=')
             .next()
             .unwrap_or_default();
-        let flag = crate::server::flag_table::FLAGS
+        let flag = crate::server::flags::table::FLAGS
             .iter()
             .find(|flag| flag.name == name);
-        let effect = flag.is_some_and(|f| f.class == crate::server::flag_table::Class::Effect);
+        let effect = flag.is_some_and(|f| f.class == crate::server::flags::table::Class::Effect);
         assert!(effect, "--{name} has no effect on the server");
     }
 }

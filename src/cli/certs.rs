@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
+use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 
 /// Makes a certificate authority and certificates for a cluster's members and clients.
 ///

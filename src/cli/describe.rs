@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::server::member_client::MemberClient;
-use crate::server::member_secure::Secure;
-use crate::server::operator_auth::Key;
+use crate::server::operator_api::auth::Key;
+use crate::server::operator_api::client::MemberClient;
+use crate::server::operator_api::secure::Secure;
 use crate::wire::member::{DescribeResponse, Phase, PortSecurity, Role};
 
 /// A server that does not answer within this is reported as such.

@@ -1,6 +1,8 @@
 //! `quorate generate`: files that are made from the code, printed, written or compared. What is
 //! in the repository is what this prints; the check fails where they differ.
 
+mod api_reference;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,8 +10,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
-use crate::server::feature_gates::GATES;
-use crate::server::flag_table::{Class, FLAGS, Kind};
+use crate::server::flags::feature_gates::GATES;
+use crate::server::flags::table::{Class, FLAGS, Kind};
 use crate::{build, crd};
 
 /// Prints or writes what is made from the code.
@@ -35,6 +37,8 @@ enum What {
     Rbac,
     /// The server's flags as a Markdown table.
     Flags,
+    /// The resource's fields as a Markdown page.
+    Reference,
 }
 
 /// Runs the subcommand.
@@ -62,6 +66,7 @@ fn write_files(arguments: &Arguments) -> Result<(), String> {
         Some(What::Crds) => print!("{}", crds()?),
         Some(What::Rbac) => print!("{}", build::cluster_role_yaml()?),
         Some(What::Flags) => print!("{}", flags()),
+        Some(What::Reference) => print!("{}", api_reference::page()?),
         None => {}
     }
     if !arguments.write && !arguments.check {
@@ -103,6 +108,7 @@ fn files() -> Result<Vec<(&'static str, String)>, String> {
         ("charts/quorate/files/rules-cluster.yaml", cluster),
         ("charts/quorate/files/rules-lease.yaml", lease),
         ("docs/server-flags.md", flags()),
+        ("docs/api-reference.md", api_reference::page()?),
     ])
 }
 

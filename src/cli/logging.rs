@@ -3,7 +3,7 @@
 
 use tracing_subscriber::EnvFilter;
 
-use crate::server::log_pipe::Pipe;
+use crate::server::process::log_pipe::Pipe;
 
 /// Form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -8,7 +8,7 @@ use clap::Parser;
 
 use crate::operator::kubernetes::cache::Namespaces;
 use crate::operator::kubernetes::{self, Options};
-use crate::server::log_pipe::last_word;
+use crate::server::process::log_pipe::last_word;
 
 /// Name of the Lease by which one of several operators acts, if no other is given.
 pub(super) const LEASE: &str = "quorate-operator";

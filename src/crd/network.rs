@@ -12,12 +12,13 @@ use super::schema;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkAccess {
-    /// Who may reach the port for clients, as in the `from` of a NetworkPolicy. Left out: everybody.
+    /// Who may reach the port for clients. Left out: everybody. As in Kubernetes: networking.k8s.io/v1
+    /// NetworkPolicyPeer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::clients")]
     pub clients: Vec<NetworkPolicyPeer>,
     /// Who may reach the port for metrics, such as Prometheus. Left out: nobody; the probes come
-    /// from the node, which may.
+    /// from the node, which may. As in Kubernetes: networking.k8s.io/v1 NetworkPolicyPeer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::scrapers")]
     pub metrics: Vec<NetworkPolicyPeer>,

@@ -26,11 +26,11 @@ pub struct PodTemplate {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("!has(self.labels) || self.labels.all(k, !k.startsWith('quorate.dev/') && !k.startsWith('app.kubernetes.io/'))", "podTemplate labels under quorate.dev/ and app.kubernetes.io/ are the operator's: choose other keys"), ("!has(self.annotations) || self.annotations.all(k, !k.startsWith('quorate.dev/'))", "podTemplate annotations under quorate.dev/ are the operator's: choose other keys")])))]
 pub struct PodMetadata {
-    /// Labels.
+    /// Labels of the member pods, in addition to those of the operator.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::string_map")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations of the member pods, in addition to those of the operator.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::string_map")]
     pub annotations: BTreeMap<String, String>,
@@ -44,23 +44,25 @@ pub struct PodSpecSubset {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the pods tolerate.
+    /// Taints that the pods tolerate. As in Kubernetes: core/v1 Toleration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Vec<Toleration>,
-    /// Affinity, in addition to the operator's own spread.
+    /// Affinity, in addition to the operator's own spread. As in Kubernetes: core/v1 Affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::affinity")]
     pub affinity: Option<Affinity>,
-    /// Spread over further topologies; the operator adds the selector of the cluster's pods.
+    /// Spread over further topologies; the operator adds the selector of the cluster's pods. As in
+    /// Kubernetes: core/v1 TopologySpreadConstraint, without its selectors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::spread_constraints")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
-    /// Priority class.
+    /// Name of the PriorityClass of the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub priority_class_name: Option<String>,
-    /// Secrets with the credentials of the image's registry.
+    /// Secrets with the credentials of the image's registry. As in Kubernetes: core/v1
+    /// LocalObjectReference.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::image_pull_secrets")]
     pub image_pull_secrets: Vec<LocalObjectReference>,

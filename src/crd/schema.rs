@@ -15,12 +15,30 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
             "type": "object",
             "required": ["type", "status", "lastTransitionTime", "reason", "message"],
             "properties": {
-                "type": {"type": "string", "maxLength": 316},
-                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-                "lastTransitionTime": {"type": "string", "format": "date-time"},
-                "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
-                "message": {"type": "string", "maxLength": 32768},
+                "type": {
+                    "type": "string", "maxLength": 316,
+                    "description": "Which condition it is.",
+                },
+                "status": {
+                    "type": "string", "enum": ["True", "False", "Unknown"],
+                    "description": "Whether it holds. Unknown: what it takes to tell was not seen lately.",
+                },
+                "observedGeneration": {
+                    "type": "integer", "format": "int64", "minimum": 0,
+                    "description": "Generation of the spec that it was judged by.",
+                },
+                "lastTransitionTime": {
+                    "type": "string", "format": "date-time",
+                    "description": "When `status` changed last.",
+                },
+                "reason": {
+                    "type": "string", "minLength": 1, "maxLength": 1024,
+                    "description": "Machine-readable word for why, such as MemberUnhealthy.",
+                },
+                "message": {
+                    "type": "string", "maxLength": 32768,
+                    "description": "What happened, why, and what to do, in words.",
+                },
             },
         },
     })

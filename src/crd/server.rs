@@ -199,8 +199,14 @@ fn extra_args(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
             "type": "object",
             "required": ["name", "value"],
             "properties": {
-                "name": {"type": "string", "minLength": 1, "maxLength": 64, "x-kubernetes-validations": rules},
-                "value": {"type": "string", "maxLength": 1024},
+                "name": {
+                    "type": "string", "minLength": 1, "maxLength": 64, "x-kubernetes-validations": rules,
+                    "description": "Name of the flag, without dashes in front, such as `max-request-bytes`.",
+                },
+                "value": {
+                    "type": "string", "maxLength": 1024,
+                    "description": "Its value, as it would stand after the `=`. Nothing in it is replaced.",
+                },
             },
         },
     })

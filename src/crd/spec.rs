@@ -16,7 +16,7 @@ use super::schema;
 use super::server::Server;
 use super::tls::Tls;
 
-/// A replicated etcd-style cluster.
+/// The wanted state of a cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "quorate.dev",
@@ -71,7 +71,8 @@ pub struct EtcdClusterSpec {
     #[schemars(length(max = 512))]
     #[x_kube(validation = kube::core::Rule::new("self.matches('^[^ ]+$')").message("image must be a reference such as registry.example/quorate:0.1.0; leave the field out for the operator's own"))]
     pub image: Option<String>,
-    /// The operator only keeps the status and the PDB up to date while this is true.
+    /// While this is true the operator keeps the status, the PDB and certificates up to date, and
+    /// changes nothing else.
     #[serde(default)]
     pub paused: bool,
     /// The members' volumes.
@@ -154,7 +155,7 @@ impl Default for EtcdClusterSpec {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("!isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0", "storage.size can only grow: set it back to the old size or above; a smaller volume needs a new cluster"), ("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)", "storage.storageClassName cannot change: a volume stays in its class; set it back, or make a new cluster with the other class")])))]
 pub struct Storage {
-    /// Kind of storage.
+    /// Kind of storage: one PVC for each member.
     #[serde(rename = "type")]
     pub type_: StorageType,
     /// Size of each member's volume, such as 8Gi. Can grow, where the storage class allows it;

@@ -64,7 +64,7 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub leftovers: Vec<Leftover>,
-    /// How many more there are than are told of; absent where that is none.
+    /// How many leftovers there are beside those listed; absent where that is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leftovers_omitted: Option<i32>,
     /// New members that did not make it, and since when; absent when the last one did.
@@ -84,7 +84,7 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
     pub certificates: Vec<CertificateStatus>,
-    /// Ready, Available, Quorate, Progressing, Degraded, Stalled, and TLSReady with TLS.
+    /// Ready, Available, Quorate, Progressing, Degraded, Durable and Stalled, and TLSReady with TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -114,7 +114,7 @@ pub struct Endpoints {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretReference {
-    /// Its name.
+    /// Name of the Secret.
     pub name: String,
 }
 
@@ -259,9 +259,9 @@ pub struct Leftover {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NoteStatus {
-    /// A word for machines.
+    /// Machine-readable word for it, such as VolumeKept.
     pub reason: String,
-    /// In words.
+    /// What was seen and what it leads to, in words.
     pub message: String,
 }
 

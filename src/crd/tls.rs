@@ -79,14 +79,14 @@ pub enum CertificateSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerRef {
-    /// Its name.
+    /// Name of the issuer.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Its kind: an Issuer of the resource's namespace, a ClusterIssuer, or one of another group's.
+    /// Kind of the issuer: an Issuer of the resource's namespace, a ClusterIssuer, or one of another group's.
     #[serde(default = "issuer")]
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// The group of its kind.
+    /// API group of the issuer's kind.
     #[serde(default = "cert_manager")]
     #[schemars(length(min = 1, max = 253))]
     pub group: String,
@@ -104,7 +104,7 @@ fn cert_manager() -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GivenSecret {
-    /// Its name.
+    /// Name of the Secret.
     #[schemars(length(max = 253))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')", "the name of a Secret holds only a-z, 0-9, '-' and '.'")])))]
     pub name: String,

@@ -196,11 +196,11 @@ faults! {
     StrangersPropose "strangers-propose" in "node/member/messages.rs",
         Test("node::tests::strangers::strangers_cannot_propose_or_depose");
     /// The operator believes an answer that nobody has signed.
-    UnsignedBelieved "unsigned-believed" in "server/operator_signed.rs",
-        Test("server::operator_signed::tests::whoever_has_no_key_is_not_believed");
+    UnsignedBelieved "unsigned-believed" in "server/operator_api/signed.rs",
+        Test("server::operator_api::signed::tests::whoever_has_no_key_is_not_believed");
     /// A call is carried out by whoever it reaches.
-    AnyRecipient "any-recipient" in "server/operator_auth.rs",
-        Test("server::operator_auth::tests::a_captured_call_is_of_use_nowhere_else");
+    AnyRecipient "any-recipient" in "server/operator_api/auth.rs",
+        Test("server::operator_api::auth::tests::a_captured_call_is_of_use_nowhere_else");
     /// A removal is not followed by an entry that makes its commit known for good.
     RemovalUnconfirmed "removal-unconfirmed" in "raft/membership.rs",
         Test("raft::tests::script::scripts_give_their_golden_traces");

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use crate::build;
 use crate::crd::{EtcdCluster, ExtraArg, Invalid, ValidatedCluster, bytes_of, validate};
 use crate::server::HostFacts;
-use crate::server::config::Config;
-use crate::server::flag_table::{self, Class};
 use crate::server::flags::Flags;
+use crate::server::flags::config::Config;
+use crate::server::flags::table::{self, Class};
 
 /// The resource, if every rule and the server have nothing against it.
 ///
@@ -44,8 +44,8 @@ pub fn admit(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
 /// What is wrong with a flag, whatever else is asked for.
 fn objection(asked: &ExtraArg) -> Option<String> {
     let name = &asked.name;
-    let Some(flag) = flag_table::find(name) else {
-        let near = flag_table::nearest(name);
+    let Some(flag) = table::find(name) else {
+        let near = table::nearest(name);
         let near = near.map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
         return Some(format!(
             "the server knows no flag {name}{near}; see `quorate server --help`"

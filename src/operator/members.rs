@@ -11,9 +11,9 @@ use tonic::{Code, Status};
 use super::clock::{Clock, Moment};
 use super::platform::Failure;
 use crate::plan::{AlarmKind, Fence, MemberAction};
-use crate::server::member_client::{AddressError, MemberClient, Whom};
-use crate::server::member_secure::Secure;
-use crate::server::operator_auth::Key;
+use crate::server::operator_api::auth::Key;
+use crate::server::operator_api::client::{AddressError, MemberClient, Whom};
+use crate::server::operator_api::secure::Secure;
 use crate::wire::member as proto;
 
 /// A call that takes longer has failed. Membership changes wait for a commit, transfers for an
@@ -433,7 +433,7 @@ mod tests {
 
     use super::*;
     use crate::server::answering::{Member, key, own};
-    use crate::server::member_client::Way;
+    use crate::server::operator_api::client::Way;
 
     #[tokio::test]
     async fn silent_member_holds_nobody_up() {

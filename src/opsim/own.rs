@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::api::{Kind, Patch, object};
 use super::harness::containers::NAMESPACE;
 use super::harness::world::World;
-use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
+use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 
 const ACTOR: &str = "user";
 const DAY_MS: u64 = 86_400_000;

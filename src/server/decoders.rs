@@ -11,11 +11,12 @@ use super::auth::jwt::{self, Jwt};
 use super::auth::settings::JwtSettings;
 use super::auth::simple;
 use super::etcd::convert;
+use super::gateway::{self, routes};
 use super::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use super::link::hello::{
     Answer, CheckpointDone, CheckpointHead, CheckpointPart, Hello, Question, Reply,
 };
-use super::{gateway, gateway_routes, operator_auth};
+use super::operator_api::auth;
 use crate::node::PeerMessage;
 use crate::store::{Command, LeaseGrant, Operation, Range};
 use crate::wire::etcd;
@@ -98,7 +99,7 @@ fn same<M: Message + Default + PartialEq>(body: Bytes) -> Option<M> {
 /// its JSON.
 #[must_use]
 pub fn json(route: u8, text: &[u8]) -> Option<(Bytes, Bytes)> {
-    let (_, method) = gateway_routes::ROUTES[usize::from(route) % gateway_routes::ROUTES.len()];
+    let (_, method) = routes::ROUTES[usize::from(route) % routes::ROUTES.len()];
     gateway::there_and_back(method, Bytes::copy_from_slice(text))
 }
 
@@ -106,7 +107,7 @@ pub fn json(route: u8, text: &[u8]) -> Option<(Bytes, Bytes)> {
 /// route with this number, up to the first that is none.
 #[must_use]
 pub fn json_stream(route: u8, piece: usize, text: &[u8]) -> Vec<Bytes> {
-    let (_, method) = gateway_routes::ROUTES[usize::from(route) % gateway_routes::ROUTES.len()];
+    let (_, method) = routes::ROUTES[usize::from(route) % routes::ROUTES.len()];
     let pieces = text.chunks(piece.max(1)).map(Bytes::copy_from_slice);
     // Pieces in memory are always ready.
     let messages = gateway::messages(method, pieces.collect()).now_or_never();
@@ -169,5 +170,5 @@ pub fn proof(sealed: bool, text: &str) -> Option<&'static str> {
     let mut lines = text.splitn(4, '\n');
     let mut next = || lines.next().unwrap_or_default();
     let parts = [next(), next(), next()];
-    operator_auth::judge(sealed, parts, next().as_bytes()).err()
+    auth::judge(sealed, parts, next().as_bytes()).err()
 }

@@ -1,77 +1,44 @@
 //! The shell that carries out the node's effects: listeners, services, peer links, threads.
+//!
+//! | folder | what it is for |
+//! |---|---|
+//! | `process` | start and end of the server as a process, its log and its exit codes |
+//! | `flags` | etcd's flags, environment and file of settings, judged and made one `Config` |
+//! | `core` | the threads of a member and the handle that services use |
+//! | `member_runtime` | the server among its peers: its identity, joining, checkpoints |
+//! | `link` | framed messages between members on the peer port |
+//! | `listen` | sockets of the client port and of the metrics port, connections and bodies |
+//! | `scheduling` | shares of the threads that serve clients |
+//! | `tls` | certificates of both ports |
+//! | `auth` | how clients prove who they are |
+//! | `etcd` | etcd's client API, a file a service |
+//! | `gateway` | the same as JSON over HTTP |
+//! | `http`, `metrics` | probes, `/version`, `/metrics` |
+//! | `operator_api` | `quorate.v1` between the operator and members |
+//! | `maintenance` | compaction and comparison in the background, as decisions |
 
-pub mod access;
-mod all_seats;
-mod aside;
 mod auth;
-mod bodies;
-pub mod certificates;
-pub mod client_metrics;
-mod clock;
-mod compaction_hashes;
-pub mod config;
-pub mod config_file;
-mod config_flags;
 mod core;
 #[doc(hidden)]
 pub mod decoders;
-mod descriptors;
 mod etcd;
-pub mod exit;
-mod failing;
-pub mod feature_gates;
-pub mod flag_table;
 pub mod flags;
 mod gateway;
-mod gateway_pieces;
-mod gateway_routes;
-mod gateway_socket;
-pub mod handle;
-mod heard;
-pub mod host_facts;
-mod hosts;
 mod http;
-mod in_turn;
 mod link;
 pub mod listen;
-mod log_lines;
-pub(crate) mod log_pipe;
-pub mod member_client;
-pub mod member_secure;
+mod maintenance;
+mod member_runtime;
 pub mod metrics;
-pub mod operator_auth;
-mod operator_proof;
-mod operator_signed;
+pub mod operator_api;
+pub mod process;
+pub mod restore;
+mod scheduling;
+pub mod tls;
+
+pub use flags::from_flags::{ConfigError, HostFacts};
+pub(crate) use member_runtime::refusal;
 /// Members of now and of 0.1.0, for the tests of those that ask them.
 #[cfg(test)]
-pub(crate) use operator_signed::tests as answering;
-mod maintenance;
-mod maintenance_flags;
-mod member_runtime;
-mod ports;
-mod prefixed;
-mod queue;
-mod quiet;
-mod ready;
-pub mod restore;
-mod rounds;
-mod runtime_state;
-mod seats;
-mod serving;
-mod socket;
-mod start;
-mod stop_signals;
-pub mod tls;
-mod tls_auto;
-mod tls_files;
-#[cfg(test)]
-mod tls_fixture;
-pub mod tls_issue;
-mod tls_names;
-mod told;
-mod turns;
-pub mod url;
-
-pub use config_flags::{ConfigError, HostFacts};
-pub(crate) use member_runtime::refusal;
-pub use start::{Core, run};
+pub(crate) use operator_api::signed::tests as answering;
+pub use process::start::{Core, run};

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use super::config::{Config, Formation};
-use super::config_flags::ConfigError;
 use super::flags::Flags;
-use super::host_facts;
+use super::flags::config::{Config, Formation};
+use super::flags::from_flags::ConfigError;
+use super::process::host_facts;
 use crate::backup::{self, Imported};
 use crate::bolt::Source;
 use crate::disk::{

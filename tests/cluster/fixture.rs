@@ -6,8 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::address::address;
-use quorate::server::member_client::MemberClient;
-use quorate::server::operator_auth::Key;
+use quorate::server::operator_api::auth::Key;
+use quorate::server::operator_api::client::MemberClient;
 use quorate::wire::etcd::cluster_client::ClusterClient;
 use quorate::wire::etcd::kv_client::KvClient;
 use quorate::wire::etcd::{MemberListRequest, PutRequest, RangeRequest};

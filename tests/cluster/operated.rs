@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use super::fixture::{SECRET, Server, until};
-use quorate::server::member_client::MemberClient;
-use quorate::server::operator_auth::Key;
+use quorate::server::operator_api::auth::Key;
+use quorate::server::operator_api::client::MemberClient;
 use quorate::wire::etcd::MemberListRequest;
 use quorate::wire::etcd::cluster_client::ClusterClient;
 use quorate::wire::member::{AddLearnerRequest, BootstrapRequest, DescribeResponse, Fence, Phase};

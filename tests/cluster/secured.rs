@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::fixture::{PATIENCE, SECRET, Server, until};
 use super::operated::{add, call, fence, standbys};
-use quorate::server::certificates::Certificate;
-use quorate::server::member_client::MemberClient;
-use quorate::server::member_secure::Secure;
-use quorate::server::operator_auth::Key;
-use quorate::server::tls_issue::{Authority, Purpose, Validity};
+use quorate::server::operator_api::auth::Key;
+use quorate::server::operator_api::client::MemberClient;
+use quorate::server::operator_api::secure::Secure;
+use quorate::server::tls::certificates::Certificate;
+use quorate::server::tls::issue::{Authority, Purpose, Validity};
 use quorate::wire::member::{DescribeResponse, Phase, PortSecurity};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quorate::server::HostFacts;
-use quorate::server::config::Config;
-use quorate::server::flag_table::{self, Class, FLAGS, Flag, Group, Kind};
 use quorate::server::flags::Flags;
+use quorate::server::flags::config::Config;
+use quorate::server::flags::table::{self, Class, FLAGS, Flag, Group, Kind};
 
 use crate::node::peers;
 
@@ -46,7 +46,7 @@ fn every_flag_of_etcd_is_known_with_its_default() {
     }
     assert!(flags.len() > 100, "{} flags in\n{help}", flags.len());
     for (name, default) in flags {
-        let flag = flag_table::find(name).unwrap_or_else(|| panic!("--{name} is missing"));
+        let flag = table::find(name).unwrap_or_else(|| panic!("--{name} is missing"));
         let by_choice = OTHER_DEFAULTS.iter().find(|(other, _)| *other == name);
         match by_choice {
             Some((_, ours)) => assert_eq!(flag.default, *ours, "--{name}"),
@@ -59,7 +59,7 @@ fn every_flag_of_etcd_is_known_with_its_default() {
 
 #[test]
 fn every_flag_can_be_given_as_one_argument() {
-    for flag in flag_table::FLAGS {
+    for flag in table::FLAGS {
         let needs = matches!(flag.class, Class::Refused(_)) || flag.default.is_empty();
         if needs || flag.kind == Kind::Text || flag.name == "version" {
             continue;

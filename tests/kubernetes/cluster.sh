@@ -22,7 +22,7 @@
 # packages.sh installs; the binaries come from build.sh. One cluster at a time on one machine,
 # because its address ranges are fixed: a lock says so instead of letting two runs mix. A run of
 # scenarios leaves the file "of-a-run" in $QUORATE_E2E_DIR for as long as the cluster is its own.
-# All nodes share one kernel and one file system: see docs/operations.md for what that cannot show.
+# All nodes share one kernel and one file system: see docs/kubernetes-tests.md for what that cannot show.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -20,9 +20,9 @@ use crate::crd::{
 use crate::mutants::{Mutant, planted};
 use crate::operator::platform::Failure;
 use crate::plan::{CertificateAction, CertificateFacts, Owner, Rotation};
-use crate::server::certificates::{Certificate, Chain};
-use crate::server::member_secure::Secure;
-use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
+use crate::server::operator_api::secure::Secure;
+use crate::server::tls::certificates::{Certificate, Chain};
+use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 
 /// Label of what an object is for.
 const COMPONENT: &str = "app.kubernetes.io/component";

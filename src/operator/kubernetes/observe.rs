@@ -35,8 +35,8 @@ use crate::operator::{describe, status_memory};
 use crate::plan::{
     Description, IdentitySecret, InvalidCluster, NodeFacts, Observed, Owner, TlsFacts,
 };
-use crate::server::member_secure::Secure;
-use crate::server::operator_auth::Key as MemberKey;
+use crate::server::operator_api::auth::Key as MemberKey;
+use crate::server::operator_api::secure::Secure;
 
 use super::context::{Environment, Resourceful};
 use super::platform::OneCluster;

@@ -16,7 +16,7 @@ use crate::crd::{TlsPort, ValidatedCluster};
 use crate::operator::clock::{Clock, Moment};
 use crate::operator::platform::Failure;
 use crate::plan::{Given, Unfit};
-use crate::server::certificates::{Certificate, Chain};
+use crate::server::tls::certificates::{Certificate, Chain};
 
 /// Between two readings of a cluster's Secrets.
 const READ_EVERY: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::crd::{parse, validate};
-use crate::server::tls_issue::{Authority, Issued, Purpose, Validity};
+use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 
 fn validity() -> Validity {
     Validity::days(jiff::civil::date(2026, 11, 1), 90).expect("a calendar")

@@ -21,7 +21,7 @@ use crate::plan::{
     self, Action, IdentitySecret, InvalidCluster, Observed, Owner, PodFacts, PodPhase, PvcFacts,
     SetFacts, SpecFacts,
 };
-use crate::server::operator_auth::Key;
+use crate::server::operator_api::auth::Key;
 
 /// Every resource of this machine is in this namespace.
 const NAMESPACE: &str = "local";

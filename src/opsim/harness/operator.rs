@@ -33,7 +33,7 @@ use crate::operator::queue::{Ended, Queue};
 use crate::operator::reconcile::{Rules, reconcile};
 use crate::opsim::api::{self, ApiServer, Kind, object};
 use crate::opsim::servers::{Servers, way};
-use crate::server::member_client::{MemberClient, WayError};
+use crate::server::operator_api::client::{MemberClient, WayError};
 
 use super::feed::Feed;
 use super::request_faults::{Request, RequestFaults};

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::crd::{TlsPort, is_named};
-use crate::server::certificates::{Certificate, Chain};
-use crate::server::member_secure::Secure;
+use crate::server::operator_api::secure::Secure;
+use crate::server::tls::certificates::{Certificate, Chain};
 use crate::wire::member as proto;
 
 use super::{Process, Servers};

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tonic::{Request, Response, Status};
 use tower::ServiceExt as _;
 
-use crate::server::member_client::{Way, WayError};
-use crate::server::member_secure::Secure;
-use crate::server::operator_auth::{Key, Recipient, Verified, Verifier};
+use crate::server::operator_api::auth::{Key, Recipient, Verified, Verifier};
+use crate::server::operator_api::client::{Way, WayError};
+use crate::server::operator_api::secure::Secure;
 use crate::wire::member as proto;
 
 use super::{Liar, Servers};

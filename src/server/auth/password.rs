@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::bcrypt_paced;
-use crate::server::aside::{Aside, Who};
+use crate::server::scheduling::aside::{Aside, Who};
 
 /// The longest password, in bytes: bcrypt would pass over the rest.
 pub(crate) const LONGEST: usize = 72;
@@ -172,7 +172,7 @@ impl Right {
 #[cfg(test)]
 mod tests {
     use super::{Instant, MOMENT, MOST_RIGHT, PATIENCE, Passwords, Right, Who};
-    use crate::server::hosts::Host;
+    use crate::server::scheduling::hosts::Host;
     use bytes::Bytes;
     use futures::FutureExt as _;
 

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::handle::Published;
+use super::queue::Queue;
+use super::state::{self, RuntimeState, Thread};
 use super::{Worker, disk_stop, open};
 use crate::disk::{Checkpoints, Class, Position};
 use crate::node::{Applied, Input, StateMachine, StopReason};
 use crate::raft::{Entry, SnapshotMeta};
-use crate::server::clock;
-use crate::server::compaction_hashes::CompactionHashes;
-use crate::server::exit::Stop;
-use crate::server::handle::Published;
-use crate::server::queue::Queue;
-use crate::server::runtime_state::{self, RuntimeState, Thread};
+use crate::server::maintenance::compaction_hashes::CompactionHashes;
+use crate::server::process::clock;
+use crate::server::process::exit::Stop;
 use crate::store::Revision;
 
 /// Records looked at for memory to give back, between batches.
@@ -127,7 +127,7 @@ impl Applier {
                 .request
                 .is_some_and(|id| (id.member, id.boot_nonce) == (member, nonce))
         };
-        let answers = done.drain(..).filter(own).filter_map(runtime_state::answer);
+        let answers = done.drain(..).filter(own).filter_map(state::answer);
         self.shared.proposals.answer_all(answers.collect());
         self.shared
             .report(Input::Applied(self.machine.take_report()));

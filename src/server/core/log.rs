@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::queue::Queue;
+use super::state::{RuntimeState, Thread};
 use super::{ApplyJob, Worker, disk_stop};
 use crate::disk::{self, Class, Log, Position};
 use crate::node::Input;
 use crate::raft::{Persist, SnapshotMeta};
-use crate::server::queue::Queue;
-use crate::server::runtime_state::{RuntimeState, Thread};
 
 /// What the log thread is asked to do.
 #[derive(Debug)]

@@ -11,6 +11,11 @@
 //!
 //! Each ends when its queue is closed; any failure of the disk ends the server.
 
+pub(super) mod handle;
+pub(in crate::server) mod queue;
+pub(in crate::server) mod state;
+pub(in crate::server) mod told;
+
 mod applier;
 mod log;
 pub(crate) mod open;
@@ -24,11 +29,11 @@ pub(crate) use worker::Worker;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::exit::{self, Stop};
-use super::queue::Queue;
-use super::runtime_state::{Event, RuntimeState, Thread};
+use self::queue::Queue;
+use self::state::{Event, RuntimeState, Thread};
 use crate::disk::{self, Checkpoints, Log};
 use crate::node::{Member, PeerMessage, StateMachine};
+use crate::server::process::exit::{self, Stop};
 
 /// Bytes of committed entries that may wait for the applier; the node holds back far earlier.
 const APPLY_BYTES: usize = 256 << 20;

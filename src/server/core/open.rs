@@ -3,6 +3,7 @@
 
 use prost::Message as _;
 
+use super::state::{RuntimeState, random};
 use super::{Parts, disk_stop};
 use crate::disk::{self, CheckpointReader, Checkpoints, LogOptions, MemberFiles, Position};
 use crate::node::{
@@ -10,9 +11,8 @@ use crate::node::{
     Membership, RestoreError, StateMachine,
 };
 use crate::raft::{self, Restored, SnapshotMeta};
-use crate::server::config::Config;
-use crate::server::exit::Stop;
-use crate::server::runtime_state::{RuntimeState, random};
+use crate::server::flags::config::Config;
+use crate::server::process::exit::Stop;
 
 /// Bytes of the log's end that are read into memory at start.
 const TAIL_BYTES: u64 = 32 << 20;

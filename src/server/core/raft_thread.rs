@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::handle::RequestError;
+use super::queue::Queue;
+use super::state::{Event, Forget, RuntimeState, Thread, proposal_error, refusal, transfer_error};
 use super::{ApplyJob, LogJob, Transport, Worker, disk_stop};
 use crate::disk::{Class, LogReader};
 use crate::node::{Effect, Input, Member, StopReason};
 use crate::raft::{Entry, LogRead, Role, RoleChange};
-use crate::server::exit::Stop;
-use crate::server::handle::RequestError;
-use crate::server::queue::Queue;
-use crate::server::quiet::Quiet;
-use crate::server::runtime_state::{
-    Event, Forget, RuntimeState, Thread, proposal_error, refusal, transfer_error,
-};
+use crate::server::listen::quiet::Quiet;
+use crate::server::process::exit::Stop;
 
 /// Ticks made up for after a pause: more would only bring on elections.
 const TICKS_AT_ONCE: u32 = 2;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::server::queue::Queue;
-use crate::server::runtime_state::{RuntimeState, Thread};
+use super::queue::Queue;
+use super::state::{RuntimeState, Thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -16,21 +16,21 @@ use super::caller::Caller;
 use super::concurrency::Behalf;
 use super::convert;
 use crate::node::MembershipError;
-use crate::server::aside::Aside;
 use crate::server::auth::Issuer;
 use crate::server::auth::password::{self, Passwords};
-use crate::server::bodies::Bodies;
-use crate::server::client_metrics::{ClientMetrics, Method};
-use crate::server::config::{ClientPort, Config, Formation, Limits};
-use crate::server::failing::Failing;
-use crate::server::handle::{
+use crate::server::core::handle::{
     Health, MemberHandle, Phase, Proposed, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
-use crate::server::host_facts;
-use crate::server::hosts::Host;
+use crate::server::flags::config::{ClientPort, Config, Formation, Limits};
+use crate::server::listen::bodies::Bodies;
+use crate::server::listen::quiet::Quiet;
+use crate::server::listen::serving::From;
 use crate::server::metrics::Text;
-use crate::server::quiet::Quiet;
-use crate::server::serving::From;
+use crate::server::metrics::client::{ClientMetrics, Method};
+use crate::server::process::host_facts;
+use crate::server::scheduling::aside::Aside;
+use crate::server::scheduling::failing::Failing;
+use crate::server::scheduling::hosts::Host;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::ResponseHeader;
@@ -663,7 +663,7 @@ fn membership(error: &MembershipError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::{client_timeout, failed, wants_leader};
-    use crate::server::handle::RequestError;
+    use crate::server::core::handle::RequestError;
     use std::time::Duration;
     use tonic::metadata::MetadataMap;
 

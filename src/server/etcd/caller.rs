@@ -14,11 +14,11 @@ use super::call::Services;
 use super::convert::auth_error;
 use crate::server::auth::certificate::CommonName;
 use crate::server::auth::{Issuer, simple};
-use crate::server::client_metrics::Method;
-use crate::server::clock;
-use crate::server::hosts::Host;
-use crate::server::serving::From;
-use crate::server::turns;
+use crate::server::listen::serving::From;
+use crate::server::metrics::client::Method;
+use crate::server::process::clock;
+use crate::server::scheduling::hosts::Host;
+use crate::server::scheduling::turns;
 use crate::store::{Actor, AuthError};
 use crate::wire::error::EtcdError;
 

@@ -5,9 +5,9 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services, failed};
 use crate::node::Membership;
-use crate::server::client_metrics::Method;
-use crate::server::handle::{Fence, MembershipRequest};
-use crate::server::url::Endpoint;
+use crate::server::core::handle::{Fence, MembershipRequest};
+use crate::server::flags::url::Endpoint;
+use crate::server::metrics::client::Method;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::{self, cluster_server::Cluster};
 

@@ -11,7 +11,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Status};
 
 use super::call::Services;
-use crate::server::handle::Published;
+use crate::server::core::handle::Published;
 use crate::store;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::kv_server::Kv as _;

@@ -14,8 +14,8 @@ use tonic::{Request, Response, Status};
 use super::call::{Learner, Services, StreamCall};
 use super::concurrency::{self, Behalf, Undo};
 use super::convert;
-use crate::server::client_metrics::Method;
-use crate::server::handle::Published;
+use crate::server::core::handle::Published;
+use crate::server::metrics::client::Method;
 use crate::store::{CatchUp, Event, EventKind, Slice, WatchSpec, Watchers};
 use crate::wire::election::election_server::Election;
 use crate::wire::election::{

@@ -7,8 +7,8 @@ use futures::Stream;
 use tonic::{Request, Response, Status};
 
 use super::call::{Learner, Services};
-use crate::server::client_metrics::Method;
-use crate::server::handle::Health as MemberHealth;
+use crate::server::core::handle::Health as MemberHealth;
+use crate::server::metrics::client::Method;
 use crate::wire::health::health_check_response::ServingStatus;
 use crate::wire::health::health_server::Health;
 use crate::wire::health::{HealthCheckRequest, HealthCheckResponse};

@@ -12,12 +12,12 @@ use super::call::{Learner, Services, failed, refused};
 use super::caller::{Caller, permitted};
 use super::sorted::Sorted;
 use super::{chunked_range, convert};
-use crate::server::aside::Place;
-use crate::server::client_metrics::Method;
-use crate::server::handle::Published;
-use crate::server::host_facts;
-use crate::server::hosts::Host;
-use crate::server::turns;
+use crate::server::core::handle::Published;
+use crate::server::metrics::client::Method;
+use crate::server::process::host_facts;
+use crate::server::scheduling::aside::Place;
+use crate::server::scheduling::hosts::Host;
+use crate::server::scheduling::turns;
 use crate::store::{self, Counted, Operation};
 use crate::wire::etcd::{self, kv_server::Kv};
 

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use super::call::Services;
 use super::concurrency::{self, Behalf, Undo};
-use crate::server::client_metrics::Method;
+use crate::server::metrics::client::Method;
 use crate::wire::etcd;
 use crate::wire::etcd::range_request::SortOrder;
 use crate::wire::lock::lock_server::Lock;

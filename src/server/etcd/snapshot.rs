@@ -20,7 +20,7 @@ use super::call::{Services, StreamCall};
 use crate::backup::{self, Contents, STORAGE_VERSION};
 use crate::bolt::HEAD_BYTES;
 use crate::disk::{Disk as _, FileDisk};
-use crate::server::quiet::Quiet;
+use crate::server::listen::quiet::Quiet;
 use crate::wire::error::EtcdError;
 use crate::wire::etcd::SnapshotResponse;
 

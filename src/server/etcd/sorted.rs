@@ -10,7 +10,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::convert;
-use crate::server::turns;
+use crate::server::scheduling::turns;
 use crate::store;
 use crate::wire::etcd;
 

@@ -27,9 +27,9 @@ use super::hello::{Answer, Ask, Hello, Purpose, Question, Refusal, Reply};
 use super::outbound::{ALIVE, HEARD, PULSE, SILENCE};
 use super::{Io, PREFACE};
 use crate::disk::{Lineage, Start};
-use crate::server::operator_auth::OnProof;
-use crate::server::prefixed::Prefixed;
-use crate::server::quiet::{Quiet, printable};
+use crate::server::listen::prefixed::Prefixed;
+use crate::server::listen::quiet::{Quiet, printable};
+use crate::server::operator_api::auth::OnProof;
 
 /// Time for the first call with the operator's proof on a connection of gRPC.
 const FIRST_CALL: Duration = Duration::from_secs(5);

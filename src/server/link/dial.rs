@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use super::frame::{self, HELLO_LIMIT};
 use super::hello::{Hello, Refusal, Reply};
 use super::{Io, PREFACE};
-use crate::server::config::{Config, TlsFiles, TlsPolicy};
-use crate::server::prefixed::TLS_HANDSHAKE;
-use crate::server::quiet::printable;
+use crate::server::flags::config::{Config, TlsFiles, TlsPolicy};
+use crate::server::flags::url::Endpoint;
+use crate::server::listen::prefixed::TLS_HANDSHAKE;
+use crate::server::listen::quiet::printable;
 use crate::server::tls::{self, Peers, Reloaded, Shown, TlsError};
-use crate::server::url::Endpoint;
 
 /// Time for each of resolving, connecting, TLS and hello.
 const STEP: Duration = Duration::from_secs(2);

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::server::hosts::Host;
-use crate::server::told::Told;
+use crate::server::core::told::Told;
+use crate::server::scheduling::hosts::Host;
 
 /// Connections at once that have not shown whose they are; fewer where open files are few.
 const UNPROVEN: usize = 256;

@@ -19,9 +19,9 @@ use super::hello::{
 };
 use super::outbound::{self, Listener, Peer};
 use super::{Io, frame};
-use crate::server::config::{TlsFiles, TlsPolicy};
-use crate::server::tls_fixture::Certificates;
-use crate::server::url::Endpoint;
+use crate::server::flags::config::{TlsFiles, TlsPolicy};
+use crate::server::flags::url::Endpoint;
+use crate::server::tls::fixture::Certificates;
 
 const CLUSTER: u64 = 7;
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::server::config::AutoCompaction;
+use crate::server::flags::config::AutoCompaction;
 use crate::store::Revision;
 
 /// How often the current revision is looked at in revision mode (etcd's time).

@@ -9,7 +9,7 @@ use tonic::Status;
 
 use super::maintenance::{What, gather};
 use super::{MemberRuntime, lock};
-use crate::server::handle::{RequestError, Role};
+use crate::server::core::handle::{RequestError, Role};
 use crate::server::maintenance::compared::Compared;
 use crate::server::maintenance::verdict;
 use crate::store::{AlarmKind, SetAlarm};

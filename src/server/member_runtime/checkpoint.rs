@@ -17,7 +17,7 @@ use crate::server::link::dial::{DialError, within};
 use crate::server::link::frame::{self, FRAME_LIMIT, HELLO_LIMIT};
 use crate::server::link::hello::{CheckpointDone, CheckpointHead, CheckpointPart, Purpose};
 use crate::server::link::outbound::{Listener, check_reply};
-use crate::server::quiet::Quiet;
+use crate::server::listen::quiet::Quiet;
 
 /// Bytes a second at most, so that a joiner does not crowd out everyone else.
 const RATE: f64 = 128.0 * 1024.0 * 1024.0;

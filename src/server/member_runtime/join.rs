@@ -17,16 +17,16 @@ use super::{Happening, MemberRuntime, peer};
 use crate::disk::{self, Class, MemberFiles, Position, create_member};
 use crate::node::{InitialMember, MemberRecord, Membership, StateMachine, member_id};
 use crate::raft::HardState;
-use crate::server::config::{ClusterState, Formation};
 use crate::server::core::disk_stop;
-use crate::server::exit::Stop;
-use crate::server::handle::Phase;
+use crate::server::core::handle::Phase;
+use crate::server::core::state::Who;
+use crate::server::flags::config::{ClusterState, Formation};
+use crate::server::flags::url::Endpoint;
 use crate::server::link::dial::{DialError, Target, within};
 use crate::server::link::frame;
 use crate::server::link::hello::{Answer, Ask, Join, List, Listed, Purpose, Question, Refusal};
 use crate::server::link::outbound::{Listener, Peer, check_reply};
-use crate::server::runtime_state::Who;
-use crate::server::url::Endpoint;
+use crate::server::process::exit::Stop;
 
 /// How often a server that waits for others asks again.
 const AGAIN: Duration = Duration::from_millis(300);
@@ -55,7 +55,7 @@ pub(crate) struct Founding {
 }
 
 /// The membership that the flags of a new cluster describe; `None` under an operator.
-pub(super) fn initial(config: &crate::server::config::Config) -> Option<Membership> {
+pub(super) fn initial(config: &crate::server::flags::config::Config) -> Option<Membership> {
     let Formation::InitialCluster { members, token, .. } = &config.formation else {
         return None;
     };

@@ -11,14 +11,14 @@ use super::join::ROUND;
 use super::{MemberRuntime, alarmed, lock};
 use crate::disk::{self, Class, Disk, Reserve};
 use crate::node::Input;
-use crate::server::config::AutoCompaction;
-use crate::server::exit::{self, Stop};
-use crate::server::handle::{QUOTA_IS_USED_UP, RequestError, Role};
-use crate::server::host_facts;
+use crate::server::core::handle::{QUOTA_IS_USED_UP, RequestError, Role};
+use crate::server::core::state::VolumeSpace;
+use crate::server::flags::config::AutoCompaction;
 use crate::server::link::hello::{Answer, Ask, HashAt, HashOf};
 use crate::server::maintenance::compactor::Compactor;
 use crate::server::maintenance::verdict::{self, Hashed, Verdict};
-use crate::server::runtime_state::VolumeSpace;
+use crate::server::process::exit::{self, Stop};
+use crate::server::process::host_facts;
 use crate::store::{Alarm, AlarmKind, Compact, Error as StoreError, Operation, SetAlarm, View};
 
 /// How often the size of the store is looked at.
@@ -450,7 +450,7 @@ impl MemberRuntime {
     /// Answers another member that compares data.
     pub(super) async fn hash(&self, at: HashAt) -> Answer {
         let mut published = self.shared.published.subscribe();
-        let reached = |state: &Arc<crate::server::handle::Published>| {
+        let reached = |state: &Arc<crate::server::core::handle::Published>| {
             state.view.revision() >= at.revision && state.view.compacted() >= at.compacted
         };
         // Out of time, the answer says how far this member has come.

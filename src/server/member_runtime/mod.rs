@@ -25,22 +25,22 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::config::{ClusterState, Config, Formation};
-use super::core::{Core, Transport};
-use super::exit::Stop;
-use super::handle::{MemberHandle, Phase};
-use super::link::accept::Seen;
-use super::link::dial::{Dialler, Target};
-use super::link::door::Door;
-use super::link::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
-use super::link::outbound::{self, Listener, Outbound, Peer};
-use super::runtime_state::{RuntimeState, Who};
-use super::url::Endpoint;
 use crate::disk::{self, Checkpoints, DataDirectory, Identity, LogOptions, Start, Starts};
 use crate::node::{
     Farewell, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody,
     PeerMessage, RequestId, TryAgain,
 };
+use crate::server::core::handle::{MemberHandle, Phase};
+use crate::server::core::state::{RuntimeState, Who};
+use crate::server::core::{Core, Transport};
+use crate::server::flags::config::{ClusterState, Config, Formation};
+use crate::server::flags::url::Endpoint;
+use crate::server::link::accept::Seen;
+use crate::server::link::dial::{Dialler, Target};
+use crate::server::link::door::Door;
+use crate::server::link::hello::{FORMAT, Hello, Known, Purpose, Refusal, Reply, Verdict};
+use crate::server::link::outbound::{self, Listener, Outbound, Peer};
+use crate::server::process::exit::Stop;
 use unknown_peers::UnknownPeers;
 
 /// What happens to the server as a whole.
@@ -213,7 +213,7 @@ impl MemberRuntime {
             identity.peer_pins.retain(|id, _| expected.contains(id));
             identity.peer_pins.entry(id).or_insert(bytes);
         })
-        .map_err(|error| super::core::disk_stop(&error))
+        .map_err(|error| crate::server::core::disk_stop(&error))
     }
 
     /// A hello succeeded in either direction, unless another disk came first as this member.

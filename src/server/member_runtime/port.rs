@@ -11,14 +11,14 @@ use futures::future::BoxFuture;
 
 use super::{MemberRuntime, checkpoint, lock};
 use crate::node::{Input, PeerBody, PeerMessage};
-use crate::server::handle::{Fence, MembershipRequest, Phase};
+use crate::server::core::handle::{Fence, MembershipRequest, Phase};
+use crate::server::core::queue::Refused;
+use crate::server::core::state::Event;
 use crate::server::link::accept::{Admitted, Host, Linked, Seen};
 use crate::server::link::hello::{
     Answer, Ask, FORMAT, HashAt, Hello, Join, Listed, Purpose, Refusal, Reply, Verdict,
 };
 use crate::server::link::{Io, frame};
-use crate::server::queue::Refused;
-use crate::server::runtime_state::Event;
 
 const ASK_AGAIN: &str = "this server is answering other questions: ask again";
 

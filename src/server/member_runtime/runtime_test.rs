@@ -8,7 +8,7 @@ use super::*;
 use crate::server::HostFacts;
 use crate::server::flags::Flags;
 use crate::server::link::dial::DialError;
-use crate::server::ports::PortSecurity;
+use crate::server::tls::ports::PortSecurity;
 
 fn hello(local: &MemberRuntime, from: u64, disk: u128) -> Hello {
     let who = local.who();

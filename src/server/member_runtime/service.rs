@@ -13,12 +13,12 @@ use super::start::retire;
 use super::{Happening, MemberRuntime, alarmed};
 use crate::disk;
 use crate::node::{ChangeKind, MemberRecord, MemberStatus, MembershipError};
-use crate::server::clock;
-use crate::server::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
-use crate::server::operator_auth::{Verified, Verifier};
-use crate::server::ports::PortSecurity;
-use crate::server::start::endpoints_are_withdrawn;
-use crate::server::url::Endpoint;
+use crate::server::core::handle::{Fence, Health, MembershipRequest, Phase, RequestError, Role};
+use crate::server::flags::url::Endpoint;
+use crate::server::operator_api::auth::{Verified, Verifier};
+use crate::server::process::clock;
+use crate::server::process::start::endpoints_are_withdrawn;
+use crate::server::tls::ports::PortSecurity;
 use crate::store::{Alarm, AlarmKind};
 use crate::wire::member as proto;
 
@@ -323,7 +323,7 @@ fn describe(local: &MemberRuntime) -> proto::DescribeResponse {
     let members = members.map(|member| view(member, said.member_id, consensus));
     let awaiting = matches!(
         local.config.formation,
-        crate::server::config::Formation::AwaitMembership { .. }
+        crate::server::flags::config::Formation::AwaitMembership { .. }
     );
     let cluster_uid = match identity.cluster_uid.is_empty() {
         true => operated.cluster_uid.clone().unwrap_or_default(),

@@ -19,20 +19,20 @@ use super::{Happening, MemberRuntime, PeerTransport, lock, service};
 use crate::disk::{
     self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, Starts, open_member,
 };
-use crate::server::config::{Config, Formation};
+use crate::server::core::handle::{Fence, Health, MemberHandle, MembershipRequest, Phase, Role};
+use crate::server::core::state::{RuntimeState, Who};
 use crate::server::core::{Core, disk_stop, open};
-use crate::server::exit::{self, Stop};
-use crate::server::handle::{Fence, Health, MemberHandle, MembershipRequest, Phase, Role};
-use crate::server::host_facts;
+use crate::server::flags::config::{Config, Formation};
+use crate::server::flags::url::Endpoint;
 use crate::server::link::accept::{self, Host as _, Port, Threads};
 use crate::server::link::dial::{Dialler, Security};
 use crate::server::link::door::Door;
 use crate::server::link::frame::FRAME_LIMIT;
-use crate::server::log_pipe::hears_last_words;
-use crate::server::operator_auth::{Key, Recipient, Verifier};
-use crate::server::ports::{Look, PortSecurity};
-use crate::server::runtime_state::{RuntimeState, Who};
-use crate::server::url::Endpoint;
+use crate::server::operator_api::auth::{Key, Recipient, Verifier};
+use crate::server::process::exit::{self, Stop};
+use crate::server::process::host_facts;
+use crate::server::process::log_pipe::hears_last_words;
+use crate::server::tls::ports::{Look, PortSecurity};
 
 /// How long leadership may take to move before a stop.
 const HAND_OVER: Duration = Duration::from_secs(5);

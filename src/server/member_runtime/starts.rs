@@ -12,11 +12,11 @@ use super::join::identity_stop;
 use super::{Happening, MemberRuntime, blocking, lock};
 use crate::disk::{self, Class, Descent, Lineage, Start, Starts};
 use crate::server::core::disk_stop;
-use crate::server::exit::Stop;
 use crate::server::link::accept::Linked;
 use crate::server::link::dial::DialError;
 use crate::server::link::hello::{Refusal, Reply, Verdict};
 use crate::server::link::outbound::{Listener, SILENCE, says};
+use crate::server::process::exit::Stop;
 
 /// Whether a peer that was heard then is there.
 fn is_there(heard: Instant) -> bool {

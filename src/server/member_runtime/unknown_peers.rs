@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::server::hosts::Host;
+use crate::server::flags::url::Endpoint;
 use crate::server::link::accept::Seen;
 use crate::server::link::dial::Target;
 use crate::server::link::hello::{Hello, Refusal, Verdict};
 use crate::server::link::outbound::{Peer, SILENCE};
-use crate::server::url::Endpoint;
+use crate::server::scheduling::hosts::Host;
 
 /// Unknown peers at once: a cluster of today that shares no member with the one this server knows.
 const GUESTS: usize = 16;

@@ -82,8 +82,12 @@ sample() {
     sleep 0.2
   done
 }
-target/kubernetes/bin/test-load "$hosted" >"$work/drains" 2>&1 &
+loaded=$EPOCHREALTIME
+LOAD_SERIES="$work/series" target/kubernetes/bin/test-load "$hosted" >"$work/drains" 2>&1 &
 loader=$!
+echo second,event >"$work/events"
+# happened WHAT: for the plot, in seconds since the load began (its first second is for its preparations)
+happened() { jq -nr --arg from "$loaded" --arg now "$EPOCHREALTIME" --arg what "$1" '"\(($now | tonumber) - ($from | tonumber) | . * 100 | round / 100),\($what)"' >>"$work/events"; }
 sample &
 sampler=$!
 member_nodes() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort; }
@@ -92,6 +96,7 @@ drain() { # drain NODE...: nothing but kubectl drain, as an administrator or a n
   kubectl drain "${@/#/qrt-node}" --ignore-daemonsets --delete-emptydir-data --force --timeout=300s >"$work/drain-$1" 2>&1 ||
     { cat "$work/drain-$1"; die "the drain of node $* did not end"; }
   say "drained: node $* ($((SECONDS - began)) s)"
+  happened "removed node-$1"
   if grep -qx "qrt-node$1" <<<"$(member_nodes)"; then die "a member is still on node $1"; fi
 }
 add_node 5
@@ -118,6 +123,14 @@ if ! wait $loader; then tell drains "$work/drains"; die "requests failed while n
 [ "$(cat "$minimum")" -ge 2 ] || die "only $(cat "$minimum") members were ready at once"
 say "never fewer than $(cat "$minimum") members were ready"
 equal "restarts of the hosted control plane" "0 0" "$(restarts)"
+# E2E_RECORD=1 leaves the series in docs/data; tests/docs/images.py draws it
+if [ "${E2E_RECORD:-}" = 1 ]; then
+  { printf '# recorded: %s, commit %s, %s cores, three nodes of one machine\n# command: E2E_RECORD=1 make e2e SCENARIO=hosted-control-plane\n' \
+      "$(date -u +%F)" "$(git rev-parse --short HEAD)" "$(nproc)"
+    printf '# %s\n' "$(tail -1 "$work/drains")"
+    cat "$work/series"; } >docs/data/drains.csv
+  cp "$work/events" docs/data/drains-events.csv
+fi
 
 # --- everything as it was for who comes next
 kubectl -n "$ns" delete pod hosted controllers --wait=true >/dev/null

@@ -23,7 +23,7 @@ slots demo 3
 says "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'at work' 'demo-' 'nothing is to be done'
 says "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
 
-# Who asks for a plan: somebody with the rights that docs/operations.md names and no others, in the name of a service
+# Who asks for a plan: somebody with the rights that docs/tasks/observe.md names and no others, in the name of a service
 # account that may read the cluster; of one that may not; somebody without rights; and nobody.
 asks() { (say() { :; }; die() { exit 1; }; quorate_plugin plan demo -n "$ns" --kubeconfig "$folder/$1" --operator-namespace=quorate-system "${@:2}"); }
 forbidden() { # forbidden USER SERVICE-ACCOUNT WORDS...: no plan, and these words

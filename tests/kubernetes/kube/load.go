@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"os/signal"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -38,6 +40,7 @@ const (
 // load asks an API server for everything that clients ask for, by the ordinary client library, until its
 // seconds are over or it is told to end (SIGTERM), and counts. Nothing is asked for twice: an attempt
 // that fails is a failed request, whatever the library does about it. The last line says how many failed.
+// With LOAD_SERIES=FILE it writes there what each quarter of a second was like, for a plot.
 func load(args []string) error {
 	if len(args) < 1 || len(args) > 2 {
 		return fmt.Errorf("usage: test-load KUBECONFIG [SECONDS]")
@@ -103,6 +106,11 @@ func (l *loader) run(ctx context.Context) error {
 	}
 	group.Wait()
 	lasted := time.Since(began)
+	if file := os.Getenv("LOAD_SERIES"); file != "" {
+		if err := l.counts.write(file, began, lasted); err != nil {
+			return err
+		}
+	}
 	for i, f := range all {
 		if !eventually(func() bool { return f.seen() == l.pulse }) {
 			l.counts.wrong("watch %d is at %d of %d changes %v after the last one", i, f.seen(), l.pulse, patience)
@@ -358,12 +366,49 @@ type counts struct {
 	verbs          map[string]*verb
 	failed, wrongs int
 	words          []string
+	moments        []moment
+}
+
+// moment is one request that is no watch: when it began, how long it took, and whether it failed.
+type moment struct {
+	began  time.Time
+	took   time.Duration
+	failed bool
+}
+
+// write leaves a row for each quarter of a second, as docs/data has them.
+func (c *counts) write(file string, start time.Time, lasted time.Duration) error {
+	const piece = 250 * time.Millisecond
+	pieces := make([][]moment, lasted/piece)
+	c.Lock()
+	for _, m := range c.moments {
+		if at := m.began.Sub(start); at >= 0 && int(at/piece) < len(pieces) {
+			pieces[at/piece] = append(pieces[at/piece], m)
+		}
+	}
+	c.Unlock()
+	text := "second,writes,median_ms,longest_ms,failed\n"
+	for i, all := range pieces {
+		slices.SortFunc(all, func(a, b moment) int { return int(a.took - b.took) })
+		median, longest, failed := 0.0, 0.0, 0
+		for _, m := range all {
+			longest = float64(m.took.Microseconds()) / 1000
+			if m.failed {
+				failed++
+			}
+		}
+		if len(all) > 0 {
+			median = float64(all[len(all)/2].took.Microseconds()) / 1000
+		}
+		text += fmt.Sprintf("%.2f,%d,%.1f,%.1f,%d\n", float64(i)*piece.Seconds(), len(all), median, longest, failed)
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
 }
 
 func (c *counts) forget() {
 	c.Lock()
 	defer c.Unlock()
-	c.verbs, c.failed, c.words = map[string]*verb{}, 0, nil
+	c.verbs, c.failed, c.words, c.moments = map[string]*verb{}, 0, nil, nil
 }
 
 func (c *counts) say(words string) {
@@ -415,6 +460,9 @@ func (t counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	v.requests++
 	v.longest = max(v.longest, took)
+	if !watched {
+		c.moments = append(c.moments, moment{began, took, why != ""})
+	}
 	if why != "" {
 		v.failed++
 		c.failed++

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use quorate::crd::{EtcdClusterStatus, parse, validate};
 use quorate::operator::local::home::{PvcRecord, State};
 use quorate::operator::status_memory;
-use quorate::server::certificates::{Certificate, Chain};
-use quorate::server::config::Config;
+use quorate::server::HostFacts;
 use quorate::server::decoders;
 use quorate::server::flags::Flags;
-use quorate::server::url::Endpoint;
-use quorate::server::{HostFacts, config_file};
+use quorate::server::flags::config::Config;
+use quorate::server::flags::file;
+use quorate::server::flags::url::Endpoint;
+use quorate::server::tls::certificates::{Certificate, Chain};
 
 use super::choice;
 
@@ -41,7 +42,7 @@ pub(crate) fn flags(bytes: &[u8]) {
 /// The text of `--config-file`.
 pub(crate) fn config_file(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes)
-        && let Ok(flags) = config_file::parse("a file", text)
+        && let Ok(flags) = file::parse("a file", text)
     {
         judge(&flags);
     }

@@ -1,0 +1,86 @@
+//! The seats of the ports of clients and of probes, and what of them `/metrics` shows. Never gives one out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::seats::Seats;
+use crate::server::metrics::Text;
+use crate::server::process::descriptors::Shares;
+
+/// The seats of the ports of clients and of probes.
+#[derive(Clone, Debug)]
+pub(crate) struct AllSeats {
+    /// The limit of open files that they are shares of.
+    pub(crate) limit: u64,
+    /// The ports of clients.
+    pub(crate) clients: Arc<Seats>,
+    /// The ports of metrics and probes.
+    pub(crate) probes: Arc<Seats>,
+}
+
+impl AllSeats {
+    /// What these shares give, and so many requests of clients at a time.
+    pub(crate) fn of(shares: Shares, calls: usize) -> AllSeats {
+        AllSeats {
+            limit: shares.limit,
+            clients: Seats::new("client", shares.clients, calls),
+            probes: Seats::new("metrics", shares.probes, calls),
+        }
+    }
+
+    /// Writes what they count.
+    pub(crate) fn write(&self, text: &mut Text) {
+        type Value = fn(&Seats) -> u64;
+        text.single(
+            "process_max_fds",
+            "gauge",
+            "Files and connections that the process may have open.",
+            self.limit,
+        );
+        let all = [&self.clients, &self.probes];
+        let metrics: [(&str, &str, &str, Value); 6] = [
+            (
+                "quorate_server_connections",
+                "gauge",
+                "Connections that are open, by port.",
+                |seats| seats.taken() as u64,
+            ),
+            (
+                "quorate_server_connections_limit",
+                "gauge",
+                "Connections that may be open, by port.",
+                |seats| seats.most() as u64,
+            ),
+            (
+                "quorate_server_connections_refused_total",
+                "counter",
+                "Connections refused because every other one was in use.",
+                |seats| seats.refused.load(Relaxed),
+            ),
+            (
+                "quorate_server_connections_evicted_total",
+                "counter",
+                "Idle connections closed to make room for new ones.",
+                |seats| seats.evicted.load(Relaxed),
+            ),
+            (
+                "quorate_server_requests_in_flight",
+                "gauge",
+                "Requests and streams under way, by port.",
+                |seats| seats.calls() as u64,
+            ),
+            (
+                "quorate_server_requests_refused_total",
+                "counter",
+                "Requests refused because too many were under way.",
+                |seats| seats.refused_calls.load(Relaxed),
+            ),
+        ];
+        for (name, kind, help, value) in metrics {
+            text.head(name, kind, help);
+            for seats in all {
+                text.sample(name, &format!("port=\"{}\"", seats.name), value(seats));
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Bodies of requests while they come: how long one may take, and how much of all of them may be
+//! in memory before they are whole.
+//!
+//! A client that sends a byte now and then would hold its request, and all that has come of it,
+//! for ever, before anybody has asked who it is. Only what is incomplete counts: a message that
+//! is there is its service's. Of JSON, the gateway says what it has taken. Never looks into a
+//! message beyond gRPC's five bytes of length.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, header};
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::Status;
+
+use crate::server::scheduling::hosts::Host;
+use crate::wire::error::EtcdError;
+
+/// Time for a message to be whole once it has begun; a call of one message begins with its head.
+pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+/// Calls whose clients go on sending for as long as they like; a message of theirs has to be
+/// whole in time like any other.
+const ENDLESS: [&str; 2] = [
+    "/etcdserverpb.Watch/Watch",
+    "/etcdserverpb.Lease/LeaseKeepAlive",
+];
+/// Where the gateway serves JSON; it meters what it reads there itself.
+const GATEWAY: [&str; 2] = ["/v3/", "/v3beta/"];
+/// A flag and a length stand before each message of gRPC.
+const HEAD: usize = 5;
+
+/// What is known of all bodies that come in.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    most: usize,
+    within: Duration,
+    held: Mutex<Held>,
+    /// Requests that were not whole in time.
+    pub(crate) late: AtomicU64,
+    /// Requests that were refused because too much was incomplete.
+    pub(crate) refused: AtomicU64,
+}
+
+/// Bytes that wait for the rest of their messages.
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    /// Of whom; a socket of the file system is nobody's in particular.
+    hosts: BTreeMap<Option<Host>, usize>,
+}
+
+impl Bodies {
+    /// So many bytes of incomplete messages at most.
+    pub(crate) fn new(most: usize, within: Duration) -> Arc<Bodies> {
+        Arc::new(Bodies {
+            most,
+            within,
+            held: Mutex::default(),
+            late: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// An eighth of the memory, and no more than 256 MiB.
+    pub(crate) fn share(memory: Option<u64>) -> usize {
+        let most = 256 << 20;
+        let share = memory.map_or(most, |bytes| (bytes / 8).clamp(16 << 20, most));
+        usize::try_from(share).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of messages that are not whole yet.
+    pub(crate) fn held(&self) -> usize {
+        self.lock().all
+    }
+
+    /// A body under these rules; `path` and `headers` are its request's.
+    pub(crate) fn meter<B>(
+        self: &Arc<Self>,
+        path: &str,
+        headers: &HeaderMap,
+        from: Option<Host>,
+        body: B,
+    ) -> Metered<B> {
+        if GATEWAY.iter().any(|gateway| path.starts_with(gateway)) {
+            return self.metered(Kind::Elsewhere, true, from, body);
+        }
+        let grpc = headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let kind = match grpc {
+            true => Kind::Messages(Message::default()),
+            false => Kind::Bytes,
+        };
+        self.metered(kind, ENDLESS.contains(&path), from, body)
+    }
+
+    /// A body of JSON under these rules, whose reader says what it [keeps](Metered::keeps) of it;
+    /// `endless` where more may come for as long as the client likes.
+    pub(crate) fn meter_json<B>(
+        self: &Arc<Self>,
+        endless: bool,
+        from: Option<Host>,
+        body: B,
+    ) -> Metered<B> {
+        self.metered(Kind::Bytes, endless, from, body)
+    }
+
+    /// A websocket's messages under these rules: whoever reads them says what has come of one that is
+    /// not whole.
+    pub(crate) fn meter_messages(self: &Arc<Self>, from: Option<Host>) -> Metered<()> {
+        self.metered(Kind::Elsewhere, true, from, ())
+    }
+
+    fn metered<B>(
+        self: &Arc<Self>,
+        kind: Kind,
+        endless: bool,
+        from: Option<Host>,
+        body: B,
+    ) -> Metered<B> {
+        Metered {
+            body,
+            bodies: Arc::clone(self),
+            kind,
+            from,
+            endless,
+            until: (!endless).then(|| Instant::now() + self.within),
+            alarm: None,
+            held: 0,
+        }
+    }
+
+    /// A body of this host holds so much, after it held less or more; false where that is too much.
+    ///
+    /// One body alone is taken whatever its size: its service has a limit for that. All of them
+    /// have what there is, and beyond half of that each host has an equal share of that half: whoever
+    /// fills it keeps nobody else from sending a large request.
+    fn change(&self, from: Option<Host>, was: usize, now: usize) -> bool {
+        if was == now {
+            return true;
+        }
+        let mut held = self.lock();
+        let all = held.all + now - was;
+        held.all = all;
+        let own = held.hosts.entry(from).or_default();
+        *own = *own + now - was;
+        let own = *own;
+        if own == 0 {
+            held.hosts.remove(&from);
+        }
+        if now < was || all == now {
+            return true;
+        }
+        let half = self.most / 2;
+        all <= self.most && (all <= half || own <= half / held.hosts.len().max(1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Plain data: a panic elsewhere leaves it usable.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What counts of a body.
+#[derive(Debug)]
+enum Kind {
+    /// Of gRPC: what has come of a message that is not whole.
+    Messages(Message),
+    /// All that has come, less what its reader has taken.
+    Bytes,
+    /// Nothing here: its reader meters it.
+    Elsewhere,
+}
+
+/// Where in its messages a body of gRPC is.
+#[derive(Debug, Default)]
+struct Message {
+    head: [u8; HEAD],
+    /// Bytes of the head that have come.
+    have: usize,
+    /// Bytes of the message that are still to come.
+    left: usize,
+    /// Bytes that have come since the last whole message.
+    came: usize,
+    /// Messages that are whole.
+    ended: u64,
+}
+
+impl Message {
+    /// Takes in what came; gives the bytes that wait for the rest of their message.
+    fn take(&mut self, mut data: &[u8]) -> usize {
+        while !data.is_empty() {
+            if self.have < HEAD {
+                let length = data.len().min(HEAD - self.have);
+                self.head[self.have..self.have + length].copy_from_slice(&data[..length]);
+                self.have += length;
+                self.came += length;
+                data.advance(length);
+                if self.have == HEAD {
+                    let [_, length @ ..] = self.head;
+                    self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                }
+            } else {
+                let length = data.len().min(self.left);
+                self.left -= length;
+                self.came += length;
+                data.advance(length);
+            }
+            if self.have == HEAD && self.left == 0 {
+                (self.have, self.came) = (0, 0);
+                self.ended += 1;
+            }
+        }
+        self.came
+    }
+}
+
+/// A body that is metered.
+pub(crate) struct Metered<B> {
+    body: B,
+    bodies: Arc<Bodies>,
+    kind: Kind,
+    from: Option<Host>,
+    endless: bool,
+    until: Option<Instant>,
+    /// Made when there is something to wait for: most bodies come with their heads.
+    alarm: Option<Pin<Box<Sleep>>>,
+    held: usize,
+}
+
+impl<B> Metered<B> {
+    /// Takes in what came; false where too much is incomplete.
+    fn count(&mut self, data: &[u8]) -> bool {
+        let was = self.held;
+        // One that follows a whole one at once has time of its own.
+        let (held, ended) = match &mut self.kind {
+            Kind::Messages(message) => {
+                let ended = message.ended;
+                (message.take(data), message.ended > ended)
+            }
+            Kind::Bytes => (was + data.len(), false),
+            Kind::Elsewhere => return true,
+        };
+        self.holds(held, ended || was == 0)
+    }
+
+    /// Its reader has taken what was whole, and keeps so many bytes of what came: those that
+    /// belong to a value that is not whole yet.
+    pub(crate) fn keeps(&mut self, bytes: usize) {
+        // What is given back is never too much.
+        let _ = self.holds(bytes, true);
+    }
+
+    fn holds(&mut self, held: usize, anew: bool) -> bool {
+        let was = std::mem::replace(&mut self.held, held);
+        if self.endless && (held == 0 || anew) {
+            self.until = (held > 0).then(|| Instant::now() + self.bodies.within);
+            self.alarm = None;
+        }
+        self.bodies.change(self.from, was, held)
+    }
+
+    fn late(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(until) = self.until else {
+            return false;
+        };
+        let alarm = self
+            .alarm
+            .get_or_insert_with(|| Box::pin(sleep_until(until)));
+        alarm.as_mut().poll(context).is_ready()
+    }
+}
+
+impl Metered<()> {
+    /// So many bytes wait for the rest of their message; false where that is too much, or has been so
+    /// for too long. Wakes whoever asks when it has.
+    pub(crate) fn waits_with(&mut self, bytes: usize, context: &mut Context<'_>) -> bool {
+        let begins = self.held == 0;
+        if !self.holds(bytes, begins) {
+            self.bodies.refused.fetch_add(1, Relaxed);
+            return false;
+        }
+        let late = self.late(context);
+        self.bodies.late.fetch_add(u64::from(late), Relaxed);
+        !late
+    }
+}
+
+impl<B> Body for Metered<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref()
+                    && !this.count(data)
+                {
+                    this.bodies.refused.fetch_add(1, Relaxed);
+                    let refused = Status::from(EtcdError::TooManyRequests);
+                    return Poll::Ready(Some(Err(refused.into())));
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(other) => Poll::Ready(other.map(|end| end.map_err(Into::into))),
+            Poll::Pending if this.late(context) => {
+                this.bodies.late.fetch_add(1, Relaxed);
+                let late = Status::from(EtcdError::Timeout);
+                Poll::Ready(Some(Err(late.into())))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for Metered<B> {
+    fn drop(&mut self) {
+        self.bodies.change(self.from, self.held, 0);
+    }
+}
+
+/// What ended a body, as a client is to know it; nothing where the client did.
+pub(crate) fn ended(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
+    let mut error = Some(error);
+    while let Some(cause) = error {
+        if let Some(status) = cause.downcast_ref::<Status>() {
+            return Some(status.clone());
+        }
+        error = cause.source();
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "bodies_test.rs"]
+mod tests;

@@ -1,0 +1,257 @@
+//! A conversation in HTTP, between a socket and a router: for how long it goes on, and each request of
+//! it counted in its seat, its body metered, with what the connection knows of the client. Never
+//! looks into a message.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tower::{Service, ServiceExt as _};
+
+use super::bodies::Bodies;
+use super::heard::{Count, Heard};
+use super::seats::{Call, Handle};
+use super::{ConnectionError, HANDSHAKE, Serve, raised, until};
+use crate::server::auth::certificate::CommonName;
+use crate::server::scheduling::hosts::Host;
+use crate::server::scheduling::in_turn::ByHost;
+use crate::wire::error::EtcdError;
+
+/// Bytes a stream may be ahead of its reader.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// Bytes a connection may be ahead of its reader: what a client has sent and no service has asked
+/// for yet is in memory.
+const CONNECTION_WINDOW: u32 = 2 << 20;
+/// The windows of all connections that are open are to stay near this many bytes.
+const ALL_WINDOWS: usize = 256 << 20;
+/// Bytes of one answer that are encoded ahead of its reader.
+const SEND_BUFFER: usize = 128 << 10;
+/// Bytes of a request's headers: tokens and a handful of names.
+const HEADERS: u32 = 16 << 10;
+
+/// The address that a request came from; an extension of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct From(pub(crate) IpAddr);
+
+/// What a connection knows.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    /// Its seat.
+    pub(crate) seat: Handle,
+    /// Rules for bodies.
+    pub(crate) bodies: Arc<Bodies>,
+    /// The other side.
+    pub(crate) from: Option<IpAddr>,
+    /// The name in its certificate.
+    pub(crate) name: Option<CommonName>,
+    /// Who its tasks are.
+    pub(crate) by: ByHost,
+}
+
+/// Serves a connection until it ends, or has to.
+pub(in crate::server) async fn converse<S>(
+    stream: S,
+    known: Connection,
+    serve: Serve,
+) -> Result<(), ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = auto::Builder::new(known.by.clone());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(serve.handshake);
+    let keepalive = serve.port.keepalive;
+    let seat = known.seat.clone();
+    let window = window(seat.crowd());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(window.min(STREAM_WINDOW))
+        .initial_connection_window_size(window)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(HEADERS)
+        .max_concurrent_streams(serve.port.max_concurrent_streams)
+        .keep_alive_interval(keepalive.map(|(interval, _)| interval))
+        .keep_alive_timeout(keepalive.map_or(HANDSHAKE, |(_, timeout)| timeout));
+    let count = Count::default();
+    let stream = TokioIo::new(Heard::new(stream, count.clone()));
+    let service = TowerToHyperService::new(service(serve.router, known, count));
+    let connection = builder.serve_connection_with_upgrades(stream, service);
+    let mut connection = std::pin::pin!(connection);
+    let (mut draining, mut hang_ups) = (serve.draining, serve.hang_ups);
+    // What was asked of those before is not asked of this one.
+    hang_ups.mark_unchanged();
+    tokio::select! {
+        result = connection.as_mut() => result,
+        () = until(&mut draining) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = raised(&mut hang_ups) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        // Whoever needs the seat waits no longer than a farewell takes.
+        _ = seat.told() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = unused(&seat, serve.unused) => {
+            connection.as_mut().graceful_shutdown();
+            timeout(serve.handshake, connection).await.map_err(|_| "it asked nothing")?
+        }
+    }
+}
+
+/// Waits until a connection has been open for this long and has carried no request.
+async fn unused(seat: &Handle, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    if seat.carried() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Bytes that a connection may be ahead of its reader, where so many are open.
+fn window(open: usize) -> u32 {
+    let share = u32::try_from(ALL_WINDOWS / open.max(1)).unwrap_or(u32::MAX);
+    // HTTP/2's own size is the least that every client is prepared for.
+    share.clamp(64 << 10, CONNECTION_WINDOW)
+}
+
+/// A router as the service of this connection, which has heard so much.
+pub(crate) fn service(
+    router: axum::Router,
+    connection: Connection,
+    heard: Count,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response<Answer>,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Response<Answer>, Infallible>> + Send,
+> + Clone {
+    tower::service_fn(move |mut request: Request<Incoming>| {
+        let Connection {
+            seat,
+            bodies,
+            from,
+            name,
+            by,
+        } = &connection;
+        let call = match is_probe(request.uri().path()) {
+            true => seat.begin_probe(),
+            false => seat.begin(),
+        };
+        let extensions = request.extensions_mut();
+        if let Some(name) = name {
+            extensions.insert(name.clone());
+        }
+        if let Some(from) = from {
+            extensions.insert(From(*from));
+        }
+        if request.headers().contains_key(header::UPGRADE) {
+            request.extensions_mut().insert(seat.clone());
+            request.extensions_mut().insert(by.clone());
+            request.extensions_mut().insert(heard.clone());
+        }
+        let (parts, body) = request.into_parts();
+        let host = from.map(Host::of);
+        let body = bodies.meter(parts.uri.path(), &parts.headers, host, body);
+        let request = Request::from_parts(parts, body);
+        let router = router.clone();
+        async move {
+            let response = match &call {
+                Some(_) => router.oneshot(request).await?,
+                None => too_many(&request),
+            };
+            Ok(response.map(|body| Answer { body, _call: call }))
+        }
+    })
+}
+
+/// An answer on its way; its request is under way as long as it is.
+pub(crate) struct Answer {
+    body: Body,
+    _call: Option<Call>,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Whether it asks how this server is; what asks for much (metrics) is none.
+fn is_probe(path: &str) -> bool {
+    let check = |kind| {
+        path.strip_prefix(kind)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    path == "/health"
+        || path == "/grpc.health.v1.Health/Check"
+        || check("/livez")
+        || check("/readyz")
+}
+
+fn too_many<B>(request: &Request<B>) -> Response<Body> {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        return tonic::Status::from(EtcdError::TooManyRequests).into_http();
+    }
+    let mut response = Response::new(Body::from("too many requests\n"));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_probe;
+
+    #[test]
+    fn a_probe_is_known_by_its_path() {
+        for path in [
+            "/health",
+            "/livez",
+            "/readyz/data_corruption",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            assert!(is_probe(path), "{path}");
+        }
+        for path in [
+            "/metrics",
+            "/livezy",
+            "/v3/kv/put",
+            "/grpc.health.v1.Health/Watch",
+            "/",
+        ] {
+            assert!(!is_probe(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! What the client port counts: calls by method and code, bytes, watchers.
+//!
+//! Atomics without locks: a call must never wait for its own counter.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::{Histogram, Text};
+
+/// gRPC's codes, by number.
+const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+/// Upper bounds of the buckets for requests, in seconds; Prometheus' usual ones.
+const REQUEST_BUCKETS: &[f64] = &[
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+/// A method of the client port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+#[allow(missing_docs)]
+pub enum Method {
+    Range,
+    RangeStream,
+    Put,
+    DeleteRange,
+    Txn,
+    Compact,
+    Watch,
+    LeaseGrant,
+    LeaseRevoke,
+    LeaseKeepAlive,
+    LeaseTimeToLive,
+    LeaseLeases,
+    MemberAdd,
+    MemberRemove,
+    MemberUpdate,
+    MemberList,
+    MemberPromote,
+    Alarm,
+    Status,
+    Defragment,
+    Hash,
+    HashKv,
+    Snapshot,
+    MoveLeader,
+    Downgrade,
+    AuthEnable,
+    AuthDisable,
+    AuthStatus,
+    Authenticate,
+    UserAdd,
+    UserGet,
+    UserList,
+    UserDelete,
+    UserChangePassword,
+    UserGrantRole,
+    UserRevokeRole,
+    RoleAdd,
+    RoleGet,
+    RoleList,
+    RoleDelete,
+    RoleGrantPermission,
+    RoleRevokePermission,
+    Campaign,
+    Proclaim,
+    Leader,
+    Observe,
+    Resign,
+    Lock,
+    Unlock,
+    HealthCheck,
+    HealthWatch,
+}
+
+/// Every method with its labels, in the order of [`Method`].
+const METHODS: [(Method, &str, &str, &str); 51] = [
+    (Method::Range, "etcdserverpb.KV", "Range", "unary"),
+    (
+        Method::RangeStream,
+        "etcdserverpb.KV",
+        "RangeStream",
+        "server_stream",
+    ),
+    (Method::Put, "etcdserverpb.KV", "Put", "unary"),
+    (
+        Method::DeleteRange,
+        "etcdserverpb.KV",
+        "DeleteRange",
+        "unary",
+    ),
+    (Method::Txn, "etcdserverpb.KV", "Txn", "unary"),
+    (Method::Compact, "etcdserverpb.KV", "Compact", "unary"),
+    (Method::Watch, "etcdserverpb.Watch", "Watch", "bidi_stream"),
+    (
+        Method::LeaseGrant,
+        "etcdserverpb.Lease",
+        "LeaseGrant",
+        "unary",
+    ),
+    (
+        Method::LeaseRevoke,
+        "etcdserverpb.Lease",
+        "LeaseRevoke",
+        "unary",
+    ),
+    (
+        Method::LeaseKeepAlive,
+        "etcdserverpb.Lease",
+        "LeaseKeepAlive",
+        "bidi_stream",
+    ),
+    (
+        Method::LeaseTimeToLive,
+        "etcdserverpb.Lease",
+        "LeaseTimeToLive",
+        "unary",
+    ),
+    (
+        Method::LeaseLeases,
+        "etcdserverpb.Lease",
+        "LeaseLeases",
+        "unary",
+    ),
+    (
+        Method::MemberAdd,
+        "etcdserverpb.Cluster",
+        "MemberAdd",
+        "unary",
+    ),
+    (
+        Method::MemberRemove,
+        "etcdserverpb.Cluster",
+        "MemberRemove",
+        "unary",
+    ),
+    (
+        Method::MemberUpdate,
+        "etcdserverpb.Cluster",
+        "MemberUpdate",
+        "unary",
+    ),
+    (
+        Method::MemberList,
+        "etcdserverpb.Cluster",
+        "MemberList",
+        "unary",
+    ),
+    (
+        Method::MemberPromote,
+        "etcdserverpb.Cluster",
+        "MemberPromote",
+        "unary",
+    ),
+    (Method::Alarm, "etcdserverpb.Maintenance", "Alarm", "unary"),
+    (
+        Method::Status,
+        "etcdserverpb.Maintenance",
+        "Status",
+        "unary",
+    ),
+    (
+        Method::Defragment,
+        "etcdserverpb.Maintenance",
+        "Defragment",
+        "unary",
+    ),
+    (Method::Hash, "etcdserverpb.Maintenance", "Hash", "unary"),
+    (
+        Method::HashKv,
+        "etcdserverpb.Maintenance",
+        "HashKV",
+        "unary",
+    ),
+    (
+        Method::Snapshot,
+        "etcdserverpb.Maintenance",
+        "Snapshot",
+        "server_stream",
+    ),
+    (
+        Method::MoveLeader,
+        "etcdserverpb.Maintenance",
+        "MoveLeader",
+        "unary",
+    ),
+    (
+        Method::Downgrade,
+        "etcdserverpb.Maintenance",
+        "Downgrade",
+        "unary",
+    ),
+    (
+        Method::AuthEnable,
+        "etcdserverpb.Auth",
+        "AuthEnable",
+        "unary",
+    ),
+    (
+        Method::AuthDisable,
+        "etcdserverpb.Auth",
+        "AuthDisable",
+        "unary",
+    ),
+    (
+        Method::AuthStatus,
+        "etcdserverpb.Auth",
+        "AuthStatus",
+        "unary",
+    ),
+    (
+        Method::Authenticate,
+        "etcdserverpb.Auth",
+        "Authenticate",
+        "unary",
+    ),
+    (Method::UserAdd, "etcdserverpb.Auth", "UserAdd", "unary"),
+    (Method::UserGet, "etcdserverpb.Auth", "UserGet", "unary"),
+    (Method::UserList, "etcdserverpb.Auth", "UserList", "unary"),
+    (
+        Method::UserDelete,
+        "etcdserverpb.Auth",
+        "UserDelete",
+        "unary",
+    ),
+    (
+        Method::UserChangePassword,
+        "etcdserverpb.Auth",
+        "UserChangePassword",
+        "unary",
+    ),
+    (
+        Method::UserGrantRole,
+        "etcdserverpb.Auth",
+        "UserGrantRole",
+        "unary",
+    ),
+    (
+        Method::UserRevokeRole,
+        "etcdserverpb.Auth",
+        "UserRevokeRole",
+        "unary",
+    ),
+    (Method::RoleAdd, "etcdserverpb.Auth", "RoleAdd", "unary"),
+    (Method::RoleGet, "etcdserverpb.Auth", "RoleGet", "unary"),
+    (Method::RoleList, "etcdserverpb.Auth", "RoleList", "unary"),
+    (
+        Method::RoleDelete,
+        "etcdserverpb.Auth",
+        "RoleDelete",
+        "unary",
+    ),
+    (
+        Method::RoleGrantPermission,
+        "etcdserverpb.Auth",
+        "RoleGrantPermission",
+        "unary",
+    ),
+    (
+        Method::RoleRevokePermission,
+        "etcdserverpb.Auth",
+        "RoleRevokePermission",
+        "unary",
+    ),
+    (
+        Method::Campaign,
+        "v3electionpb.Election",
+        "Campaign",
+        "unary",
+    ),
+    (
+        Method::Proclaim,
+        "v3electionpb.Election",
+        "Proclaim",
+        "unary",
+    ),
+    (Method::Leader, "v3electionpb.Election", "Leader", "unary"),
+    (
+        Method::Observe,
+        "v3electionpb.Election",
+        "Observe",
+        "server_stream",
+    ),
+    (Method::Resign, "v3electionpb.Election", "Resign", "unary"),
+    (Method::Lock, "v3lockpb.Lock", "Lock", "unary"),
+    (Method::Unlock, "v3lockpb.Lock", "Unlock", "unary"),
+    (
+        Method::HealthCheck,
+        "grpc.health.v1.Health",
+        "Check",
+        "unary",
+    ),
+    (
+        Method::HealthWatch,
+        "grpc.health.v1.Health",
+        "Watch",
+        "server_stream",
+    ),
+];
+
+impl Method {
+    /// The method's name alone, for logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        METHODS[self as usize].2
+    }
+}
+
+/// What the client port counts.
+#[derive(Debug)]
+pub struct ClientMetrics {
+    started: Vec<AtomicU64>,
+    handled: Vec<[AtomicU64; CODES.len()]>,
+    seconds: Option<Vec<Histogram>>,
+    /// Bytes that clients sent, with HTTP/2's own.
+    pub received_bytes: AtomicU64,
+    /// Bytes sent to clients, with HTTP/2's own.
+    pub sent_bytes: AtomicU64,
+    /// Watch streams that are open.
+    pub watch_streams: AtomicU64,
+    /// Watchers on them.
+    pub watchers: AtomicU64,
+    /// Events sent.
+    pub watch_events: AtomicU64,
+    /// Unary requests that took longer than the limit for a warning.
+    pub slow_requests: AtomicU64,
+    /// `/health` answered with success.
+    pub health_success: AtomicU64,
+    /// `/health` answered with failure.
+    pub health_failures: AtomicU64,
+}
+
+impl ClientMetrics {
+    /// With `extensive`, also times requests by method.
+    #[must_use]
+    pub fn new(extensive: bool) -> ClientMetrics {
+        let seconds = extensive.then(|| {
+            METHODS
+                .iter()
+                .map(|_| Histogram::new(REQUEST_BUCKETS))
+                .collect()
+        });
+        ClientMetrics {
+            started: METHODS.iter().map(|_| AtomicU64::new(0)).collect(),
+            handled: METHODS
+                .iter()
+                .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
+                .collect(),
+            seconds,
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            watch_streams: AtomicU64::new(0),
+            watchers: AtomicU64::new(0),
+            watch_events: AtomicU64::new(0),
+            slow_requests: AtomicU64::new(0),
+            health_success: AtomicU64::new(0),
+            health_failures: AtomicU64::new(0),
+        }
+    }
+
+    /// A call begins.
+    pub fn started(&self, method: Method) {
+        self.started[method as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A call ended with this code after this time.
+    pub fn handled(&self, method: Method, code: tonic::Code, took: Duration) {
+        let code = usize::try_from(code as i32)
+            .unwrap_or(2)
+            .min(CODES.len() - 1);
+        self.handled[method as usize][code].fetch_add(1, Relaxed);
+        if let Some(seconds) = &self.seconds {
+            seconds[method as usize].observe(took);
+        }
+    }
+
+    /// Writes all of it.
+    pub fn write(&self, text: &mut Text) {
+        let labels = |(_, service, name, kind): (Method, &str, &str, &str)| {
+            format!("grpc_method=\"{name}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
+        };
+        let name = "grpc_server_started_total";
+        text.head(name, "counter", "RPCs started.");
+        for (method, started) in METHODS.into_iter().zip(&self.started) {
+            text.sample(name, &labels(method), started.load(Relaxed));
+        }
+        let name = "grpc_server_handled_total";
+        text.head(name, "counter", "RPCs completed, by code.");
+        for (method, codes) in METHODS.into_iter().zip(&self.handled) {
+            for (code, count) in CODES.iter().zip(codes) {
+                let count = count.load(Relaxed);
+                if count > 0 || *code == "OK" {
+                    text.sample(
+                        name,
+                        &format!("grpc_code=\"{code}\",{}", labels(method)),
+                        count,
+                    );
+                }
+            }
+        }
+        if let Some(seconds) = &self.seconds {
+            let name = "grpc_server_handling_seconds";
+            text.head(name, "histogram", "Seconds that RPCs took.");
+            for (method, seconds) in METHODS.into_iter().zip(seconds) {
+                seconds.write(text, name, &labels(method));
+            }
+        }
+        for (name, kind, help, value) in [
+            (
+                "etcd_network_client_grpc_received_bytes_total",
+                "counter",
+                "Bytes received from clients, with HTTP/2's own.",
+                &self.received_bytes,
+            ),
+            (
+                "etcd_network_client_grpc_sent_bytes_total",
+                "counter",
+                "Bytes sent to clients, with HTTP/2's own.",
+                &self.sent_bytes,
+            ),
+            (
+                "etcd_debugging_mvcc_watch_stream_total",
+                "gauge",
+                "Watch streams that are open.",
+                &self.watch_streams,
+            ),
+            (
+                "etcd_debugging_mvcc_watcher_total",
+                "gauge",
+                "Watchers on open streams.",
+                &self.watchers,
+            ),
+            (
+                "etcd_debugging_mvcc_events_total",
+                "counter",
+                "Events sent to watchers.",
+                &self.watch_events,
+            ),
+            (
+                "quorate_server_slow_requests_total",
+                "counter",
+                "Unary requests above --warning-unary-request-duration.",
+                &self.slow_requests,
+            ),
+            (
+                "etcd_server_health_success",
+                "counter",
+                "Health checks answered with success.",
+                &self.health_success,
+            ),
+            (
+                "etcd_server_health_failures",
+                "counter",
+                "Health checks answered with failure.",
+                &self.health_failures,
+            ),
+        ] {
+            text.head(name, kind, help);
+            text.sample(name, "", value.load(Relaxed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ClientMetrics, METHODS, Method};
+    use crate::server::metrics::Text;
+    use std::time::Duration;
+
+    #[test]
+    fn the_table_follows_the_enum() {
+        for (index, (method, ..)) in METHODS.iter().enumerate() {
+            assert_eq!(*method as usize, index);
+        }
+        assert_eq!(Method::HashKv.name(), "HashKV");
+    }
+
+    #[test]
+    fn calls_are_counted_by_method_and_code() {
+        let metrics = ClientMetrics::new(true);
+        metrics.started(Method::Put);
+        metrics.handled(Method::Put, tonic::Code::NotFound, Duration::from_millis(7));
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let text = text.finish();
+        for line in [
+            "grpc_server_started_total{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 1",
+            "grpc_server_handled_total{grpc_code=\"NotFound\",grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 1",
+            "grpc_server_handling_seconds_bucket{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\",le=\"0.005\"} 0",
+            "grpc_server_handling_seconds_bucket{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\",le=\"0.01\"} 1",
+            "etcd_network_client_grpc_sent_bytes_total 0",
+        ] {
+            assert!(
+                text.lines().any(|have| have == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+}

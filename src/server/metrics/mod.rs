@@ -1,0 +1,347 @@
+//! What the core threads and the process count, and the text of `/metrics`, under etcd's names.
+//!
+//! What other threads know is read at scrape time. Only what is truly measured is written: a
+//! dashboard must not be told a made-up zero.
+
+pub mod client;
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A histogram whose observers never wait.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [f64],
+    buckets: Vec<AtomicU64>,
+    nanoseconds: AtomicU64,
+}
+
+impl Histogram {
+    /// Buckets up to each bound, in seconds.
+    #[must_use]
+    pub fn new(bounds: &'static [f64]) -> Histogram {
+        let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram {
+            bounds,
+            buckets,
+            nanoseconds: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one duration.
+    pub fn observe(&self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let bucket = self.bounds.partition_point(|bound| *bound < seconds);
+        self.buckets[bucket].fetch_add(1, Relaxed);
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Relaxed);
+    }
+
+    /// Writes the samples; `labels` is empty or `a="b"`.
+    pub fn write(&self, text: &mut Text, name: &str, labels: &str) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let mut count = 0;
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            count += bucket.load(Relaxed);
+            match self.bounds.get(index) {
+                Some(bound) => text.sample(
+                    &format!("{name}_bucket"),
+                    &format!("{labels}{comma}le=\"{bound}\""),
+                    count,
+                ),
+                None => text.sample(
+                    &format!("{name}_bucket"),
+                    &format!("{labels}{comma}le=\"+Inf\""),
+                    count,
+                ),
+            }
+        }
+        let seconds = Duration::from_nanos(self.nanoseconds.load(Relaxed)).as_secs_f64();
+        text.sample(&format!("{name}_sum"), labels, seconds);
+        text.sample(&format!("{name}_count"), labels, count);
+    }
+}
+
+/// Upper bounds of the buckets for the disk, in seconds; etcd's.
+const DISK_BUCKETS: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192,
+];
+
+/// Upper bounds of the buckets for the way to a peer and back, in seconds; etcd's.
+const TRIP_BUCKETS: &[f64] = &[
+    0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
+    0.102_4, 0.204_8, 0.409_6, 0.819_2, 1.638_4, 3.276_8,
+];
+
+/// What the core threads measure.
+#[derive(Debug)]
+pub struct CoreMetrics {
+    /// One write and sync of the log.
+    pub log_write: Histogram,
+    /// One batch applied and published.
+    pub apply: Histogram,
+    peers: Mutex<BTreeMap<u64, PeerTraffic>>,
+}
+
+/// What went over the links with one peer.
+#[derive(Debug)]
+struct PeerTraffic {
+    sent_bytes: u64,
+    received_bytes: u64,
+    failures: u64,
+    round_trip: Histogram,
+}
+
+impl Default for PeerTraffic {
+    fn default() -> PeerTraffic {
+        PeerTraffic {
+            sent_bytes: 0,
+            received_bytes: 0,
+            failures: 0,
+            round_trip: Histogram::new(TRIP_BUCKETS),
+        }
+    }
+}
+
+impl Default for CoreMetrics {
+    fn default() -> CoreMetrics {
+        CoreMetrics {
+            log_write: Histogram::new(DISK_BUCKETS),
+            apply: Histogram::new(DISK_BUCKETS),
+            peers: Mutex::default(),
+        }
+    }
+}
+
+impl CoreMetrics {
+    /// Writes all of it.
+    pub fn write(&self, text: &mut Text) {
+        let name = "etcd_disk_wal_fsync_duration_seconds";
+        text.head(
+            name,
+            "histogram",
+            "Seconds that one write and sync of the log took.",
+        );
+        self.log_write.write(text, name, "");
+        let name = "etcd_disk_backend_commit_duration_seconds";
+        text.head(
+            name,
+            "histogram",
+            "Seconds that applying and publishing a batch took; no file is written then.",
+        );
+        self.apply.write(text, name, "");
+        let name = "etcd_network_peer_round_trip_time_seconds";
+        text.head(
+            name,
+            "histogram",
+            "Seconds between a sign of life to a peer and its answer, once a second.",
+        );
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, peer) in &*peers {
+            peer.round_trip.write(text, name, &format!("To=\"{id:x}\""));
+        }
+        type Of = fn(&PeerTraffic) -> u64;
+        let metrics: [(&str, &str, &str, Of); 3] = [
+            (
+                "sent_bytes_total",
+                "To",
+                "Bytes of messages sent to a peer.",
+                |peer| peer.sent_bytes,
+            ),
+            (
+                "received_bytes_total",
+                "From",
+                "Bytes of messages received from a peer.",
+                |peer| peer.received_bytes,
+            ),
+            (
+                "sent_failures_total",
+                "To",
+                "Links to a peer that broke or were refused.",
+                |peer| peer.failures,
+            ),
+        ];
+        for (name, label, help, of) in metrics {
+            let name = format!("etcd_network_peer_{name}");
+            text.head(&name, "counter", help);
+            for (id, peer) in &*peers {
+                text.sample(&name, &format!("{label}=\"{id:x}\""), of(peer));
+            }
+        }
+    }
+
+    fn peer(&self, id: u64, change: impl FnOnce(&mut PeerTraffic)) {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        change(peers.entry(id).or_default());
+    }
+
+    /// Bytes went to a peer.
+    pub fn peer_sent(&self, id: u64, bytes: usize) {
+        self.peer(id, |peer| peer.sent_bytes += bytes as u64);
+    }
+
+    /// Bytes came from a peer.
+    pub fn peer_received(&self, id: u64, bytes: usize) {
+        self.peer(id, |peer| peer.received_bytes += bytes as u64);
+    }
+
+    /// A peer answered a sign of life.
+    pub fn peer_round_trip(&self, id: u64, took: Duration) {
+        self.peer(id, |peer| peer.round_trip.observe(took));
+    }
+
+    /// A link to a peer broke, or could not be made.
+    pub fn peer_failed(&self, id: u64) {
+        self.peer(id, |peer| peer.failures += 1);
+    }
+}
+
+/// Prometheus' text format.
+#[derive(Debug, Default)]
+pub struct Text(String);
+
+impl Text {
+    /// The two comment lines that introduce a metric.
+    pub fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// One sample; `labels` is empty or `a="b",c="d"`.
+    pub fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = match labels {
+            "" => writeln!(self.0, "{name} {value}"),
+            labels => writeln!(self.0, "{name}{{{labels}}} {value}"),
+        };
+    }
+
+    /// A metric with one sample.
+    pub fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.head(name, kind, help);
+        self.sample(name, "", value);
+    }
+
+    /// The whole text.
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// What the kernel knows about this process; nothing where it does not tell.
+pub fn write_process(text: &mut Text) {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else {
+        return;
+    };
+    // The second field is the program's name in brackets and may hold blanks.
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return;
+    };
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let field = |number: usize| {
+        fields
+            .get(number - 3)
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    // Linux counts in hundredths of a second and pages of 4 KiB wherever this runs.
+    if let (Some(user), Some(system)) = (field(14), field(15)) {
+        let hundredths = user + system;
+        let seconds = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+        text.single(
+            "process_cpu_seconds_total",
+            "counter",
+            "Seconds of processor time.",
+            seconds,
+        );
+    }
+    if let Some(pages) = field(24) {
+        let bytes = pages.saturating_mul(4096);
+        text.single(
+            "process_resident_memory_bytes",
+            "gauge",
+            "Resident memory.",
+            bytes,
+        );
+    }
+    if let Some(bytes) = field(23) {
+        text.single(
+            "process_virtual_memory_bytes",
+            "gauge",
+            "Virtual memory.",
+            bytes,
+        );
+    }
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        text.single(
+            "process_open_fds",
+            "gauge",
+            "Open file descriptors.",
+            open.count(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CoreMetrics, Histogram, Text, write_process};
+    use std::time::Duration;
+
+    #[test]
+    fn peers_are_told_apart_by_their_id() {
+        let metrics = CoreMetrics::default();
+        metrics.peer_sent(0xab, 10);
+        metrics.peer_sent(0xab, 5);
+        metrics.peer_received(0xcd, 7);
+        metrics.peer_failed(0xcd);
+        metrics.peer_round_trip(0xcd, Duration::from_millis(1));
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let text = text.finish();
+        for line in [
+            "etcd_network_peer_sent_bytes_total{To=\"ab\"} 15",
+            "etcd_network_peer_received_bytes_total{From=\"cd\"} 7",
+            "etcd_network_peer_sent_failures_total{To=\"cd\"} 1",
+            "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0008\"} 0",
+            "etcd_network_peer_round_trip_time_seconds_bucket{To=\"cd\",le=\"0.0016\"} 1",
+            "etcd_disk_wal_fsync_duration_seconds_count 0",
+        ] {
+            assert!(
+                text.lines().any(|have| have == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn buckets_include_their_bound() {
+        let histogram = Histogram::new(&[0.001, 0.002]);
+        for milliseconds in [1, 2, 3] {
+            histogram.observe(Duration::from_millis(milliseconds));
+        }
+        let mut text = Text::default();
+        histogram.write(&mut text, "h", "");
+        assert_eq!(
+            text.finish(),
+            "h_bucket{le=\"0.001\"} 1\nh_bucket{le=\"0.002\"} 2\nh_bucket{le=\"+Inf\"} 3\nh_sum 0.006\nh_count 3\n"
+        );
+    }
+
+    #[test]
+    fn the_process_is_measured_on_linux() {
+        let mut text = Text::default();
+        write_process(&mut text);
+        let text = text.finish();
+        if cfg!(target_os = "linux") {
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("process_resident_memory_bytes "));
+            let bytes: u64 = line
+                .and_then(|line| line.split(' ').nth(1)?.parse().ok())
+                .unwrap_or(0);
+            assert!(bytes > 1 << 20, "{text}");
+        }
+    }
+}

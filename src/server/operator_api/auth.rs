@@ -1,0 +1,490 @@
+//! The member's side of what operator and members prove to each other: lets only proven calls
+//! through, and signs its answers.
+//!
+//! Whoever reaches the peer port can begin a call, so little is read and kept before the proof:
+//! without the right headers not even the body. Never logs the key, and never lets a call through
+//! that it could not check.
+
+use std::collections::{HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt as _, Full, Limited};
+use tokio::time::timeout;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tower::Service;
+
+use crate::mutants::{Mutant, planted};
+
+use super::proof::{
+    ANSWER_PROOF, Answer, Call, DESCRIBE, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, TIME, TO,
+    fits, text,
+};
+pub use super::proof::{Key, Recipient};
+use crate::server::process::clock;
+
+/// A proof is fresh for this long, in milliseconds, in both directions of clock skew.
+pub const FRESH_MS: u64 = 60_000;
+/// Nonces remembered at most; beyond it calls are refused rather than nonces forgotten.
+const NONCES: usize = 100_000;
+/// Between two looks at the key's file, in milliseconds.
+const LOOK_MS: u64 = 1000;
+/// Largest request of `quorate.v1`, in bytes.
+pub(in crate::server) const CALL_LIMIT: usize = 64 << 10;
+/// Time for the body of a call.
+const BODY_TIME: Duration = Duration::from_secs(5);
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("cannot read the operator's secret {path}: {source}")]
+    Read {
+        /// The file of `--operator-secret-file`.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The key would be too easy to guess.
+    #[error("the operator's secret {0} must hold at least 16 bytes")]
+    Short(String),
+}
+
+impl Key {
+    /// Reads `--operator-secret-file`.
+    pub fn read(path: &Path) -> Result<Key, KeyError> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|source| KeyError::Read {
+            path: name.clone(),
+            source,
+        })?;
+        let key = Key::new(&bytes);
+        if key.length() < 16 {
+            return Err(KeyError::Short(name));
+        }
+        Ok(key)
+    }
+}
+
+/// The nonces seen while their proofs were fresh.
+#[derive(Debug, Default)]
+struct Nonces {
+    seen: HashSet<String>,
+    order: VecDeque<(u64, String)>,
+}
+
+impl Nonces {
+    /// Remembers a nonce; false when it was seen before or no more can be remembered.
+    fn admit(&mut self, now_ms: u64, nonce: &str) -> bool {
+        // A proof may come from a clock that is ahead, so it stays valid for twice the time.
+        while let Some((time, _)) = self.order.front() {
+            if time + 2 * FRESH_MS >= now_ms {
+                break;
+            }
+            if let Some((_, old)) = self.order.pop_front() {
+                self.seen.remove(&old);
+            }
+        }
+        if self.seen.len() >= NONCES || !self.seen.insert(nonce.to_owned()) {
+            return false;
+        }
+        self.order.push_back((now_ms, nonce.to_owned()));
+        true
+    }
+}
+
+/// Checks proofs.
+#[derive(Clone, Debug)]
+pub struct Verifier {
+    key: Arc<Mutex<Option<Known>>>,
+    nonces: Arc<Mutex<Nonces>>,
+    own: Arc<str>,
+}
+
+/// The key, and where a newer one would be.
+#[derive(Debug)]
+struct Known {
+    key: Key,
+    file: Option<PathBuf>,
+    /// When the file was last looked at because a proof did not fit.
+    looked_ms: u64,
+}
+
+/// The headers of a call that could be proven.
+#[derive(Clone, Copy, Debug)]
+struct Claim<'a> {
+    path: &'a str,
+    to: &'a str,
+    time: &'a str,
+    nonce: &'a str,
+    proof: &'a str,
+}
+
+impl<'a> Claim<'a> {
+    fn read(path: &'a str, headers: &'a http::HeaderMap) -> Result<Claim<'a>, &'static str> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let (Some(time), Some(nonce), Some(proof)) = (text(TIME), text(NONCE), text(PROOF)) else {
+            return Err(match headers.contains_key(OLD_PROOF) {
+                true => {
+                    "the call is signed in the form of version 0.1.0, which names no recipient: \
+                     update the operator before its members"
+                }
+                false => "the call carries no proof of the operator's key",
+            });
+        };
+        let to = text(TO).unwrap_or_default();
+        Ok(Claim {
+            path,
+            to,
+            time,
+            nonce,
+            proof,
+        })
+    }
+
+    fn call<'b>(&self, body: &'b [u8]) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call {
+            path: self.path,
+            to: self.to,
+            time: self.time,
+            nonce: self.nonce,
+            body,
+        }
+    }
+}
+
+/// A call that whoever holds the key has made.
+#[derive(Debug)]
+struct Proven {
+    /// What signs the answer.
+    key: Key,
+    /// Whether it is for this server, and for the first time.
+    admitted: Result<(), (Code, &'static str)>,
+}
+
+impl Verifier {
+    /// Without a key every call is refused. `file` is read again when a proof does not fit the
+    /// key, once a second at most: the operator's Secret may have been made anew, and a mounted
+    /// one changes with it. `own` is who takes the calls.
+    #[must_use]
+    pub fn new(key: Option<Key>, file: Option<PathBuf>, own: &Recipient) -> Verifier {
+        let known = key.map(|key| Known {
+            key,
+            file,
+            looked_ms: 0,
+        });
+        Verifier {
+            key: Arc::new(Mutex::new(known)),
+            nonces: Arc::default(),
+            own: own.to_string().into(),
+        }
+    }
+
+    fn key(&self) -> Option<Key> {
+        let known = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().map(|known| known.key.clone())
+    }
+
+    /// Another key than the known one, if the file holds one by now.
+    fn newer(&self, now_ms: u64) -> Option<Key> {
+        let mut known = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.as_mut()?;
+        if now_ms < known.looked_ms + LOOK_MS {
+            return None;
+        }
+        known.looked_ms = now_ms;
+        match Key::read(known.file.as_deref()?) {
+            Ok(key) if key != known.key => {
+                tracing::info!("the operator's secret has changed");
+                known.key = key.clone();
+                Some(key)
+            }
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!("{error}; the key that it held before stays in force");
+                None
+            }
+        }
+    }
+
+    fn check(&self, now_ms: u64, claim: Claim<'_>, body: &[u8]) -> Result<Proven, &'static str> {
+        let key = self.key().ok_or(
+            "this server knows no operator: start it with --operator-secret-file to be operated",
+        )?;
+        let call = claim.call(body);
+        let is_right = |key: &Key| fits(key.of_call(call), claim.proof);
+        let key = match is_right(&key) {
+            true => key,
+            false => self
+                .newer(now_ms)
+                .filter(is_right)
+                .ok_or("the proof was not made with this cluster's operator key")?,
+        };
+        let admitted = self.admit(now_ms, claim);
+        Ok(Proven { key, admitted })
+    }
+
+    /// Whether a call with a right proof may be carried out.
+    fn admit(&self, now_ms: u64, claim: Claim<'_>) -> Result<(), (Code, &'static str)> {
+        let refused = |why| Err((Code::Unauthenticated, why));
+        let Ok(sent) = claim.time.parse::<u64>() else {
+            return refused("the proof's time is no number");
+        };
+        if sent.abs_diff(now_ms) > FRESH_MS {
+            return refused(
+                "the proof is older than 60 s: compare the clocks of operator and member",
+            );
+        }
+        if claim.to.is_empty() && claim.path != DESCRIBE {
+            return refused("the call names no recipient: it is for whoever captures it");
+        }
+        let elsewhere = !claim.to.is_empty() && *claim.to != *self.own;
+        if elsewhere && !planted(Mutant::AnyRecipient) {
+            // It is one of this cluster's, so the operator is to look again.
+            return Err((
+                Code::FailedPrecondition,
+                "the call is for another server, or for this one before it was started again",
+            ));
+        }
+        let mut nonces = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
+        match nonces.admit(now_ms, claim.nonce) {
+            true => Ok(()),
+            false => refused("the proof was used before"),
+        }
+    }
+}
+
+/// Told of the first call with a proof on a connection.
+#[derive(Clone)]
+pub(crate) struct OnProof(Arc<dyn Fn() + Send + Sync>);
+
+impl OnProof {
+    /// Does this then.
+    pub(crate) fn new(act: impl Fn() + Send + Sync + 'static) -> OnProof {
+        OnProof(Arc::new(act))
+    }
+}
+
+/// The member's side: lets only proven calls through to `S`.
+#[derive(Clone, Debug)]
+pub struct Verified<S> {
+    inner: S,
+    verifier: Verifier,
+}
+
+impl<S> Verified<S> {
+    /// Guards a service.
+    pub fn new(inner: S, verifier: Verifier) -> Verified<S> {
+        Verified { inner, verifier }
+    }
+}
+
+impl<S: tonic::server::NamedService> tonic::server::NamedService for Verified<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Verified<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let verifier = self.verifier.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let claim = match Claim::read(parts.uri.path(), &parts.headers) {
+                Ok(claim) => claim,
+                Err(why) => return Ok(unproven(why)),
+            };
+            let body = match timeout(BODY_TIME, gather(body, CALL_LIMIT)).await {
+                Ok(Ok(body)) => body,
+                Ok(Err(_)) => return Ok(unproven("the call is larger than any that there is")),
+                Err(_) => return Ok(unproven("the rest of the call did not come in time")),
+            };
+            let Proven { key, admitted } = match verifier.check(clock::unix_ms(), claim, &body) {
+                Ok(proven) => proven,
+                Err(why) => return Ok(unproven(why)),
+            };
+            let (path, nonce) = (claim.path.to_owned(), claim.nonce.to_owned());
+            let response = match admitted {
+                Err((code, why)) => tonic::Status::new(code, why).into_http(),
+                Ok(()) => {
+                    if let Some(told) = parts.extensions.get::<OnProof>() {
+                        (told.0)();
+                    }
+                    let body = Body::new(Full::new(body));
+                    inner.call(http::Request::from_parts(parts, body)).await?
+                }
+            };
+            Ok(match Whole::of(response, usize::MAX).await {
+                Ok(answer) => answer.signed(&key, &path, &nonce, &verifier.own),
+                Err(error) => tonic::Status::internal(error.to_string()).into_http(),
+            })
+        })
+    }
+}
+
+/// The refusal of a call that nobody has proven. It is signed by nobody: the key signs nothing for
+/// those who do not have it.
+fn unproven(why: &'static str) -> http::Response<Body> {
+    let mut response: http::Response<Body> = tonic::Status::unauthenticated(why).into_http();
+    let form = http::HeaderValue::from_static(NEWEST);
+    response.headers_mut().insert(FORM, form);
+    response
+}
+
+/// All of an answer.
+#[derive(Debug)]
+pub(in crate::server) struct Whole {
+    pub(in crate::server) parts: http::response::Parts,
+    body: Bytes,
+    trailers: Option<http::HeaderMap>,
+}
+
+impl Whole {
+    pub(in crate::server) async fn of(
+        response: http::Response<Body>,
+        limit: usize,
+    ) -> Result<Whole, StdError> {
+        let (parts, body) = response.into_parts();
+        let collected = Limited::new(body, limit).collect().await?;
+        let trailers = collected.trailers().cloned();
+        Ok(Whole {
+            parts,
+            body: collected.to_bytes(),
+            trailers,
+        })
+    }
+
+    fn covered<'a>(&'a self, path: &'a str, nonce: &'a str, from: &'a str) -> Answer<'a> {
+        let of = |name: &str| {
+            let last = self.trailers.as_ref().and_then(|all| all.get(name));
+            let value = last.or_else(|| self.parts.headers.get(name));
+            value.map_or(&b""[..], http::HeaderValue::as_bytes)
+        };
+        Answer {
+            path,
+            nonce,
+            from,
+            code: of("grpc-status"),
+            message: of("grpc-message"),
+            body: &self.body,
+        }
+    }
+
+    fn signed(mut self, key: &Key, path: &str, nonce: &str, own: &str) -> http::Response<Body> {
+        let proof = text(key.of_answer(self.covered(path, nonce, own)));
+        for (name, value) in [(ANSWER_PROOF, proof.as_str()), (FROM, own)] {
+            // Hexadecimal digits, a UUID and a number.
+            if let Ok(value) = http::HeaderValue::from_str(value) {
+                self.parts.headers.insert(name, value);
+            }
+        }
+        self.into_response()
+    }
+
+    /// Who answered, where the answer is signed with the key.
+    pub(in crate::server) fn signer(
+        &self,
+        key: &Key,
+        path: &str,
+        nonce: &str,
+    ) -> Option<Recipient> {
+        // A client of gRPC reads the status of the headers first, and the signature covers one.
+        let twice = |name: &str| {
+            let last = self.trailers.as_ref();
+            last.is_some_and(|last| last.contains_key(name))
+                && self.parts.headers.contains_key(name)
+        };
+        if twice("grpc-status") || twice("grpc-message") {
+            return None;
+        }
+        let text = |name: &str| self.parts.headers.get(name)?.to_str().ok();
+        let (from, proof) = (text(FROM)?, text(ANSWER_PROOF)?);
+        let right = fits(key.of_answer(self.covered(path, nonce, from)), proof);
+        Recipient::read(from).filter(|_| right)
+    }
+
+    /// What gRPC says of it.
+    pub(in crate::server) fn status(&self) -> tonic::Status {
+        let last = self.trailers.as_ref();
+        let status = last.and_then(tonic::Status::from_header_map);
+        let first = || tonic::Status::from_header_map(&self.parts.headers);
+        status
+            .or_else(first)
+            .unwrap_or_else(|| tonic::Status::unknown("it is no answer of gRPC"))
+    }
+
+    pub(in crate::server) fn into_response(self) -> http::Response<Body> {
+        let body = match (self.body.is_empty(), self.trailers) {
+            (true, None) => Body::empty(),
+            (_, trailers) => {
+                let last = async move { trailers.map(Ok) };
+                Body::new(Full::new(self.body).with_trailers(last))
+            }
+        };
+        http::Response::from_parts(self.parts, body)
+    }
+}
+
+/// All of a call, if it is no larger than this.
+pub(in crate::server) async fn gather(body: Body, limit: usize) -> Result<Bytes, StdError> {
+    Ok(Limited::new(body, limit).collect().await?.to_bytes())
+}
+
+/// What [`crate::server::decoders`] asks: whether a call holds with this time, nonce and proof, or with the
+/// right proof in its place.
+pub(in crate::server) fn judge(
+    sealed: bool,
+    [time, nonce, proof]: [&str; 3],
+    body: &[u8],
+) -> Result<(), &'static str> {
+    let key = Key::new(b"a key of sixteen bytes");
+    let own = Recipient {
+        disk_uuid: "disk".to_owned(),
+        boot: "1".to_owned(),
+    };
+    let own_text = own.to_string();
+    let call = Call {
+        path: "/path",
+        to: &own_text,
+        time,
+        nonce,
+        body,
+    };
+    let right = text(key.of_call(call));
+    let proof = if sealed { &right } else { proof };
+    let mut headers = http::HeaderMap::new();
+    let all = [(TIME, time), (NONCE, nonce), (TO, call.to), (PROOF, proof)];
+    for (name, value) in all {
+        if let Ok(value) = http::HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    }
+    let claim = Claim::read(call.path, &headers)?;
+    let checked = Verifier::new(Some(key), None, &own).check(1_000_000, claim, body)?;
+    checked.admitted.map_err(|(_, why)| why)
+}
+
+#[cfg(test)]
+#[path = "auth_test.rs"]
+mod tests;

@@ -1,0 +1,230 @@
+//! What operator and members prove to each other with the key that they share: an HMAC-SHA256 over
+//! a call, and one over its answer.
+//!
+//! A call's covers method, recipient, time, nonce and the body's bytes as sent; an answer's covers
+//! method, the call's nonce, who answers, gRPC's status and the body's bytes. Bytes are covered as
+//! bytes, so members and operators of different versions agree. Pure: reads no clock, opens no
+//! file, and never shows a key.
+
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// Unix milliseconds at which the call was made.
+pub(in crate::server) const TIME: &str = "quorate-time";
+/// Never the same twice.
+pub(in crate::server) const NONCE: &str = "quorate-nonce";
+/// For which start of which server the call is: see [`Recipient`]. Absent: whoever answers.
+pub(in crate::server) const TO: &str = "quorate-to";
+/// The HMAC of the call.
+pub(in crate::server) const PROOF: &str = "quorate-call-proof";
+/// The HMAC of a call as version 0.1.0 makes and takes it.
+pub(in crate::server) const OLD_PROOF: &str = "quorate-proof";
+/// Which start of which server answers.
+pub(in crate::server) const FROM: &str = "quorate-from";
+/// The HMAC of the answer.
+pub(in crate::server) const ANSWER_PROOF: &str = "quorate-answer-proof";
+/// Which form of proofs a server takes that refuses a call; 0.1.0 does not say.
+pub(in crate::server) const FORM: &str = "quorate-form";
+/// The form of this version.
+pub(in crate::server) const NEWEST: &str = "2";
+/// The one method that changes nothing, and so needs no recipient.
+pub(in crate::server) const DESCRIBE: &str = "/quorate.v1.Member/Describe";
+
+/// What an HMAC is over, so that one is never taken for the other. That of 0.1.0 begins with the
+/// method, hence with a slash.
+const CALL: &str = "quorate call 2";
+const ANSWER: &str = "quorate answer 2";
+
+/// The key that operator and members share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Arc<[u8]>);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// One start of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recipient {
+    /// Its disk.
+    pub disk_uuid: String,
+    /// Which start of it, as a text that no other start has.
+    pub boot: String,
+}
+
+impl std::fmt::Display for Recipient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.disk_uuid, self.boot)
+    }
+}
+
+impl Recipient {
+    /// Reads what its `Display` wrote.
+    pub(in crate::server) fn read(text: &str) -> Option<Recipient> {
+        let (disk_uuid, boot) = text.split_once('/')?;
+        Some(Recipient {
+            disk_uuid: disk_uuid.to_owned(),
+            boot: boot.to_owned(),
+        })
+    }
+}
+
+/// What the proof of a call covers.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Call<'a> {
+    pub(in crate::server) path: &'a str,
+    /// Empty: whoever answers.
+    pub(in crate::server) to: &'a str,
+    pub(in crate::server) time: &'a str,
+    pub(in crate::server) nonce: &'a str,
+    pub(in crate::server) body: &'a [u8],
+}
+
+/// What the proof of an answer covers.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Answer<'a> {
+    pub(in crate::server) path: &'a str,
+    /// The call's.
+    pub(in crate::server) nonce: &'a str,
+    pub(in crate::server) from: &'a str,
+    /// gRPC's code and message as they travel.
+    pub(in crate::server) code: &'a [u8],
+    pub(in crate::server) message: &'a [u8],
+    pub(in crate::server) body: &'a [u8],
+}
+
+impl Key {
+    /// A key of these bytes; blanks and line ends around them do not count.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Key {
+        Key(bytes.trim_ascii().into())
+    }
+
+    /// How many bytes it has.
+    pub(in crate::server) fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(in crate::server) fn of_call(&self, call: Call<'_>) -> Hmac<Sha256> {
+        let parts = [CALL, call.path, call.to, call.time, call.nonce];
+        self.mac(&parts.map(str::as_bytes), call.body)
+    }
+
+    pub(in crate::server) fn of_answer(&self, answer: Answer<'_>) -> Hmac<Sha256> {
+        let Answer {
+            path, nonce, from, ..
+        } = answer;
+        let texts = [ANSWER, path, nonce, from].map(str::as_bytes);
+        let [kind, path, nonce, from] = texts;
+        let parts = [kind, path, nonce, from, answer.code, answer.message];
+        self.mac(&parts, answer.body)
+    }
+
+    /// As version 0.1.0 has it: no recipient.
+    pub(in crate::server) fn of_old_call(&self, call: Call<'_>) -> Hmac<Sha256> {
+        let parts = [call.path, call.time, call.nonce];
+        self.mac(&parts.map(str::as_bytes), call.body)
+    }
+
+    fn mac(&self, parts: &[&[u8]], body: &[u8]) -> Hmac<Sha256> {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        for part in parts {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.update(body);
+        mac
+    }
+}
+
+/// The proof as it travels.
+pub(in crate::server) fn text(mac: Hmac<Sha256>) -> String {
+    let bytes = mac.finalize().into_bytes();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether this text is that proof.
+pub(in crate::server) fn fits(mac: Hmac<Sha256>, text: &str) -> bool {
+    unhex(text).is_some_and(|proof| mac.verify_slice(&proof).is_ok())
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call() -> Call<'static> {
+        Call {
+            path: "/quorate.v1.Member/Retire",
+            to: "6f1c/17",
+            time: "1763820000000",
+            nonce: "00112233445566778899aabbccddeeff",
+            body: b"\0\0\0\0\0",
+        }
+    }
+
+    fn key() -> Key {
+        Key::new(b"0123456789abcdef0123456789abcdef\n")
+    }
+
+    /// What members of 0.1.0 take: counted by Python's hmac over that version's parts.
+    #[test]
+    fn the_form_of_0_1_0_is_the_same_for_ever() {
+        let proof = text(key().of_old_call(call()));
+        assert_eq!(
+            proof,
+            "8e8aed7d47700ec139dd12ae583939320f50388e9b624c2227ebbd46e22ab71f"
+        );
+        let elsewhere = Call {
+            to: "x/1",
+            ..call()
+        };
+        assert!(fits(key().of_old_call(elsewhere), &proof), "it names none");
+    }
+
+    #[test]
+    fn the_form_of_now_is_the_same_for_ever() {
+        let proof = text(key().of_call(call()));
+        assert_eq!(
+            proof,
+            "fef5c89d301144c7c5f3b7451f992adf4f051cef00bb4158dbb37c3a63ed4e05"
+        );
+        let answer = Answer {
+            path: call().path,
+            nonce: call().nonce,
+            from: call().to,
+            code: b"0",
+            message: b"",
+            body: b"\0\0\0\0\x02\x08\x01",
+        };
+        assert_eq!(
+            text(key().of_answer(answer)),
+            "713a12e5d3f0285855a91b2a4567dca743b3c0829b7fa2fa94934b9c600b9e05"
+        );
+        assert!(!fits(key().of_call(call()), &text(key().of_answer(answer))));
+    }
+
+    #[test]
+    fn a_recipient_is_read_as_it_was_written() {
+        let recipient = Recipient {
+            disk_uuid: "6f1c".to_owned(),
+            boot: "17".to_owned(),
+        };
+        assert_eq!(Recipient::read(&recipient.to_string()), Some(recipient));
+        assert_eq!(Recipient::read("6f1c"), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! How an operator reaches a member whose peer port speaks TLS.
+//!
+//! The member must show a chain to the cluster's roots and the dialled name. Whether that chain has
+//! expired is not asked: an expired certificate must not keep the operator from renewing it. The
+//! operator itself shows none; its calls are signed. Never sends a call.
+
+use std::io::{Error, ErrorKind};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tower::Service;
+
+use crate::server::link::Io;
+use crate::server::tls::certificates;
+
+/// What the dialled member must prove.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Secure {
+    /// PEM certificates, to one of which the member's chain must lead.
+    pub roots_pem: String,
+    /// The name that the member's certificate must carry.
+    pub server_name: String,
+    /// A member that does not speak TLS is spoken to without, for the time in which a cluster
+    /// changes over. Calls and answers stay signed.
+    pub plaintext_too: bool,
+}
+
+/// Why no member can be dialled so.
+#[derive(Debug, thiserror::Error)]
+pub enum SecureError {
+    /// Roots that cannot be used.
+    #[error("the roots of the peer port cannot be used: {0}")]
+    Roots(String),
+    /// A name that no certificate can carry.
+    #[error("{0:?} is no name that a certificate can carry")]
+    Name(String),
+}
+
+/// Connects to one address, whatever the URI says.
+#[derive(Clone)]
+pub(in crate::server) struct Connector {
+    authority: Arc<str>,
+    tls: TlsConnector,
+    name: ServerName<'static>,
+    plaintext_too: bool,
+}
+
+impl Connector {
+    pub(in crate::server) fn new(
+        authority: &str,
+        secure: &Secure,
+    ) -> Result<Connector, SecureError> {
+        let name = ServerName::try_from(secure.server_name.clone())
+            .map_err(|_| SecureError::Name(secure.server_name.clone()))?;
+        Ok(Connector {
+            authority: authority.into(),
+            tls: TlsConnector::from(Arc::new(config(&secure.roots_pem)?)),
+            name,
+            plaintext_too: secure.plaintext_too,
+        })
+    }
+
+    async fn connect(self) -> Result<TokioIo<Io>, Error> {
+        let tcp = self.reach().await?;
+        match self.tls.connect(self.name.clone(), tcp).await {
+            Ok(stream) => Ok(TokioIo::new(Box::new(stream))),
+            Err(error) if self.plaintext_too && speaks_no_tls(&error) => {
+                Ok(TokioIo::new(Box::new(self.reach().await?)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn reach(&self) -> Result<TcpStream, Error> {
+        let tcp = TcpStream::connect(&*self.authority).await?;
+        tcp.set_nodelay(true)?;
+        Ok(tcp)
+    }
+}
+
+/// Whether a failed handshake shows that the other side does not know what TLS is. It answers in
+/// its own words, or hangs up.
+pub(in crate::server) fn speaks_no_tls(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => true,
+        ErrorKind::InvalidData => {
+            let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+            matches!(inner, Some(rustls::Error::InvalidMessage(_)))
+        }
+        _ => false,
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Io>;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<TokioIo<Io>, Error>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        Box::pin(self.clone().connect())
+    }
+}
+
+fn config(roots_pem: &str) -> Result<ClientConfig, SecureError> {
+    let unusable = |error: &dyn std::fmt::Display| SecureError::Roots(error.to_string());
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(roots_pem.as_bytes()) {
+        let root = root.map_err(|error| unusable(&error))?;
+        roots.add(root).map_err(|error| unusable(&error))?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|error| unusable(&error))?;
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&error))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyTime(chain)))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+/// A chain and a name, both as ever; only the time of day is not held against them.
+#[derive(Debug)]
+struct AnyTime(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyTime {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verify = |at| {
+            self.0
+                .verify_server_cert(certificate, between, name, stapled, at)
+        };
+        match (verify(now), certificates::begins(certificate)) {
+            (Ok(verified), _) => Ok(verified),
+            // Everything else is looked at as of the moment at which it began to hold.
+            (Err(_), Some(begin)) => verify(begin),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

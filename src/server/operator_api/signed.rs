@@ -1,0 +1,357 @@
+//! The operator's side of what operator and members prove to each other: signs each call for one
+//! start of one server, and believes no answer that is not signed.
+//!
+//! Members of version 0.1.0 take calls in an older form and sign nothing. They are told from
+//! whoever has no key by what only a key can tell: right proofs from wrong ones. Never retries.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, try_join_all};
+use http_body_util::Full;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::codegen::StdError;
+use tower::{Service, ServiceExt as _};
+
+use crate::mutants::{Mutant, planted};
+
+use super::auth::{CALL_LIMIT, Whole, gather};
+use super::proof::{
+    Call, DESCRIBE, FORM, FROM, Key, NONCE, OLD_PROOF, PROOF, Recipient, TIME, TO, text,
+};
+use crate::server::listen::quiet::printable;
+use crate::server::process::clock;
+
+/// Largest answer, in bytes.
+const ANSWER_LIMIT: usize = 4 << 20;
+/// Calls by which a member of 0.1.0 shows that it can tell right proofs from wrong ones: whoever
+/// cannot passes once in four thousand million times.
+const ROUNDS: usize = 32;
+/// Characters of a refusal that nobody has signed.
+const REASON: usize = 256;
+/// A request of gRPC with nothing in it, as that of a description may be.
+const NOTHING: &[u8] = &[0; 5];
+
+/// What is known of whoever answers.
+#[derive(Clone, Debug, Default)]
+enum Standing {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It has shown who it is.
+    Is(Whom),
+}
+
+/// Who has given an answer; an act that follows from it can be for nobody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whom(Option<Recipient>);
+
+impl Whom {
+    /// Whoever has signed as this one; nobody's signature: a member of 0.1.0.
+    pub(in crate::server) fn of(signed: Option<Recipient>) -> Whom {
+        Whom(signed)
+    }
+
+    /// Whether it signs. A member of version 0.1.0 does not.
+    #[must_use]
+    pub fn signs(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The disk that it has shown to be: by a signature, not by what it says.
+    #[must_use]
+    pub fn disk_uuid(&self) -> Option<&str> {
+        self.0.as_ref().map(|whom| whom.disk_uuid.as_str())
+    }
+}
+
+/// The operator's side: adds the proof to each call, and checks that of each answer.
+#[derive(Debug)]
+pub(in crate::server) struct Signed<S> {
+    inner: Arc<Mutex<S>>,
+    key: Key,
+    standing: Arc<Mutex<Standing>>,
+    /// Whoever answers has signed before: it is no member of 0.1.0 from then on. Who knows that the
+    /// server there was exchanged makes a new client.
+    has_signed: Arc<AtomicBool>,
+    /// Acts are for this one alone; without it for whoever is there.
+    only: Option<Whom>,
+}
+
+impl<S> Clone for Signed<S> {
+    /// Knows of whoever answers what the other one knows.
+    fn clone(&self) -> Signed<S> {
+        Signed {
+            inner: Arc::clone(&self.inner),
+            key: self.key.clone(),
+            standing: Arc::clone(&self.standing),
+            has_signed: Arc::clone(&self.has_signed),
+            only: self.only.clone(),
+        }
+    }
+}
+
+/// A call before it is signed.
+struct Unsigned {
+    parts: http::request::Parts,
+    body: Bytes,
+}
+
+/// What came of a call.
+enum Outcome {
+    /// The answer of whoever this is.
+    Proven(Whole, Recipient),
+    /// Somebody's answer.
+    Unproven(Whole),
+}
+
+impl<S> Signed<S> {
+    /// Signs what goes to `inner`.
+    pub(in crate::server) fn new(inner: S, key: Key) -> Signed<S> {
+        Signed {
+            inner: Arc::new(Mutex::new(inner)),
+            key,
+            standing: Arc::default(),
+            has_signed: Arc::default(),
+            only: None,
+        }
+    }
+
+    /// The same way, for acts that follow from what this one has said: they are for it alone, and
+    /// nobody is asked who is there now.
+    pub(in crate::server) fn only(&self, whom: Whom) -> Signed<S> {
+        Signed {
+            only: Some(whom),
+            ..self.clone()
+        }
+    }
+
+    /// Who gave the last description, if anybody did.
+    pub(in crate::server) fn whom(&self) -> Option<Whom> {
+        match self.standing() {
+            Standing::Unknown => None,
+            Standing::Is(whom) => Some(whom),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let standing = self.standing.lock();
+        standing.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn stands(&self, standing: Standing) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+}
+
+impl<S> Signed<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone,
+    S::Error: Into<StdError>,
+{
+    async fn answer(&self, call: Unsigned) -> Result<Whole, StdError> {
+        if call.parts.uri.path() == DESCRIBE {
+            return self.describe(&call).await;
+        }
+        if self.only.is_none() && self.whom().is_none() {
+            let described = self.describe(&call.asks_who_is_there()?).await?;
+            if described.status().code() != Code::Ok {
+                return Ok(described);
+            }
+        }
+        match self.only.clone().or_else(|| self.whom()) {
+            None => Err(unbelieved(None)),
+            Some(Whom(None)) => self.send_old(&call, &self.key).await,
+            Some(Whom(Some(to))) => match self.send(&call, Some(&to)).await? {
+                Outcome::Proven(whole, from) => {
+                    let same = from == to && whole.status().code() == Code::Ok;
+                    if !same {
+                        // It may be another start of it by now: the next call asks first.
+                        self.stands(Standing::Unknown);
+                    }
+                    Ok(whole)
+                }
+                Outcome::Unproven(whole) => Err(unbelieved(Some(&whole))),
+            },
+        }
+    }
+
+    async fn describe(&self, call: &Unsigned) -> Result<Whole, StdError> {
+        self.stands(Standing::Unknown);
+        let whole = match self.send(call, None).await? {
+            Outcome::Proven(whole, from) => {
+                self.has_signed.store(true, Ordering::Release);
+                self.stands(Standing::Is(Whom(Some(from))));
+                return Ok(whole);
+            }
+            Outcome::Unproven(whole) => whole,
+        };
+        let refused = whole.status().code() == Code::Unauthenticated;
+        // Nobody goes back to the form of 0.1.0: whoever took a signature off would have it so.
+        let signed_before = self.has_signed.load(Ordering::Acquire);
+        if !refused || signed_before || whole.parts.headers.contains_key(FORM) {
+            return Err(unbelieved(Some(&whole)));
+        }
+        match self.describe_old(call).await? {
+            Some(old) => {
+                self.stands(Standing::Is(Whom(None)));
+                Ok(old)
+            }
+            None => Err(tonic::Status::unauthenticated(
+                "it does not tell right proofs from wrong ones in the form of version 0.1.0 either: \
+                 it has another key than this cluster's operator, or none",
+            )
+            .into()),
+        }
+    }
+
+    /// The answer of a member of 0.1.0, which refuses calls with wrong proofs and no others. Whoever
+    /// has no key has to guess which are wrong.
+    async fn describe_old(&self, call: &Unsigned) -> Result<Option<Whole>, StdError> {
+        let wrong = Key::new(uuid::Uuid::new_v4().simple().to_string().as_bytes());
+        let bits = uuid::Uuid::new_v4().into_bytes();
+        let right = (0..ROUNDS).map(|round| bits[round / 8] >> (round % 8) & 1 == 1);
+        let right: Vec<bool> = right.collect();
+        let calls = right.iter().map(|right| match right {
+            true => self.send_old(call, &self.key),
+            false => self.send_old(call, &wrong),
+        });
+        let answers = try_join_all(calls).await?;
+        let mut believed = None;
+        for (right, answer) in right.into_iter().zip(answers) {
+            if right == (answer.status().code() == Code::Unauthenticated) {
+                return Ok(None);
+            }
+            if right {
+                believed = believed.or(Some(answer));
+            }
+        }
+        Ok(believed)
+    }
+
+    async fn send(&self, call: &Unsigned, to: Option<&Recipient>) -> Result<Outcome, StdError> {
+        let to = to.map(ToString::to_string).unwrap_or_default();
+        let (path, time, nonce) = (call.parts.uri.path(), time(), nonce());
+        let signed = Call {
+            path,
+            to: &to,
+            time: &time,
+            nonce: &nonce,
+            body: &call.body,
+        };
+        let proof = text(self.key.of_call(signed));
+        let headers = [(TIME, &time), (NONCE, &nonce), (PROOF, &proof), (TO, &to)];
+        let whole = self.carry(call, &headers).await?;
+        Ok(match whole.signer(&self.key, path, &nonce) {
+            Some(from) => Outcome::Proven(whole, from),
+            None if planted(Mutant::UnsignedBelieved) => {
+                Outcome::Proven(whole, Recipient::default())
+            }
+            None => Outcome::Unproven(whole),
+        })
+    }
+
+    /// In the form of 0.1.0, with this key. What it answers is signed by nobody.
+    async fn send_old(&self, call: &Unsigned, key: &Key) -> Result<Whole, StdError> {
+        let (time, nonce) = (time(), nonce());
+        let signed = Call {
+            path: call.parts.uri.path(),
+            to: "",
+            time: &time,
+            nonce: &nonce,
+            body: &call.body,
+        };
+        let proof = text(key.of_old_call(signed));
+        let headers = [(TIME, &time), (NONCE, &nonce), (OLD_PROOF, &proof)];
+        let mut whole = self.carry(call, &headers).await?;
+        whole.parts.headers.remove(FROM);
+        Ok(whole)
+    }
+
+    async fn carry(&self, call: &Unsigned, headers: &[(&str, &String)]) -> Result<Whole, StdError> {
+        let mut request = http::Request::new(Body::new(Full::new(call.body.clone())));
+        *request.method_mut() = call.parts.method.clone();
+        *request.uri_mut() = call.parts.uri.clone();
+        *request.version_mut() = call.parts.version;
+        *request.headers_mut() = call.parts.headers.clone();
+        *request.extensions_mut() = call.parts.extensions.clone();
+        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+            let name: http::HeaderName = name.parse()?;
+            request.headers_mut().insert(name, value.parse()?);
+        }
+        let inner = self.inner.lock();
+        let inner = inner.unwrap_or_else(PoisonError::into_inner).clone();
+        let response = inner.oneshot(request).await;
+        Whole::of(response.map_err(Into::into)?, ANSWER_LIMIT).await
+    }
+}
+
+impl Unsigned {
+    /// A call that asks who would answer this one.
+    fn asks_who_is_there(&self) -> Result<Unsigned, StdError> {
+        let mut parts = self.parts.clone();
+        let mut uri = parts.uri.into_parts();
+        uri.path_and_query = Some(http::uri::PathAndQuery::from_static(DESCRIBE));
+        parts.uri = http::Uri::from_parts(uri)?;
+        Ok(Unsigned {
+            parts,
+            body: Bytes::from_static(NOTHING),
+        })
+    }
+}
+
+fn time() -> String {
+    clock::unix_ms().to_string()
+}
+
+fn nonce() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// No answer: whoever gave it did not show that it has the key. That the call was refused for its
+/// proof is told all the same, for it helps whoever has two keys, and is evidence of nothing.
+fn unbelieved(whole: Option<&Whole>) -> StdError {
+    let status = whole.map(Whole::status);
+    let status = match status {
+        Some(said) if said.code() == Code::Unauthenticated => {
+            tonic::Status::unauthenticated(printable(said.message(), REASON))
+        }
+        _ => tonic::Status::unknown(
+            "the answer is not signed with this cluster's operator key: it is not believed",
+        ),
+    };
+    status.into()
+}
+
+impl<S> Service<http::Request<Body>> for Signed<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<StdError>,
+{
+    type Response = http::Response<Body>;
+    type Error = StdError;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    /// Each call waits for its own way to be ready.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let signed = self.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let body = gather(body, CALL_LIMIT).await?;
+            let whole = signed.answer(Unsigned { parts, body }).await?;
+            Ok(whole.into_response())
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "signed_test.rs"]
+pub(crate) mod tests;

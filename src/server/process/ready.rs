@@ -1,0 +1,56 @@
+//! Tells the world once that this member serves clients: by etcd's line in the log, which test
+//! frameworks wait for, and to systemd, whose units for etcd have `Type=notify`.
+//!
+//! Decides nothing: readiness of probes is the member's own.
+
+use std::os::unix::net::UnixDatagram;
+
+use crate::server::etcd::Services;
+
+/// Waits until clients are served, and says so.
+pub(in crate::server) async fn announce(services: Services) {
+    if !services.served().await {
+        return;
+    }
+    // Whoever reads the line may ask for the health at once.
+    if !services.proven().await {
+        tracing::warn!("no read was answered yet: there may be no leader, and the health says so");
+    }
+    tracing::info!("ready to serve client requests");
+    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = notify(&socket)
+    {
+        tracing::warn!(%error, "cannot notify the init daemon");
+    }
+}
+
+/// One datagram to a path, or to a name in Linux's abstract space, which begins with `@`.
+fn notify(socket: &std::ffi::OsStr) -> std::io::Result<()> {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::net::SocketAddr;
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::notify;
+    use std::os::unix::net::UnixDatagram;
+
+    #[test]
+    fn systemd_is_told() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("bound");
+        notify(path.as_os_str()).expect("told");
+        let mut text = [0; 32];
+        let length = socket.recv(&mut text).expect("heard");
+        assert_eq!(&text[..length], b"READY=1");
+        assert!(notify("/nowhere/at/all".as_ref()).is_err());
+    }
+}

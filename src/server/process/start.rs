@@ -1,0 +1,376 @@
+//! Start and end of the server process: settings, log, sockets, the member, services, signals.
+//!
+//! Ports are bound before the disk is touched, so that a second server on one machine is told
+//! apart from a damaged one. Never looks into a request.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::descriptors::{self, Shares};
+use super::exit::Stop;
+use super::host_facts;
+use super::log_lines;
+use super::log_pipe::Pipe;
+use super::ready;
+use super::stop_signals::StopSignals;
+use crate::server::auth::Issuer;
+use crate::server::core::handle::MemberHandle;
+use crate::server::etcd;
+use crate::server::etcd::{Services, VERSION};
+use crate::server::flags::Flags;
+use crate::server::flags::config::{Config, Log};
+use crate::server::flags::file::{self, FileError};
+use crate::server::flags::table as flag_table;
+use crate::server::gateway;
+use crate::server::http;
+use crate::server::http::access;
+use crate::server::listen::all_seats::AllSeats;
+use crate::server::listen::bodies::{self, Bodies};
+use crate::server::listen::{self, AllBound, ClientRuntimes, Serve};
+use crate::server::metrics::client::ClientMetrics;
+use crate::server::tls::auto as tls_auto;
+use crate::server::tls::ports;
+
+/// How long connections may take to finish what is in flight.
+const DRAIN: Duration = Duration::from_secs(3);
+/// How long a pod serves on after it is unready, until every node has heard of it.
+const PROPAGATE: Duration = Duration::from_secs(5);
+
+/// Requests and streams of clients that may be under way where no limit of memory is known.
+const CALLS: u64 = 1 << 17;
+/// Memory to reckon with for each.
+const CALL_BYTES: u64 = 16 << 10;
+
+/// The member's threads, as start-up and shutdown see them.
+pub trait Core {
+    /// Returns when the member cannot go on, and why.
+    fn stopped(&mut self) -> impl Future<Output = Stop>;
+    /// Makes the member unready and moves its leadership away, as far as that is possible.
+    fn retire(&mut self) -> impl Future<Output = ()>;
+    /// Ends every thread; what was acknowledged is on disk.
+    fn shutdown(self);
+}
+
+/// Runs the server with these arguments (without the program's name) and this environment.
+pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> ExitCode {
+    let flags = match Flags::parse(arguments, environment) {
+        Ok(flags) => flags,
+        Err(error) => return Stop::usage(error).report(None),
+    };
+    if flags.help {
+        print!("{}", flag_table::help());
+        return ExitCode::SUCCESS;
+    }
+    if flags.bool("version") {
+        print!("{}", version());
+        return ExitCode::SUCCESS;
+    }
+    let flags = match read_config_file(flags) {
+        Ok(flags) => flags,
+        Err(error) => return Stop::usage(error).report(None),
+    };
+    let message_file = flags.optional("termination-message-file").map(Path::new);
+    let config = match Config::from_flags(&flags, host_facts::look()) {
+        Ok(config) => config,
+        Err(error) => return Stop::usage(error).report(message_file),
+    };
+    match serve(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => stop.report(message_file),
+    }
+}
+
+/// The settings of `--config-file`, where it is given.
+fn read_config_file(flags: Flags) -> Result<Flags, FileError> {
+    let Some(path) = flags.optional("config-file") else {
+        return Ok(flags);
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let mut read = file::parse(path, &text)?;
+    read.warnings.insert(
+        0,
+        format!("settings are those of {path}; other flags and variables are ignored"),
+    );
+    Ok(read)
+}
+
+/// etcd's four lines, of which tools read the first, and our own.
+fn version() -> String {
+    let own = env!("CARGO_PKG_VERSION");
+    let rust = env!("CARGO_PKG_RUST_VERSION");
+    // Go's words for the processor.
+    let processor = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!(
+        "etcd Version: {VERSION}\nGit SHA: Not provided (Quorate {own})\nGo Version: none (Rust {rust} or newer)\nGo OS/Arch: {}/{processor}\nQuorate Version: {own}\n",
+        std::env::consts::OS
+    )
+}
+
+fn serve(config: &Config) -> Result<(), Stop> {
+    let signals = StopSignals::hear().map_err(|error| Stop {
+        code: crate::server::process::exit::OTHER,
+        class: "io",
+        message: format!("cannot wait for signals: {error}"),
+    })?;
+    log_to(config.log);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    check_surroundings(config)?;
+    let (seats, strangers, threads) = seats()?;
+    let issuer = Issuer::open(&config.auth).map_err(Stop::usage)?;
+    tls_auto::make_missing(config).map_err(Stop::listen)?;
+    let bound = listen::bind(config).map_err(Stop::listen)?;
+    let runtimes = ClientRuntimes::start(threads).map_err(|error| Stop {
+        code: crate::server::process::exit::OTHER,
+        class: "io",
+        message: format!("cannot start threads: {error}"),
+    })?;
+    let client = ports::client(config, bound.tls.clone());
+    let (member, core) = crate::server::member_runtime::start(config, client, strangers)?;
+    let _ = member.ports().seats.set(seats.clone());
+    let doors = Listeners::open(config, member, issuer, bound, &runtimes, &seats);
+    let result = live(core, &doors, signals);
+    runtimes.shutdown();
+    result
+}
+
+/// How many may be connected to each port: by the limit of open files, which is raised as far as
+/// it goes, and by that of memory. Beside them, how many may be connected to the peer port that have
+/// not shown whose they are, and how many threads clients have.
+fn seats() -> Result<(AllSeats, usize, usize), Stop> {
+    let limit = descriptors::raise().map_err(|error| Stop {
+        code: crate::server::process::exit::OTHER,
+        class: "io",
+        message: format!("cannot ask for the limit of open files: {error}"),
+    })?;
+    let memory = host_facts::look().memory_limit;
+    let shares = Shares::of(limit, memory, host_facts::cores()).map_err(Stop::usage)?;
+    tracing::info!(
+        limit,
+        clients = shares.clients,
+        metrics = shares.probes,
+        peers = shares.peers,
+        threads = shares.threads,
+        "connections that may be open"
+    );
+    let calls = memory.map_or(CALLS, |bytes| (bytes / 4 / CALL_BYTES).clamp(4096, CALLS));
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let seats = AllSeats::of(shares, number(calls));
+    Ok((seats, number(shares.peers), shares.threads))
+}
+
+/// What must hold before anything is touched.
+fn check_surroundings(config: &Config) -> Result<(), Stop> {
+    if let Some(expected) = &config.expected_hostname {
+        let hostname = host_facts::hostname().unwrap_or_default();
+        if hostname != *expected {
+            return Err(Stop {
+                code: crate::disk::Class::Identity.exit_code(),
+                class: crate::disk::Class::Identity.name(),
+                message: format!(
+                    "--expected-hostname is {expected:?} and this host is {hostname:?}: this data directory belongs to another pod; start it there"
+                ),
+            });
+        }
+    }
+    // The flag is read by a disk that is still empty alone, as in etcd.
+    let empty = std::fs::read_dir(&config.data_dir).is_ok_and(|files| {
+        // Certificates may have been made before a start that failed.
+        files.flatten().all(|file| file.file_name() == "fixtures")
+    });
+    if empty || !config.data_dir.exists() {
+        config.check_initial_cluster().map_err(Stop::usage)?;
+    }
+    if let Some(path) = &config.termination_message_file
+        && let Err(error) = OpenOptions::new().append(true).create(true).open(path)
+    {
+        return Err(Stop::usage(format!(
+            "--termination-message-file: cannot write {}: {error}; give a file in a directory that this user may write",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The open ports.
+struct Listeners {
+    open: Arc<AtomicU64>,
+    drain: watch::Sender<bool>,
+}
+
+impl Listeners {
+    fn open(
+        config: &Config,
+        member: MemberHandle,
+        issuer: Issuer,
+        bound: AllBound,
+        runtimes: &ClientRuntimes,
+        seats: &AllSeats,
+    ) -> Listeners {
+        let (drain, draining) = watch::channel(false);
+        let open = Arc::new(AtomicU64::new(0));
+        let metrics = Arc::new(ClientMetrics::new(config.client.extensive_metrics));
+        let hang_ups = member.hang_ups();
+        let memory = host_facts::look().memory_limit;
+        let bodies = Bodies::new(Bodies::share(memory), bodies::WHOLE_WITHIN);
+        let inbox = member.inbox();
+        let services = Services::new(
+            member,
+            config,
+            metrics.clone(),
+            issuer,
+            bodies.clone(),
+            draining.clone(),
+        );
+        if let Some(runtime) = runtimes.handles().first() {
+            runtime.spawn(ready::announce(services.clone()));
+        }
+        let probes = http::router(services.clone());
+        let grpc = etcd::router(&services);
+        let gateway = match config.client.json_gateway {
+            true => gateway::router(grpc.clone(), etcd::message_limit(&services), bodies.clone()),
+            false => axum::Router::new(),
+        };
+        let http = probes.clone().merge(gateway);
+        let own_http = !bound.http.is_empty();
+        let serve = |router: axum::Router, counted: bool| Serve {
+            router,
+            plain: None,
+            port: config.client.clone(),
+            handshake: listen::HANDSHAKE,
+            unused: listen::UNUSED,
+            seats: match counted {
+                true => seats.clients.clone(),
+                false => seats.probes.clone(),
+            },
+            bodies: bodies.clone(),
+            metrics: counted.then(|| metrics.clone()),
+            draining: draining.clone(),
+            hang_ups: hang_ups.clone(),
+            open: open.clone(),
+            probes: !counted,
+            inbox: inbox.clone(),
+        };
+        let guarded = |router, tls| access::guarded(router, &config.client.access, tls);
+        for bound in bound.clients {
+            tracing::info!(address = %bound.address, "serving clients");
+            let router = |tls| match own_http {
+                true => grpc.clone(),
+                false => guarded(grpc.clone().merge(http.clone()), tls),
+            };
+            let serve = Serve {
+                plain: config.client_plaintext.then(|| router(false)),
+                ..serve(router(bound.is_secure()), true)
+            };
+            listen::accept(bound, runtimes.handles(), serve);
+        }
+        for bound in bound.http {
+            tracing::info!(address = %bound.address, "serving clients by HTTP alone");
+            let router = |tls| guarded(http.clone().fallback(etcd::not_found), tls);
+            let serve = Serve {
+                plain: config.client_plaintext.then(|| router(false)),
+                ..serve(router(bound.is_secure()), true)
+            };
+            listen::accept(bound, runtimes.handles(), serve);
+        }
+        for bound in bound.probes {
+            tracing::info!(address = %bound.address, "serving metrics and probes");
+            let router = probes.clone().fallback(etcd::not_found);
+            listen::accept(bound, runtimes.handles(), serve(router, false));
+        }
+        Listeners { open, drain }
+    }
+
+    /// Lets connections finish what is in flight, and no longer than that.
+    async fn close(&self) {
+        // An error means that nobody listens any more.
+        let _ = self.drain.send(true);
+        let deadline = tokio::time::Instant::now() + DRAIN;
+        while self.open.load(Relaxed) > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// Waits for the end and carries it out.
+fn live(mut core: impl Core, doors: &Listeners, signals: StopSignals) -> Result<(), Stop> {
+    let (runtime, came) = signals.split();
+    let result = runtime.block_on(async {
+        let name = tokio::select! {
+            biased;
+            stop = core.stopped() => {
+                match stop.code {
+                    0 => tracing::info!(class = stop.class, "{}", stop.message),
+                    _ => tracing::error!(class = stop.class, "{}", stop.message),
+                }
+                doors.close().await;
+                return Err(stop);
+            }
+            name = came => name,
+        };
+        tracing::info!(signal = name, "stopping: leadership is handed over first");
+        core.retire().await;
+        endpoints_are_withdrawn().await;
+        doors.close().await;
+        Ok(())
+    });
+    core.shutdown();
+    tracing::info!("stopped");
+    result
+}
+
+/// Waits until no Service sends clients here, after this server became unready; where there are no
+/// Services, not at all.
+pub(in crate::server) async fn endpoints_are_withdrawn() {
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        tokio::time::sleep(PROPAGATE).await;
+    }
+}
+
+fn log_to(log: Log) {
+    let level = LevelFilter::from_level(log.level);
+    // Libraries speak only when something is wrong: their chatter hides ours.
+    let filter = Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target("quorate", level);
+    let writer = match log.stdout {
+        true => {
+            let pipe = Pipe::new(std::io::stdout(), log.json);
+            BoxMakeWriter::new(move || pipe.clone())
+        }
+        false => {
+            let pipe = Pipe::new(std::io::stderr(), log.json);
+            BoxMakeWriter::new(move || pipe.clone())
+        }
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_ansi(false);
+    let registry = tracing_subscriber::registry().with(filter);
+    // Only a test runs two servers in one process; the first one's log serves both.
+    let _ = match log.json {
+        true => registry
+            .with(lines.event_format(log_lines::Json))
+            .try_init(),
+        false => registry.with(lines).try_init(),
+    };
+}

@@ -1,0 +1,372 @@
+//! TLS of both ports: rustls with the aws-lc-rs provider, certificates read again when their
+//! files change.
+//!
+//! A change is noticed on the next connection or when somebody asks what the port shows, at most
+//! once a second. A pair that does not fit
+//! (files change one after the other) keeps the old certificate and is tried again. Never holds
+//! a socket.
+
+pub(in crate::server) mod auto;
+pub mod certificates;
+mod files;
+#[cfg(test)]
+pub(in crate::server) mod fixture;
+pub mod issue;
+pub(in crate::server) mod names;
+pub(in crate::server) mod ports;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
+
+use self::certificates::Certificate;
+use self::files::Read;
+use self::names::{Dialled, NamedClients};
+use crate::server::flags::config::{TlsFiles, TlsPolicy};
+
+/// How often changed files are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a client of the port may choose: gRPC, or HTTP/1 for probes.
+pub const CLIENT_ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// Why certificates cannot be used. Each text names the file or the setting.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file that cannot be read as PEM.
+    #[error("cannot read {} {}: {reason}; give a PEM file that this user may read", what, path.display())]
+    File {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Certificate and key do not fit, or the library refuses them.
+    #[error("certificate {} with key {}: {reason}", certificate.display(), key.display())]
+    Pair {
+        /// The chain.
+        certificate: PathBuf,
+        /// The key.
+        key: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A suite of `--cipher-suites` that is not offered.
+    #[error("--cipher-suites has {name:?}, which is not offered; known: {known}")]
+    Suite {
+        /// The name.
+        name: String,
+        /// Names that could be given.
+        known: String,
+    },
+    /// The roots are missing or of no use.
+    #[error("{0}")]
+    Roots(String),
+}
+
+/// How a value is made from files.
+type Make<T> = Box<dyn Fn(&TlsFiles) -> Result<T, TlsError> + Send + Sync>;
+
+/// Time and size of one file; nothing while it cannot be seen.
+type Stamp = Option<(SystemTime, u64)>;
+
+/// A value made from files, made again when they change.
+pub struct Reloaded<T> {
+    files: TlsFiles,
+    make: Make<T>,
+    current: ArcSwap<T>,
+    seen: Mutex<Seen>,
+}
+
+/// What the last looks found.
+struct Seen {
+    at: Instant,
+    /// Of what is used.
+    used: Vec<Stamp>,
+    /// Of what could not be used and was told of; it is tried again, and told of once.
+    refused: Option<Vec<Stamp>>,
+}
+
+impl<T> Reloaded<T> {
+    fn new(
+        files: &TlsFiles,
+        make: impl Fn(&TlsFiles) -> Result<T, TlsError> + Send + Sync + 'static,
+    ) -> Result<Self, TlsError> {
+        let stamps = stamps(files);
+        let current = ArcSwap::from_pointee(make(files)?);
+        let seen = Mutex::new(Seen {
+            at: Instant::now(),
+            used: stamps,
+            refused: None,
+        });
+        Ok(Reloaded {
+            files: files.clone(),
+            make: Box::new(make),
+            current,
+            seen,
+        })
+    }
+
+    /// The newest value that the files gave.
+    pub fn current(&self) -> Arc<T> {
+        self.look(LOOK_EVERY);
+        self.current.load_full()
+    }
+
+    fn look(&self, every: Duration) {
+        // Another connection is looking: its result is as good as ours.
+        let Ok(mut seen) = self.seen.try_lock() else {
+            return;
+        };
+        if seen.at.elapsed() < every {
+            return;
+        }
+        seen.at = Instant::now();
+        let stamps = stamps(&self.files);
+        if stamps == seen.used {
+            return;
+        }
+        match (self.make)(&self.files) {
+            Ok(value) => {
+                self.current.store(Arc::new(value));
+                seen.used = stamps;
+                seen.refused = None;
+                tracing::info!(certificate = %self.files.certificate.display(), "certificates were read again");
+            }
+            Err(error) if seen.refused.as_ref() != Some(&stamps) => {
+                seen.refused = Some(stamps);
+                tracing::warn!(%error, "changed certificates are not usable yet");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Time and size of every file: what tells a change.
+fn stamps(files: &TlsFiles) -> Vec<Stamp> {
+    [
+        Some(&files.certificate),
+        Some(&files.key),
+        files.trusted_ca.as_ref(),
+        files.revoked.as_ref(),
+        files.client_certificate.as_ref(),
+        files.client_key.as_ref(),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    })
+    .collect()
+}
+
+/// What a port does with TLS.
+#[derive(Debug)]
+pub struct Served {
+    /// For the library.
+    pub config: Arc<ServerConfig>,
+    /// What it shows and whom it trusts, for people and for an operator.
+    pub shown: Shown,
+}
+
+/// What was read from the files of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The leaf; absent where the library takes it and this program cannot read it.
+    pub certificate: Option<Certificate>,
+    /// SHA-256 of each root that the other side's certificate may lead to, hexadecimal, sorted.
+    pub trusted: Vec<String>,
+}
+
+/// Both sides of the peer port, of one reading of the files.
+#[derive(Debug)]
+pub struct Peers {
+    /// What it shows and asks for.
+    pub served: Served,
+    /// What a member shows when it dials, and whom it trusts.
+    pub dialled: Arc<ClientConfig>,
+}
+
+/// What a port shows and asks for.
+pub fn server(
+    files: &TlsFiles,
+    policy: &TlsPolicy,
+    alpn: &'static [&'static [u8]],
+) -> Result<Reloaded<Served>, TlsError> {
+    let provider = provider(policy)?;
+    let versions = versions(policy);
+    Reloaded::new(files, move |files| {
+        served(&Read::all(files)?, files, &provider, &versions, alpn)
+    })
+}
+
+/// The peer port, where a member accepts and dials by the same files.
+pub fn peers(files: &TlsFiles, policy: &TlsPolicy) -> Result<Reloaded<Peers>, TlsError> {
+    let provider = provider(policy)?;
+    let versions = versions(policy);
+    Reloaded::new(files, move |files| {
+        let read = Read::all(files)?;
+        Ok(Peers {
+            served: served(&read, files, &provider, &versions, &[b"h2"])?,
+            dialled: Arc::new(client_config(&read, files, &provider, &versions)?),
+        })
+    })
+}
+
+fn served(
+    read: &Read,
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+    alpn: &[&[u8]],
+) -> Result<Served, TlsError> {
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Roots(format!("TLS versions: {error}")))?;
+    let builder = match &read.roots {
+        Some((path, roots)) if files.client_auth => {
+            let mut verifier =
+                WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+                    .with_crls(read.revoked.clone())
+                    .allow_unknown_revocation_status();
+            if files.calls_without {
+                verifier = verifier.allow_unauthenticated();
+            }
+            let verifier = verifier.build().map_err(|error| {
+                TlsError::Roots(format!("roots in {}: {error}", path.display()))
+            })?;
+            if files.allowed.is_empty() {
+                builder.with_client_cert_verifier(verifier)
+            } else {
+                builder.with_client_cert_verifier(Arc::new(NamedClients {
+                    chain: verifier,
+                    allowed: files.allowed.clone(),
+                }))
+            }
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    let mut config = builder
+        .with_single_cert(read.chain.clone(), read.key.clone_key())
+        .map_err(|error| pair(&files.certificate, &files.key, &error))?;
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(Served {
+        config: Arc::new(config),
+        shown: read.shown(),
+    })
+}
+
+fn client_config(
+    read: &Read,
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<ClientConfig, TlsError> {
+    let dialled = dialled(read, files, provider)?;
+    let (certificate, private) = match (&files.client_certificate, &files.client_key) {
+        (Some(certificate), Some(key)) => (certificate, key),
+        _ => (&files.certificate, &files.key),
+    };
+    let (chain, key) = match &read.dialling {
+        Some((chain, key)) => (chain, key),
+        None => (&read.chain, &read.key),
+    };
+    ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| TlsError::Roots(format!("TLS versions: {error}")))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(dialled))
+        .with_client_auth_cert(chain.clone(), key.clone_key())
+        .map_err(|error| pair(certificate, private, &error))
+}
+
+/// What whoever is dialled must show.
+fn dialled(
+    read: &Read,
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Dialled, TlsError> {
+    let Some((path, roots)) = &read.roots else {
+        if files.self_signed_years.is_some() {
+            return Ok(Dialled::Anyone(provider.clone()));
+        }
+        return Err(TlsError::Roots(
+            "dialling with TLS needs roots: give --peer-trusted-ca-file".to_owned(),
+        ));
+    };
+    let chain = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .build()
+        .map_err(|error| TlsError::Roots(format!("roots in {}: {error}", path.display())))?;
+    Ok(Dialled::Named {
+        chain,
+        allowed: files.allowed.clone(),
+    })
+}
+
+fn versions(policy: &TlsPolicy) -> Vec<&'static SupportedProtocolVersion> {
+    match (policy.only_tls12, policy.only_tls13) {
+        (true, _) => vec![&TLS12],
+        (_, true) => vec![&TLS13],
+        _ => vec![&TLS13, &TLS12],
+    }
+}
+
+/// The provider with the suites of `--cipher-suites`; those of TLS 1.3 always stay, as in etcd.
+fn provider(policy: &TlsPolicy) -> Result<Arc<CryptoProvider>, TlsError> {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    if policy.cipher_suites.is_empty() {
+        return Ok(Arc::new(provider));
+    }
+    let name = |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite());
+    let optional = |suite: &rustls::SupportedCipherSuite| suite.tls13().is_none();
+    let known: Vec<String> = provider
+        .cipher_suites
+        .iter()
+        .filter(|suite| optional(suite))
+        .map(name)
+        .collect();
+    // Go writes the two ChaCha suites with and without their hash.
+    let wanted: Vec<String> = policy
+        .cipher_suites
+        .iter()
+        .map(|name| {
+            if name.ends_with("_CHACHA20_POLY1305") {
+                format!("{name}_SHA256")
+            } else {
+                name.clone()
+            }
+        })
+        .collect();
+    if let Some(name) = wanted.iter().find(|name| !known.contains(name)) {
+        return Err(TlsError::Suite {
+            name: name.clone(),
+            known: known.join(", "),
+        });
+    }
+    provider
+        .cipher_suites
+        .retain(|suite| !optional(suite) || wanted.contains(&name(suite)));
+    Ok(Arc::new(provider))
+}
+
+fn pair(certificate: &Path, key: &Path, error: &rustls::Error) -> TlsError {
+    TlsError::Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[path = "tls_test.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! Blocks of YAML: a cluster has to pass every rule that the API server and the operator have for it, a piece of
+//! one has to pass as a part of `spec`, and what names objects of a cluster has to name those that there are.
+
+use quorate::crd;
+use quorate::operator::admission::admit;
+use serde_json::{Value, json};
+
+/// Kinds of others that the pages show.
+const OTHERS: &[(&str, &str)] = &[
+    ("cert-manager.io/v1", "Certificate"),
+    ("kamaji.clastix.io/v1alpha1", "DataStore"),
+    ("kubeadm.k8s.io/v1beta4", "ClusterConfiguration"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+];
+
+/// What is wrong with a block.
+pub(crate) fn problems(text: &str) -> Vec<String> {
+    let documents = text.split("\n---\n");
+    documents.flat_map(document).collect()
+}
+
+fn document(text: &str) -> Vec<String> {
+    let value: Value = match serde_saphyr::from_str(text) {
+        Ok(value) => value,
+        Err(error) => return vec![format!("not YAML: {error}")],
+    };
+    let word = |key: &str| value[key].as_str().unwrap_or_default();
+    match (word("apiVersion"), word("kind")) {
+        ("", "") => piece(&value),
+        (_, "EtcdCluster") => cluster(text),
+        (_, "DataStore") if known(&value) => data_store(&value),
+        (version, kind) if !known(&value) => {
+            vec![format!(
+                "{version} {kind} is not known here: add it to this test"
+            )]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn known(value: &Value) -> bool {
+    let word = |key: &str| value[key].as_str().unwrap_or_default();
+    OTHERS.contains(&(word("apiVersion"), word("kind")))
+}
+
+/// A part of a cluster's `spec`, as a whole one.
+pub(crate) fn piece(spec: &Value) -> Vec<String> {
+    let whole = json!({
+        "apiVersion": "quorate.dev/v1alpha1",
+        "kind": "EtcdCluster",
+        "metadata": {"name": "demo"},
+        "spec": spec,
+    });
+    // JSON is YAML.
+    cluster(&whole.to_string())
+}
+
+fn cluster(text: &str) -> Vec<String> {
+    let mut cluster = match crd::parse(text) {
+        Ok(cluster) => cluster,
+        Err(error) => return vec![error.to_string()],
+    };
+    cluster
+        .metadata
+        .namespace
+        .get_or_insert_with(|| "default".to_owned());
+    cluster.metadata.uid = Some("00000000-0000-0000-0000-000000000000".to_owned());
+    let refused = admit(&cluster).err();
+    refused.map(|why| why.to_string()).into_iter().collect()
+}
+
+/// Services and Secrets of a cluster, by the names and keys that it gives them.
+fn data_store(value: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    let endpoints = value["spec"]["endpoints"].as_array();
+    let mut name = String::new();
+    for (slot, endpoint) in endpoints.into_iter().flatten().enumerate() {
+        let endpoint = endpoint.as_str().unwrap_or_default();
+        let service = endpoint.split('.').next().unwrap_or_default();
+        let end = format!("-client-{slot}");
+        match service.strip_suffix(&end) {
+            Some(cluster) => name = cluster.to_owned(),
+            None => problems.push(format!("{endpoint} is no Service of a cluster")),
+        }
+        let slot = u32::try_from(slot).expect("few");
+        if !name.is_empty() && crd::slot_service_name(&name, slot) != service {
+            problems.push(format!("{endpoint} is no slot of {name}"));
+        }
+    }
+    let authority = crd::authority_secret_name(&name, crd::TlsPort::Client);
+    let user = crd::user_certificate_name(&name);
+    let mut references = Vec::new();
+    collect(&value["spec"]["tlsConfig"], &mut references);
+    for reference in references {
+        let word = |key: &str| reference[key].as_str().unwrap_or_default();
+        let keys: &[&str] = match word("name") {
+            name if name == authority => &["ca.crt", "ca.key", "tls.crt"],
+            name if name == user => &["ca.crt", "tls.crt", "tls.key"],
+            other => {
+                problems.push(format!("{other} is no Secret of {name}"));
+                continue;
+            }
+        };
+        if !keys.contains(&word("keyPath")) {
+            problems.push(format!(
+                "Secret {} has no {}",
+                word("name"),
+                word("keyPath")
+            ));
+        }
+    }
+    problems
+}
+
+/// Every `secretReference` below a value.
+fn collect<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
+    for (key, inner) in value.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "secretReference" => found.push(inner),
+            _ => collect(inner, found),
+        }
+    }
+}
