@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Disk, Model};
 use crate::crd::TlsPort;
-use crate::plan::{PodFacts, PodPhase, PortSecurity};
+use crate::plan::{Observed, PodFacts, PodPhase, PortSecurity};
 
 /// What a server has in memory: it is gone with the pod.
 #[derive(Clone, Debug, Default)]
@@ -188,11 +188,7 @@ impl Model {
 
     /// Whether a node's kubelet works. Where nodes are not seen, all do.
     pub(super) fn is_up(&self, node: Option<&String>) -> bool {
-        let nodes = &self.api.nodes;
-        nodes.is_empty()
-            || node
-                .and_then(|node| nodes.get(node))
-                .is_some_and(|node| node.ready)
+        is_up(&self.api, node)
     }
 
     /// A server that starts finds its volume, or a new one.
@@ -229,6 +225,11 @@ impl Model {
             }
         }
     }
+}
+
+/// As [`Model::is_up`], by what was observed.
+pub(super) fn is_up(o: &Observed, node: Option<&String>) -> bool {
+    node.map_or(o.nodes.is_empty(), |node| o.node_reports(node))
 }
 
 /// What comes next for a pod that does not run.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::kubelets::Server;
+use super::kubelets::{Server, is_up};
 use super::{Disk, Faults, Health, Model, Pace, Raft, Template};
 use crate::plan::{CONTACT_MS, Certificate, Description, MemberView, Observed, Phase, PodFacts};
 
@@ -269,6 +269,5 @@ fn is_heard(o: &Observed, raft: &Raft, name: &str) -> bool {
 }
 
 fn starts(o: &Observed, pod: &PodFacts) -> bool {
-    let node = pod.node.as_ref().and_then(|node| o.nodes.get(node));
-    pod.started_ms.is_some() && (o.nodes.is_empty() || node.is_some_and(|node| node.ready))
+    pod.started_ms.is_some() && is_up(o, pod.node.as_ref())
 }

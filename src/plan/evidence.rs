@@ -175,8 +175,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         until_ms,
     };
     if let Some(node) = pod.and_then(|pod| pod.node.as_deref())
-        && !s.o.nodes.is_empty()
-        && !s.o.nodes.get(node).is_some_and(|facts| facts.ready)
+        && !s.o.node_reports(node)
     {
         let state = if s.o.nodes.contains_key(node) {
             "does not report"

@@ -72,6 +72,13 @@ pub struct Observed {
     pub descriptions: BTreeMap<String, Description>,
 }
 
+impl Observed {
+    /// Whether the kubelet of a node reports. Where nodes are not seen, all do.
+    pub(crate) fn node_reports(&self, node: &str) -> bool {
+        self.nodes.is_empty() || self.nodes.get(node).is_some_and(|facts| facts.ready)
+    }
+}
+
 /// Why a specification is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {

@@ -220,8 +220,8 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
         let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {
             continue;
         };
-        let node = pod.node.as_deref().and_then(|node| s.o.nodes.get(node));
-        let reachable = s.o.nodes.is_empty() || pod.node.is_none() || node.is_some_and(|n| n.ready);
+        let node = pod.node.as_ref();
+        let reachable = node.is_none_or(|node| s.o.node_reports(node));
         let stuck = pod.started_ms.is_none() && s.description(name).is_none() && reachable;
         if !stuck || s.pvc(name).is_none() {
             continue;

@@ -124,8 +124,8 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
         return false;
     };
     // A node that does not report may still run the pod: leave it alone.
-    let node = pod.node.as_deref().and_then(|node| s.o.nodes.get(node));
-    let reachable = s.o.nodes.is_empty() || pod.node.is_none() || node.is_some_and(|n| n.ready);
+    let node = pod.node.as_ref();
+    let reachable = node.is_none_or(|node| s.o.node_reports(node));
     let outdated = pod
         .inputs
         .as_ref()
