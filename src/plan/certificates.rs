@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::crd::TlsPort;
+use crate::crd::{TlsPort, member_certificate_name};
 
 use super::observed::Owner;
 
@@ -24,6 +24,24 @@ pub struct TlsFacts {
     /// Of certificates that the user gives or gave, by fingerprint: the fingerprints of the
     /// authorities that signed them, of all that are known.
     pub vouched: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl TlsFacts {
+    /// Whether a Secret is there and holds a certificate: else a pod that mounts it does not start.
+    pub(super) fn is_there(&self, secret: &str) -> bool {
+        let facts = self.secrets.get(secret);
+        facts.is_some_and(|facts| facts.certificate.is_some())
+    }
+
+    /// The Secrets that a member's pod mounts and that are not there. Those that the user gives are
+    /// looked at before anything is made: `rules::user_certificates`.
+    pub(super) fn missing(&self, member: &str) -> Vec<String> {
+        let secrets = self.wanted.keys();
+        secrets
+            .map(|port| member_certificate_name(member, *port))
+            .filter(|secret| !self.is_there(secret))
+            .collect()
+    }
 }
 
 /// A certificate that the user gives to all members for one port.

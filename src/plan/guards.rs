@@ -4,7 +4,6 @@
 use crate::mutants::{Mutant, planted};
 
 use super::alarms;
-use super::rules::certificates::missing;
 use super::situation::{Situation, quorum};
 
 /// Whether a learner may be added now.
@@ -79,7 +78,7 @@ pub(super) fn remove_voter(s: &Situation<'_>, member: &str) -> Result<(), String
 pub(super) fn restart_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
     seen(s)?;
     // Its next pod would not start.
-    if let Some(secret) = missing(s, member).first() {
+    if let Some(secret) = s.o.tls.missing(member).first() {
         return Err(format!("its Secret {secret} is not there"));
     }
     let rest = others_healthy(s, member);

@@ -84,7 +84,8 @@ fn make_missing(
         .any(|doubter| is_waited_for(s, port, doubter));
     for member in members(s) {
         let secret = member_certificate_name(member, port);
-        if gone(draft, &secret, s.o.tls.secrets.get(&secret)) || is_there(s, &secret) || waits {
+        if gone(draft, &secret, s.o.tls.secrets.get(&secret)) || s.o.tls.is_there(&secret) || waits
+        {
             continue;
         }
         let action = issue((port, signer), secret, Some(member), None);
@@ -285,7 +286,7 @@ fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a st
 /// as well; nor one whose node does not report and carries no Secret, as long as it does not lead.
 fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
     let secret = member_certificate_name(doubter, port);
-    let can_learn = is_there(s, &secret) || planted(Mutant::MissingWaits);
+    let can_learn = s.o.tls.is_there(&secret) || planted(Mutant::MissingWaits);
     let leads = s.view.is_some_and(|(leader, _)| leader == doubter);
     can_learn && (leads || !is_cut_off(s, doubter))
 }
@@ -294,25 +295,7 @@ fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
 fn is_cut_off(s: &Situation<'_>, member: &str) -> bool {
     let pod = s.o.pods.get(member);
     let node = pod.and_then(|pod| pod.node.as_ref());
-    node.is_some_and(|node| {
-        !s.o.nodes.is_empty() && !s.o.nodes.get(node).is_some_and(|facts| facts.ready)
-    })
-}
-
-/// Whether a Secret is there and holds a certificate: else a pod that mounts it does not start.
-fn is_there(s: &Situation<'_>, secret: &str) -> bool {
-    let facts = s.o.tls.secrets.get(secret);
-    facts.is_some_and(|facts| facts.certificate.is_some())
-}
-
-/// The Secrets that a member's pod mounts and that are not there. Those that the user gives are looked
-/// at before anything is made: `user_certificates`.
-pub(in crate::plan) fn missing(s: &Situation<'_>, member: &str) -> Vec<String> {
-    let secrets = s.o.tls.wanted.keys();
-    secrets
-        .map(|port| member_certificate_name(member, *port))
-        .filter(|secret| !is_there(s, secret))
-        .collect()
+    node.is_some_and(|node| !s.o.node_reports(node))
 }
 
 /// What a member is to show and to trust on a port.

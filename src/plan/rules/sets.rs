@@ -7,8 +7,6 @@ use crate::plan::action::{Action, CertificateAction};
 use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
 
-use super::certificates::missing;
-
 /// Wants a member's set applied, or waits for its certificates.
 pub(super) fn apply(
     s: &Situation<'_>,
@@ -31,7 +29,7 @@ fn lacking(s: &Situation<'_>, draft: &Draft, member: &str) -> Vec<String> {
     if s.hibernates() {
         return Vec::new();
     }
-    let mut lacks = missing(s, member);
+    let mut lacks = s.o.tls.missing(member);
     lacks.retain(|secret| !draft.steps.iter().any(|step| makes(&step.action, secret)));
     lacks
 }
