@@ -26,21 +26,17 @@ use super::ready;
 use super::stop_signals::StopSignals;
 use crate::server::auth::Issuer;
 use crate::server::core::handle::MemberHandle;
-use crate::server::etcd;
-use crate::server::etcd::{Services, VERSION};
-use crate::server::flags::Flags;
+use crate::server::etcd::{self, Services, VERSION};
 use crate::server::flags::config::{Config, Log};
 use crate::server::flags::file::{self, FileError};
-use crate::server::flags::table as flag_table;
+use crate::server::flags::{Flags, table};
 use crate::server::gateway;
-use crate::server::http;
-use crate::server::http::access;
+use crate::server::http::{self, access};
 use crate::server::listen::all_seats::AllSeats;
 use crate::server::listen::bodies::{self, Bodies};
 use crate::server::listen::{self, AllBound, ClientRuntimes, Serve};
 use crate::server::metrics::client::ClientMetrics;
-use crate::server::tls::auto as tls_auto;
-use crate::server::tls::ports;
+use crate::server::tls::{auto, ports};
 
 /// How long connections may take to finish what is in flight.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -69,7 +65,7 @@ pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> Exit
         Err(error) => return Stop::usage(error).report(None),
     };
     if flags.help {
-        print!("{}", flag_table::help());
+        print!("{}", table::help());
         return ExitCode::SUCCESS;
     }
     if flags.bool("version") {
@@ -137,7 +133,7 @@ fn serve(config: &Config) -> Result<(), Stop> {
     check_surroundings(config)?;
     let (seats, strangers, threads) = seats()?;
     let issuer = Issuer::open(&config.auth).map_err(Stop::usage)?;
-    tls_auto::make_missing(config).map_err(Stop::listen)?;
+    auto::make_missing(config).map_err(Stop::listen)?;
     let bound = listen::bind(config).map_err(Stop::listen)?;
     let runtimes = ClientRuntimes::start(threads).map_err(|error| Stop {
         code: crate::server::process::exit::OTHER,
