@@ -1,0 +1,195 @@
+//! The protobuf messages of our own log, checkpoints, disks and peer protocol have no `.proto`: they are
+//! the structs of `src` (docs/decisions/046-messages-without-proto-files.md). This test reads their numbers
+//! from the source and writes them down, one line a field.
+//!
+//! Fails where a number is used twice, where `tests/data/messages.txt` differs from the code (`MESSAGES_WRITE=1`
+//! writes it, so that each change of a number is seen in review), and where a number that a release has
+//! written means something else today.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const NOW: &str = "tests/data/messages.txt";
+const RELEASED: &str = "tests/data/releases/0.1.0/messages.txt";
+/// Messages that have another name since a release: names are not on the wire.
+const RENAMED: &[(&str, &str)] = &[
+    ("node.Fate", "node.ForwardedOutcome"),
+    ("node.FateKind", "node.ForwardedOutcomeKind"),
+    ("node.Fates", "node.ForwardedOutcomes"),
+    ("node.Settle", "node.ConfigurationApplied"),
+];
+
+/// One field of a message, or one choice of a oneof.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Field {
+    /// With its room, since two rooms may have a name in common.
+    message: String,
+    /// Its number; a oneof has those of its choices.
+    numbers: String,
+    /// What is on the wire, as prost writes it.
+    kind: String,
+    name: String,
+}
+
+impl Field {
+    fn line(&self) -> String {
+        format!(
+            "{} {} {} {}",
+            self.message, self.numbers, self.kind, self.name
+        )
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every field of every message in `src`.
+fn fields() -> Vec<Field> {
+    let mut files = Vec::new();
+    sources(&root().join("src"), &mut files);
+    let mut all = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).expect("source");
+        let inside = file.strip_prefix(root().join("src")).expect("below src");
+        let room = inside.iter().next().expect("a room").to_string_lossy();
+        all.extend(fields_of(&room, &text));
+    }
+    all.sort();
+    all
+}
+
+fn fields_of(room: &str, source: &str) -> Vec<Field> {
+    let mut found = Vec::new();
+    let mut message = String::new();
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        if let Some(name) = declared(line) {
+            message = format!("{room}.{name}");
+        }
+        if !line.trim_start().starts_with("#[prost(") {
+            continue;
+        }
+        let mut attribute = line.trim().to_owned();
+        while !attribute.ends_with(")]") {
+            let more = lines.next().expect("an attribute ends");
+            attribute.push(' ');
+            attribute.push_str(more.trim());
+        }
+        let owner = lines
+            .by_ref()
+            .find(|line| !line.trim_start().starts_with(['#', '/']))
+            .expect("an attribute stands above a field");
+        found.push(field(&message, &attribute, owner));
+    }
+    found
+}
+
+/// The name of a struct or an enum whose declaration begins on this line.
+fn declared(line: &str) -> Option<String> {
+    let rest = ["struct ", "enum "]
+        .iter()
+        .find_map(|word| line.split_once(word))?;
+    let before = rest.0.trim();
+    let begins = before.is_empty() || before.starts_with("pub") && !before.contains("//");
+    begins.then(|| word(rest.1))
+}
+
+fn word(text: &str) -> String {
+    text.chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_')
+        .collect()
+}
+
+fn field(message: &str, attribute: &str, owner: &str) -> Field {
+    let inside = attribute
+        .trim_start_matches("#[prost(")
+        .trim_end_matches(")]")
+        .trim();
+    // `tag = "1"`, or `tags = "1, 2"` of a oneof.
+    let (kind, numbers) = inside.rsplit_once("tag").expect("a number");
+    let numbers = numbers.split('"').nth(1).expect("a quoted number");
+    let (visible, plain) = owner
+        .trim()
+        .split_once("pub ")
+        .unwrap_or(("", owner.trim()));
+    assert!(visible.is_empty(), "{owner}");
+    Field {
+        message: message.to_owned(),
+        numbers: numbers.replace(' ', ""),
+        kind: kind.trim_end_matches([',', ' ']).replace(' ', ""),
+        name: word(plain),
+    }
+}
+
+fn listed(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_default()
+}
+
+#[test]
+fn every_number_is_used_once() {
+    let mut seen = BTreeSet::new();
+    for field in fields() {
+        for number in field.numbers.split(',') {
+            let key = (field.message.clone(), number.to_owned());
+            assert!(seen.insert(key), "used twice: {}", field.line());
+        }
+    }
+    assert!(seen.len() > 300, "{} numbers are too few", seen.len());
+}
+
+#[test]
+fn numbers_are_those_that_are_written_down() {
+    let now: String = fields().iter().map(|field| field.line() + "\n").collect();
+    if std::env::var("MESSAGES_WRITE").is_ok_and(|value| value == "1") {
+        fs::write(root().join(NOW), &now).expect("it is written");
+    }
+    assert!(
+        listed(NOW) == now,
+        "{NOW} differs from the code: MESSAGES_WRITE=1 cargo test --test messages"
+    );
+}
+
+/// Data of a release is read for ever, and members of a release are peers during an upgrade: a number
+/// keeps its type. One that is not used any more is not given to something else.
+#[test]
+fn numbers_of_a_release_keep_their_meaning() {
+    let now: BTreeMap<(String, String), String> = fields()
+        .into_iter()
+        .map(|field| ((field.message, field.numbers), wire_type(&field.kind)))
+        .collect();
+    let released = listed(RELEASED);
+    let mut compared = 0;
+    for line in released.lines() {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let [message, numbers, kind, _] = parts[..] else {
+            panic!("{RELEASED}: {line}")
+        };
+        let renamed = RENAMED.iter().find(|(old, _)| *old == message);
+        let message = renamed.map_or(message, |(_, new)| new).to_owned();
+        let found = now.get(&(message, numbers.to_owned()));
+        assert_eq!(found, Some(&wire_type(kind)), "of 0.1.0: {line}");
+        compared += 1;
+    }
+    assert!(compared > 300, "{compared} are too few");
+}
+
+/// The part of a field's type that is on the wire: the name of a oneof and the Rust type of bytes are not.
+fn wire_type(kind: &str) -> String {
+    match kind.split_once('=') {
+        Some((first @ ("oneof" | "bytes"), _)) => first.to_owned(),
+        _ => kind.to_owned(),
+    }
+}
