@@ -7,7 +7,7 @@ SIM_PROFILE ?= sim
 SCENARIO ?=
 
 SCALE ?= 100
-.PHONY: help demo test check fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench
+.PHONY: help demo test check lint files fix generate sim sim-operator scale raft mutants robustness differential fuzz soak attack topology e2e interop kubernetes image bench
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -17,18 +17,26 @@ demo: ## the life of a cluster on this machine, without Kubernetes, in a minute;
 	cargo build --locked --bin quorate
 	target/debug/quorate demo
 
-test: ## everything that needs only the Rust toolchain; says by name what it could not run
+test: ## everything that needs only the Rust toolchain; sums up at its end what it could not run
 	@tests/needs.sh rust cc
-	cargo test --locked
+	tests/summary.sh cargo test --locked
 
 check: ## formatting, lints, layering, links, generated files, supply chain: writes nothing
+	@tests/needs.sh rust cc deny python
+	@$(MAKE) --no-print-directory lint files
+
+lint: ## clippy over the tests' build and over the release's own, and rustdoc
+	@tests/needs.sh rust cc
+	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --bin quorate -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --document-private-items --features mutants,simulators,versus
+
+files: ## the rest of `make check`: formatting, layering, links, blocks of the pages, generated files, supply chain
 	@tests/needs.sh rust cc deny python
 	cargo fmt --check
 	cargo fmt --check --manifest-path tests/interop/rust/Cargo.toml
 	cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
-	cargo clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --document-private-items
-	cargo test --locked --test layering --test conformance --test links --test docs
+	cargo test --locked --test layering --test conformance --test links --test docs --test messages
 	tests/generated.sh
 	tests/supply-chain.sh
 
@@ -42,6 +50,7 @@ generate: ## CRD, rights, references, images and the one-file install, from the 
 	@tests/needs.sh rust cc go python
 	cargo run --locked --quiet --bin quorate -- generate --write
 	CONFORMANCE_WRITE=1 cargo test --locked --quiet --test conformance
+	MESSAGES_WRITE=1 cargo test --locked --quiet --test messages
 	tests/docs/images.py
 	tests/kubernetes/build.sh helm
 	tests/kubernetes/install-yaml.sh
@@ -64,7 +73,7 @@ raft: interop ## random schedules to the Raft core and to etcd's, equal state af
 MUTANTS_PROFILE ?= dev
 mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=name for one, WRITE=1 into docs/mutants.md
 	@tests/needs.sh rust cc
-	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib --features mutants mutants:: -- --nocapture
+	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib mutants:: -- --nocapture
 
 sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; every field edited; SEEDS=n, SCENARIO=name or EDITS=path; SEED=x CRASH=12:After replays
 	@tests/needs.sh rust cc
@@ -117,12 +126,13 @@ ROUNDS ?= 5
 KEYS ?= 1000000
 # of the second table, on a disk whose syncs take 2 ms
 SLOW_KEYS ?= 100000
-versus = target/release/quorate bench versus --etcd target/interop/bin/etcd --benchmark target/interop/bin/benchmark --rounds $(ROUNDS)
+versus = target/release/quorate-versus --quorate target/release/quorate --etcd target/interop/bin/etcd --benchmark target/interop/bin/benchmark --rounds $(ROUNDS)
 bench: ## this build against real etcd, three members each, in turn: ROUNDS, KEYS; needs Go and a quiet machine
 	@tests/needs.sh rust cc go
 	tests/interop/build.sh
 	tests/interop/build-bench.sh
 	cargo build --locked --release --bin quorate
+	cargo build --locked --release --features versus --bin quorate-versus
 	$(versus) --keys $(KEYS) --dir target/bench/data --json target/bench/latest.json
 	@if [ ! -w /dev/fuse ]; then echo "no second table: a disk with slow syncs needs root and /dev/fuse"; \
 	else echo "the same, on a disk whose syncs take 2 ms"; mkdir -p target/bench/backing target/bench/slow && \

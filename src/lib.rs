@@ -14,10 +14,12 @@ pub mod model;
 pub mod mutants;
 pub mod node;
 pub mod operator;
+#[cfg(feature = "simulators")]
 pub mod opsim;
 pub mod plan;
 pub mod raft;
 pub mod server;
+#[cfg(feature = "simulators")]
 pub mod sim;
 pub mod store;
 pub mod wire;

@@ -125,23 +125,21 @@ fn mutants_need_their_feature() {
     assert!(!default, "a feature that is on by default");
 }
 
-/// As built for tests, which leaves in more than a release does.
-#[cfg(not(feature = "mutants"))]
+/// What the tests turn on for themselves, a build without tests has not: each such room is compiled
+/// under its feature alone. `tests/release-binary.sh` looks into the binary that ships.
 #[test]
-fn the_binary_holds_no_planted_fault() {
-    let binary = fs::read(env!("CARGO_BIN_EXE_quorate")).expect("it was built for this test");
-    let words = String::from_utf8_lossy(&binary);
-    let holds = |text: &str| words.contains(text);
-    assert!(holds("etcdserver: "), "the search finds what is there");
-    for text in [
-        "QUORATE_MUTANT",
-        "ack-before-fsync",
-        "mutants6switch",
-        "mutants7planted",
-        "AckBeforeFsync",
-    ] {
-        assert!(!holds(text), "the binary holds {text:?}");
+fn simulators_need_their_feature() {
+    let lib = fs::read_to_string(source().join("lib.rs")).expect("it is there");
+    for room in ["opsim", "sim"] {
+        let gated = format!("#[cfg(feature = \"simulators\")]\npub mod {room};");
+        assert!(lib.contains(&gated), "{room} would be in the release");
     }
+    let image = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/kubernetes/quorate-image.sh"
+    );
+    let image = fs::read_to_string(image).expect("it is there");
+    assert!(image.contains("tests/release-binary.sh"));
 }
 
 #[test]

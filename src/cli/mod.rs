@@ -13,6 +13,9 @@ mod restore;
 pub mod server;
 pub mod witness;
 
+#[cfg(feature = "versus")]
+pub use bench::versus::run as versus;
+
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;

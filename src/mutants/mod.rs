@@ -9,7 +9,7 @@
 mod faults;
 #[cfg(feature = "mutants")]
 mod switch;
-#[cfg(all(test, feature = "mutants"))]
+#[cfg(all(test, feature = "mutants", feature = "simulators"))]
 mod table_test;
 
 pub use faults::Mutant;

@@ -37,6 +37,7 @@ mod scheduling;
 pub mod tls;
 
 pub use flags::from_flags::{ConfigError, HostFacts};
+#[cfg(feature = "simulators")]
 pub(crate) use member_runtime::refusal;
 /// Members of now and of 0.1.0, for the tests of those that ask them.
 #[cfg(test)]

@@ -11,6 +11,7 @@ command -v buildah >/dev/null || { echo "quorate-image.sh: buildah is missing: t
 tests/needs.sh rust cc musl
 profile=${QUORATE_IMAGE_PROFILE:-release}
 cargo build --locked --profile "$profile" --target "$target" --bin quorate
+tests/release-binary.sh "target/$target/$profile/quorate"
 mkdir -p $out/context/out
 install -m 0755 "target/$target/$profile/quorate" $out/context/out/quorate
 if [ -f $out/quorate.tar ] && cmp -s $out/context/out/quorate $out/built-from && [ $out/quorate.tar -nt Dockerfile ]; then

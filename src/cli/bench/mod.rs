@@ -8,7 +8,8 @@ mod load;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod versus;
+#[cfg(feature = "versus")]
+pub(super) mod versus;
 mod watch;
 mod work;
 
@@ -46,8 +47,6 @@ enum What {
     Fill(Filling),
     /// Watches one key with many watchers, and measures from each put to each event.
     Watch(Watching),
-    /// This build against real etcd: three members each on this machine, in turn.
-    Versus(versus::Arguments),
 }
 
 /// Whom to ask, how much, how long.
@@ -230,7 +229,6 @@ fn run_benchmark(what: What) -> Result<bool, Error> {
             };
             (watch.common, fan_out.run()?)
         }
-        What::Versus(arguments) => return versus::run(&arguments),
     };
     show(&common, &summary)?;
     Ok(summary.failed() == 0)
@@ -323,6 +321,7 @@ enum Error {
     #[error("cannot write the result: {0}")]
     Json(String),
     /// A cluster under measurement does not do what it should.
+    #[cfg(feature = "versus")]
     #[error("{0}")]
     Cluster(String),
     /// The system gives no thread, runtime, process or file.

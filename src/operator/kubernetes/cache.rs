@@ -13,7 +13,9 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::indexed::{Filler, Indexed};
+#[cfg(feature = "simulators")]
+use super::indexed::Filler;
+use super::indexed::Indexed;
 
 /// Where to watch: every namespace, or these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +136,8 @@ where
         }
     }
 
-    /// A cache that somebody else fills: a simulation, which decides what is stale and how much.
+    /// A cache that a simulation fills, which decides what is stale and how much.
+    #[cfg(feature = "simulators")]
     pub(crate) fn filled() -> (Filler<K>, Self) {
         let (filler, store) = Indexed::new();
         let cache = Self {
@@ -145,6 +148,7 @@ where
     }
 
     /// The same of a kind that the API server refuses to show.
+    #[cfg(feature = "simulators")]
     pub(crate) fn refused() -> (Filler<K>, Self) {
         let (filler, mut cache) = Self::filled();
         cache.denied = vec![watch::channel(true).1];

@@ -14,6 +14,7 @@ mod start;
 mod starts;
 mod unknown_peers;
 
+#[cfg(feature = "simulators")]
 pub(crate) use service::refusal;
 pub(crate) use start::start;
 

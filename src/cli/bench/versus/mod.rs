@@ -1,4 +1,4 @@
-//! `quorate bench versus`: this build and real etcd on the same machine in the same run, three
+//! `quorate-versus`, for `make bench` and in no release: a build of Quorate and real etcd on the same machine in the same run, three
 //! members each, the same flags, the same clients, real disk. Both clusters run all the time and
 //! only one is driven at a time, in turn and each first in every other round; a ratio is formed
 //! within a round, so that a busy machine slows both of its sides.
@@ -9,12 +9,14 @@ mod cluster;
 mod figures;
 mod tool;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use clap::Args;
+use clap::Parser;
 
+use super::super::refuse;
 use super::Error;
 use super::load::{Load, Pace};
 use super::summary::Summary;
@@ -32,18 +34,19 @@ const MANY: (usize, usize) = (1_000, 100);
 /// Keys of one page.
 const PAGE: i64 = 500;
 
-/// This build against real etcd, in turn.
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
+/// A build of Quorate against real etcd: three members each on this machine, in turn.
+#[derive(Debug, Parser)]
+#[command(name = "quorate-versus", version, about)]
+struct Arguments {
     /// Real etcd.
     #[arg(long)]
     etcd: PathBuf,
     /// etcd's own load generator; its figures are left out without it.
     #[arg(long)]
     benchmark: Option<PathBuf>,
-    /// The binary to measure; by default this one.
+    /// The binary to measure.
     #[arg(long)]
-    quorate: Option<PathBuf>,
+    quorate: PathBuf,
     /// Alternated rounds.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -72,8 +75,24 @@ struct Run<'a> {
     clusters: [Cluster; 2],
 }
 
+/// Runs the binary with these arguments. The exit code is 0 only if no request failed.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    match compare(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("quorate-versus: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Measures, prints, writes. True if no request failed.
-pub(super) fn run(arguments: &Arguments) -> Result<bool, Error> {
+fn compare(arguments: &Arguments) -> Result<bool, Error> {
     let occupied = std::fs::read_dir(&arguments.dir).is_ok_and(|mut files| files.next().is_some());
     if occupied {
         return Err(Error::Argument(format!(
@@ -99,8 +118,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<bool, Error> {
 }
 
 fn measure(arguments: &Arguments) -> Result<Figures, Error> {
-    let own = std::env::current_exe()?;
-    let quorate = arguments.quorate.as_deref().unwrap_or(&own);
+    let quorate = arguments.quorate.as_path();
     println!(
         "{} and {}, {} rounds, {} keys; above 1 ours is better",
         quorate.display(),
