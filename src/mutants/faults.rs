@@ -25,7 +25,7 @@ macro_rules! faults {
     };
 }
 
-/// A fault with what the table says of it.
+/// A fault with its row of the table.
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
@@ -189,13 +189,13 @@ faults! {
     /// A removed member lets its disk be deleted while the others may still need its vote.
     PartsAtOnce "parts-at-once" in "node/member/mod.rs",
         Test("node::tests::rules::removed_follower_helps_for_a_timeout");
-    /// A member believes the first one that says that it was removed.
+    /// A member believes the first one that reports its removal.
     OneEndsAMember "one-ends-a-member" in "node/removal.rs",
         Test("node::tests::strangers::one_voice_ends_nobody");
     /// A server that is no member has its proposals carried out.
     StrangersPropose "strangers-propose" in "node/member/messages.rs",
         Test("node::tests::strangers::strangers_cannot_propose_or_depose");
-    /// The operator believes an answer that nobody has signed.
+    /// The operator believes an unsigned answer.
     UnsignedBelieved "unsigned-believed" in "server/operator_api/signed.rs",
         Test("server::operator_api::signed::tests::whoever_has_no_key_is_not_believed");
     /// A call is carried out by whoever it reaches.
@@ -372,7 +372,7 @@ faults! {
     /// The oracle of states takes all states for equal.
     BlindStates "blind-states" in "sim/oracles/state.rs",
         Test("sim::oracles::state::tests::states_that_differ_at_one_index_are_seen");
-    /// The oracle of states takes all told hashes for equal.
+    /// The oracle of states takes all reported hashes for equal.
     BlindHashes "blind-hashes" in "sim/oracles/state.rs",
         Test("sim::oracles::state::tests::hashes_that_differ_at_one_revision_are_seen");
     /// The oracle of revisions lets them jump and go back.
@@ -447,7 +447,7 @@ faults! {
     /// The oracle of roles lets learners be promoted with an empty log.
     BlindPromotion "blind-promotion" in "sim/oracles/roles.rs",
         Test("sim::oracles::roles::tests::a_promotion_of_a_learner_that_lags_is_seen");
-    /// Nobody looks at a plan a second time.
+    /// A plan is not made a second time from live objects.
     LintAsleep "lint-asleep" in "plan/lint.rs",
         Test("plan::tests::lints::only_dead_or_surplus_voters_are_removed");
     /// A member is added while a voter is down.
@@ -465,7 +465,7 @@ faults! {
     /// A changed spec restarts all members at once.
     RollAtOnce "rolls-at-once" in "plan/rules/roll.rs",
         Operator("template-rolled", &["I3", "I13"]);
-    /// A changed spec restarts nobody.
+    /// A changed spec restarts no member.
     RollForgotten "roll-forgotten" in "plan/rules/mod.rs",
         Operator("template-rolled", &[STORY]);
     /// A pod that cannot start stays, however the spec is corrected.
@@ -531,7 +531,7 @@ faults! {
     /// A voter that does not answer the operator is dead.
     SilenceIsDeath "silence-is-death" in "plan/evidence.rs",
         Operator("one-unseen", &["I4"]);
-    /// A cluster is formed anew when nobody answers.
+    /// A cluster is formed anew when no member answers.
     FormsAgain "forms-again" in "plan/situation.rs",
         Operator("disks-all-empty", &["I6"]);
     /// What members leave behind stays.
@@ -540,7 +540,7 @@ faults! {
     /// A set that somebody deleted is not made again.
     SetForgotten "set-forgotten" in "plan/rules/mod.rs",
         Operator("set-deleted", &[STORY]);
-    /// Slots lead to nobody.
+    /// Slots lead to no member.
     SlotsForgotten "slots-forgotten" in "plan/rules/mod.rs",
         Operator("create-3", &["I10"]);
     /// Volumes never grow.
@@ -585,10 +585,10 @@ faults! {
     /// A write that fails holds everything up.
     FailureHolds "failure-holds-all" in "operator/reconcile.rs",
         Operator("webhook-dead", &[STORY]);
-    /// The status tells of a quorum that nobody saw.
+    /// The status reports a quorum that was not observed.
     StatusFromMemory "status-from-memory" in "plan/report/conditions.rs",
         Operator("quorum-lost", &["I8"]);
-    /// The status says something new in each pass.
+    /// The status changes in each reconcile.
     StatusTicks "status-ticks" in "plan/report.rs",
         Operator("create-1", &["I10"]);
     /// A learner is promoted before the PDB counts with its vote.
@@ -606,7 +606,7 @@ faults! {
     /// Whoever has a cluster's labels is believed: pods, sets and PVCs count by their labels alone.
     LabelsBelieved "labels-believed" in "operator/kubernetes/ours.rs",
         Test("operator::kubernetes::ours::tests::a_pod_counts_only_as_its_set_made_it");
-    /// What a member's pod says decides whether it is dialled with TLS, whatever its set was made for.
+    /// The pod's own arguments decide whether a member is dialled with TLS, whatever its set was made for.
     PodChoosesTls "pod-chooses-tls" in "operator/kubernetes/certificates.rs",
         Test("operator::kubernetes::certificates::tests::no_way_back_from_tls");
     /// An operator acts on although it could not renew its Lease.

@@ -1,6 +1,6 @@
 //! Planted faults, to prove that the tests can fail: each is a small wrong turn somewhere in the
 //! server or in an oracle, and names what must notice it. `make mutants` plants one after the
-//! other and prints who killed whom.
+//! other and prints which test noticed which.
 //!
 //! Never part of a shipped binary: without the feature `mutants` the question [`planted`] is a
 //! constant `false`, and no name or text of a fault is compiled. With it one build holds them

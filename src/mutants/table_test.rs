@@ -30,7 +30,7 @@ const OPERATOR_SEEDS: u64 = 5;
 /// What became of one fault.
 struct Outcome {
     fault: &'static Fault,
-    /// Who noticed it; `Err` says what happened instead.
+    /// What noticed it; `Err` is what happened instead.
     killed_by: Result<String, String>,
     seed: Option<u64>,
     runs: u64,
@@ -231,7 +231,7 @@ fn operate(fault: &Fault, name: &str, oracles: &[&str]) -> Ran {
     (Err(what), None, last + 1 - first)
 }
 
-/// Which oracle speaks in a scenario, and what it says.
+/// Which oracle fails in a scenario, and its message.
 fn told(scenario: &opsim::Scenario, seed: u64) -> Option<(&'static str, String)> {
     let failed = opsim::run(scenario, opsim::Options::calm(seed)).err()?;
     let (failure, _) = *failed;
@@ -254,7 +254,7 @@ fn goes_well(scenario: &opsim::Scenario, seed: u64) -> bool {
     })
 }
 
-/// Only then does it say something that the seed fails with one.
+/// Only then does a failure with one show something.
 fn holds_without_a_fault(seed: u64) -> bool {
     static KNOWN: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
     let known = KNOWN.lock().expect("unpoisoned").get(&seed).copied();
@@ -271,7 +271,7 @@ fn holds_without_a_fault(seed: u64) -> bool {
     reason = "a child's end cannot be waited for with a bound"
 )]
 fn run_test(fault: &Fault, name: &str) -> Result<String, String> {
-    // A file, because a pipe that nobody reads would stop a test that says much.
+    // A file, because a full pipe that is not read would stop a test with much output.
     let mut said = tempfile::tempfile().map_err(|e| e.to_string())?;
     let mut child = own_binary(&[name, "--exact"], fault.name)
         .stdout(said.try_clone().map_err(|e| e.to_string())?)

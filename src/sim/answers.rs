@@ -15,7 +15,7 @@ impl World {
             return Ok(());
         };
         let Some(operation) = self.take_write(Some(host), request) else {
-            return Ok(()); // nobody, or nobody any more
+            return Ok(()); // no caller, or none any more
         };
         let Kind::Write { wish, .. } = &operation.kind else {
             return Ok(());

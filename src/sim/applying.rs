@@ -289,7 +289,7 @@ impl World {
             return Ok(());
         }
         if self.hosts[host].disk.stopped() {
-            // So did the unfinished file's removal, whose error nobody looks at.
+            // So did the unfinished file's removal, whose error is not looked at.
             self.end_by_disk(host);
             return Ok(());
         }

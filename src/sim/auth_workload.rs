@@ -37,7 +37,7 @@ impl World {
             self.propose(host, Operation::SetAlarm(SetAlarm { kind, member, on }));
             return Ok(());
         }
-        // Nobody is left who may, or nobody has begun: root is made first.
+        // No user is left who may, or there is none yet: root is made first.
         let rooted = view
             .auth()
             .user(ROOT_USER)
@@ -50,7 +50,7 @@ impl World {
         Ok(())
     }
 
-    /// A server that has no space left says so, as the one that it is.
+    /// A server without space raises the alarm with its own identity.
     pub(super) fn raise_no_space(&mut self, host: HostId) {
         let kind = AlarmKind::NoSpace as i32;
         let member = self.hosts[host].member.unwrap_or_default();

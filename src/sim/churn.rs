@@ -66,7 +66,7 @@ impl World {
         if voters.len() < self.churn.target {
             return self.add();
         }
-        // Whoever may find its disk spoilt is not counted on: nobody else goes meanwhile.
+        // A member whose disk may be damaged is not counted on: no other one is removed meanwhile.
         let doubtful = self.stormy && self.hosts.iter().any(|host| host.spoilt && !host.lost);
         if voters.len() > self.churn.target && !doubtful {
             let id = voters[self.random.random_range(0..voters.len())];
@@ -134,9 +134,9 @@ impl World {
         self.hosts[host].disk.crash(Keep::Nothing);
     }
 
-    /// The server of a removed member is deleted with its disk, so nobody may count on its vote
+    /// The server of a removed member is deleted with its disk, so no other member may count on its vote
     /// any more: as soon as some server knows that the removal is settled. A leader that removed
-    /// itself may be deleted the moment it says that it has parted.
+    /// itself may be deleted as soon as it reports that it has left.
     fn clear_away(&mut self) {
         if !self.random.random_bool(0.3) {
             return;

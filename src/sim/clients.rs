@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// Nobody waits any more: a write's fate stays unknown.
+    /// The client gave up waiting: whether the write happened stays unknown.
     fn give_up(&mut self, number: usize) {
         let Some(operation) = self.clients[number].under_way.take() else {
             return;
@@ -147,7 +147,7 @@ impl World {
         self.actor(host, user)
     }
 
-    /// A user as a server knows it; nobody where nobody is needed.
+    /// A user as a server knows it; none where authentication is off.
     pub(super) fn actor(&self, host: HostId, user: String) -> Option<Actor> {
         let process = self.hosts[host].process.as_ref()?;
         let view = process.machine.view();
@@ -188,7 +188,7 @@ impl World {
         self.lose_patience(host, request);
     }
 
-    /// After a while nobody waits any more for what was asked of a server, if it still runs.
+    /// After a while a client gives up waiting for a server, if it still runs.
     pub(super) fn lose_patience(&mut self, host: HostId, request: RequestId) {
         let boot = self.hosts[host].boot;
         let after = self.random.random_range(SECOND..4 * SECOND);

@@ -129,7 +129,7 @@ counters! {
     events: "events shown to watchers", 500_000;
     /// Times that a watcher began at a server.
     seats: "watchers begun or resumed", 20_000;
-    /// Watchers that were told that what they need is compacted.
+    /// Watchers that were cancelled since what they need is compacted.
     compacted_watchers: "watchers cancelled by a compaction", 100;
     /// Progress answers to watchers.
     bookmarks: "progress answers", 300_000;

@@ -75,7 +75,7 @@ impl World {
                 self.refusals.refused(request)?;
                 self.refuse(request)?;
             }
-            // Its client was told nothing certain.
+            // Its client received no certain answer.
             Effect::FateUnknown { .. } => {}
             Effect::TransferEnded { result, .. } => {
                 self.counters.transfers += u64::from(result.is_ok());
@@ -126,7 +126,7 @@ impl World {
         self.commits.leader(host, term, &self.logs)
     }
 
-    /// What a member says must be durable where it promises so.
+    /// What a member sends must be durable where it promises that.
     fn says(&mut self, host: HostId, message: &PeerMessage) -> Step {
         let Some(PeerBody::Raft(message)) = &message.body else {
             return Ok(());

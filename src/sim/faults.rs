@@ -63,7 +63,7 @@ impl World {
             match fate {
                 // The write never began.
                 0 => {}
-                // It ended, and nobody was told.
+                // It ended without notice.
                 1 => {
                     let written = process.write();
                     if !self.hosts[host].disk.tripped() {
@@ -204,7 +204,7 @@ impl World {
         );
     }
 
-    /// One server is cut off: both ways, or only what it says, or only what it hears.
+    /// One server is cut off: both ways, or only what it sends, or only what it receives.
     fn isolate(&mut self) {
         let alone = self.any_host();
         let ways = self.random.random_range(0..3);

@@ -67,7 +67,7 @@ pub(super) enum StartError {
 }
 
 impl StartError {
-    /// The class of what the disk says.
+    /// The class of the disk's error.
     pub(super) fn class(&self) -> Option<disk::Class> {
         match self {
             Self::Disk(error) => Some(error.class()),
@@ -102,7 +102,7 @@ pub(super) enum ApplyJob {
     Entries(Vec<Entry>),
     /// Freeze the machine for a checkpoint.
     Checkpoint,
-    /// Become what this checkpoint, which is on disk, says.
+    /// Install this checkpoint, which is on disk.
     Install(SnapshotMeta),
     /// This member was removed.
     Part,

@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// What the first application of an entry says about leases.
+    /// What the first application of an entry does to leases.
     pub(super) fn learn_leases(&mut self, applied: &Applied) -> Step {
         match &applied.outcome {
             Outcome::Store(Ok(Response::LeaseGrant(grant))) => {

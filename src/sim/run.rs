@@ -185,7 +185,7 @@ fn well(world: &World) -> Result<(), String> {
             "members stand at different indexes and terms: {indexes:?}"
         ));
     }
-    // Nobody renews them any more.
+    // No client renews them any more.
     let first = voters.first().and_then(|voter| world.home.get(voter));
     let process = first.and_then(|host| world.hosts[*host].process.as_ref());
     let leases = process.map_or(0, |process| process.machine.view().leases().len());

@@ -1,5 +1,5 @@
 //! Disks that were set back to an older state. The starts that members show each other tell them apart: a
-//! disk of before a start is heard by nobody who has seen that start, and no other disk is refused.
+//! disk of before a start is accepted by no member that has seen that start, and no other disk is refused.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::world::{Step, World, broken};
 const NOT_HEARD: &str = "a disk that was set back is not heard";
 
 impl World {
-    /// One member says a hello to another, which judges and remembers its start. False: a process ended.
+    /// One member sends a hello to another, which judges and remembers its start. False: a process ended.
     pub(super) fn shows_its_starts(
         &mut self,
         speaker: HostId,

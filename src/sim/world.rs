@@ -1,4 +1,4 @@
-//! The world of a run, and its loop: takes what is due and gives it to whom it concerns. What
+//! The world of a run, and its loop: takes what is due and delivers it. What
 //! comes out of members, faults, churn and clients are in files of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -357,7 +357,7 @@ impl World {
         Ok(())
     }
 
-    /// What every member has at the end is what the history says: nothing acknowledged is lost,
+    /// What every member has at the end agrees with the history: nothing acknowledged is lost,
     /// and nothing else is there.
     pub(super) fn read_everything(&mut self) -> Step {
         for host in &self.hosts {

@@ -59,7 +59,7 @@ pub(super) fn created(
 ) -> Result<Vec<Manager>, Refusal> {
     let fields = match operation {
         Operation::Apply => named(kind, object)?,
-        // Users may create what nobody applies, with lists that are not modelled.
+        // Users may create objects that are never applied, with lists that are not modelled.
         Operation::Update => named(kind, object).unwrap_or_default(),
     };
     Ok(vec![Manager {

@@ -73,7 +73,7 @@ fn address(revision: u64) -> String {
     format!("10.96.{}.{}", (revision >> 8) & 0xff, revision & 0xff)
 }
 
-/// What a new version takes over from the old one where it says nothing.
+/// What a new version takes over from the old one where it does not set a field.
 pub(super) fn on_update(kind: Kind, old: &Value, object: &mut Value) {
     let kept: &[&str] = match kind {
         Kind::Service => &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"],
@@ -175,7 +175,7 @@ fn pod_spec(spec: &mut Value) {
     default(spec, &["schedulerName"], json!("default-scheduler"));
     default(spec, &["securityContext"], json!({}));
     default(spec, &["terminationGracePeriodSeconds"], json!(30));
-    // The old name of the field, which nobody applies, holds its last value and gives it back.
+    // The old name of the field, which is never applied, holds its last value and gives it back.
     match object::at(spec, &["serviceAccountName"]).cloned() {
         Some(account) => spec["serviceAccount"] = account,
         None => {

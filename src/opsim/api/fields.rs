@@ -182,7 +182,7 @@ pub(super) fn step_to(shape: ListShape, item: &Value, path: &Path) -> Result<Ste
     Ok(Step::Key(found.to_string()))
 }
 
-/// The fields that a value says something about, the way an applied configuration does.
+/// The fields that a value sets, as in an applied configuration.
 pub(super) fn of(kind: Kind, value: &Value, path: &mut Path) -> Result<Fields, Refusal> {
     match value {
         Value::Object(map) if !map.is_empty() && !shape::is_atomic_map(kind, path.as_str()) => {

@@ -95,7 +95,7 @@ impl Refusal {
         Self::new(500, "InternalError", why)
     }
 
-    /// 503: nobody is there to answer.
+    /// 503: no server answers.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(503, "ServiceUnavailable", why)
     }

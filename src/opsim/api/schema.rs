@@ -22,7 +22,7 @@ static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&SCHEMA
 /// Takes unknown fields away and fills in defaults.
 pub(super) fn fill(object: &mut Value) {
     prune(object, &SCHEMA, "", &mut Vec::new());
-    // Metadata has a schema of its own, which this one says little about.
+    // Metadata has a schema of its own, of which this one describes little.
     let meta = object["metadata"].take();
     *object = apply_defaults(&SCHEMA, object);
     object["metadata"] = meta;

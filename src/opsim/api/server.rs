@@ -86,7 +86,7 @@ impl ApiServer {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// The time that it was told last.
+    /// The time that it was last given.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }

@@ -93,7 +93,7 @@ pub trait Interceptor: Send {
     /// Chooses what becomes of a request.
     fn before(&mut self, call: &Call) -> Verdict;
 
-    /// Is told of a write that was carried out, whatever its caller sees of it. `changed`: it
+    /// Is notified of a write that was carried out, whatever its caller sees of it. `changed`: it
     /// made a new version of something; applying what is there already does not.
     fn after(&mut self, call: &Call, changed: bool) {
         let _ = (call, changed);

@@ -8,9 +8,9 @@ use super::kinds::Kind;
 pub(super) enum ListShape {
     /// As one value.
     Atomic,
-    /// Items are told apart by these fields; each with the value that an absent one counts as.
+    /// Items are identified by these fields; each with the value that an absent one counts as.
     Map(&'static [(&'static str, Option<&'static str>)]),
-    /// Items are told apart by themselves.
+    /// Items are identified by their value.
     Set,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
         _ => {}
     }
     match kind {
-        // The resource's own schema says so for every other list of it.
+        // The resource's own schema defines this for every other list of it.
         Kind::EtcdCluster => Some(etcd_cluster(path)),
         Kind::StatefulSet => match path.strip_prefix("spec.template.") {
             Some(path) => pod(path),
@@ -65,7 +65,7 @@ pub(super) fn list(kind: Kind, path: &str) -> Option<ListShape> {
         | Kind::Event => None,
         // As in networking/v1: every list of a policy is atomic.
         Kind::NetworkPolicy => Some(ListShape::Atomic),
-        // Definitions of resources say how each list is merged; these say nothing.
+        // Resource definitions state how each list is merged; these do not.
         Kind::Certificate => Some(ListShape::Atomic),
     }
 }

@@ -74,7 +74,7 @@ fn update_needs_the_newest_resource_version() {
         code(server.replace("me", Kind::Secret, changed)),
         (409, "Conflict".into())
     );
-    // What says nothing new is no version.
+    // A write that changes nothing makes no version.
     let same = server
         .replace("me", Kind::Secret, (*second).clone())
         .expect("the same");

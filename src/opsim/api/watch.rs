@@ -70,7 +70,7 @@ struct Watch {
     after: u64,
     /// The objects that its reader knows.
     known: BTreeSet<Key>,
-    /// What it says before anything happens, last first.
+    /// What it sends before anything happens, last first.
     first: Vec<Bytes>,
 }
 

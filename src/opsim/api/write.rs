@@ -341,7 +341,7 @@ impl ApiServer {
     }
 
     /// Stores a new version of an object, or takes it away when nothing holds it any more. A
-    /// version that says nothing new is none.
+    /// write that changes nothing makes no version.
     pub(super) fn commit(
         &mut self,
         actor: &str,
@@ -435,7 +435,7 @@ fn check_name(kind: Kind, (namespace, name): (&str, &str), object: &Value) -> Re
     Ok(())
 }
 
-/// Merges as RFC 7386 says: null takes a field away.
+/// Merges as in RFC 7386: null removes a field.
 pub(super) fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;

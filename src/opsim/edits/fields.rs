@@ -357,7 +357,7 @@ fn the_rest() -> Vec<Field> {
         field(
             "healing.learnerDeadlineSeconds",
             json!([180, 600]),
-            // Nobody starts that fast.
+            // No server starts that fast.
             json!([1]),
             json!([0, 604_801]),
         ),
@@ -427,7 +427,7 @@ fn node_affinity() -> Value {
     }})
 }
 
-/// Every part of an affinity to pods: together in the zone, away from pods that nobody has.
+/// Every part of an affinity to pods: together in the zone, away from pods that do not exist.
 fn pod_affinity() -> Value {
     let term = |label: &str, key: &str| {
         json!({

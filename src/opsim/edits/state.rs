@@ -3,7 +3,7 @@
 //! Left out, because the way there decides it: names, numbers and identities of members, UIDs,
 //! addresses, nodes, generations and revisions; PVCs of members that left and were kept; how a
 //! size is written. The storage class is the one that the cluster was made with on every way. A pod
-//! that was made while TLS was switched on says so in its arguments until it is made anew for
+//! that was made while TLS was switched on has it in its arguments until it is made anew for
 //! something else; how the members are dialled in the end is compared instead.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use crate::opsim::api::{Kind, object};
 use crate::opsim::harness::request_faults::lock;
 use crate::opsim::harness::world::World;
 
-/// A member's address as its server is told it, without TLS and with it.
+/// A member's address as its server receives it, without TLS and with it.
 const PLAIN: &str = "--initial-advertise-peer-urls=http://";
 const SECURE: &str = "--initial-advertise-peer-urls=https://";
 

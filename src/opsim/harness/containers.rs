@@ -14,9 +14,9 @@ pub(crate) const NAMESPACE: &str = "default";
 /// Nodes and controllers, with three nodes and two classes of volumes.
 pub(crate) struct Containers {
     pub(crate) kube: Kube,
-    /// The API server's revision and the kubelets' turn that servers were told of last.
+    /// The API server's revision and the kubelets' turn that servers were last notified of.
     told: (u64, u64),
-    /// The Secrets that servers were told of last, with their versions.
+    /// The Secrets that servers were last notified of, with their versions.
     mounted: Vec<(String, String)>,
 }
 
@@ -54,7 +54,7 @@ impl Containers {
                 Health::Runs(ready) => Process::Ready(ready),
                 Health::Ended(code, message) => Process::Exited { code, message },
             };
-            // Of an earlier start nothing is told.
+            // Nothing is reported of an earlier start.
             if self.kube.starts(&uid) == Some(starts) {
                 self.kube.report(&uid, &process);
             }

@@ -164,7 +164,7 @@ pub(super) fn remains(api: &ApiServer, uid: &str) -> Option<String> {
     None
 }
 
-/// What the resources say of themselves, for a message.
+/// The status of the resources, for a message.
 pub(super) fn summary(api: &ApiServer) -> String {
     let told = api.all(Kind::EtcdCluster).map(|resource| {
         let status = &resource["status"];

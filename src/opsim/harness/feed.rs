@@ -1,4 +1,4 @@
-//! Fills an operator's cache of one kind from the simulated API server: as late as it is told, and
+//! Fills an operator's cache of one kind from the simulated API server: as late as configured, and
 //! then with everything at once, so that events are both late and coalesced.
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use super::request_faults::lock;
 use super::world::{Failure, World};
 
 impl World {
-    /// Fails where a run says less than it seems to.
+    /// Fails where a run shows less than it seems to.
     pub(crate) fn final_checks(&self) -> Result<(), Failure> {
         let ledger = lock(&self.ledger);
         if let Some(why) = ledger.forbidden.first() {

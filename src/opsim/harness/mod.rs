@@ -1,4 +1,4 @@
-//! The world around the operator: who asks whom, who dies when, what time it is, what is really so.
+//! The world around the operator: requests between components, failures, the time, the true state.
 
 pub(crate) mod containers;
 mod end;

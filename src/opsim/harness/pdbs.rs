@@ -14,7 +14,7 @@ use super::intruder;
 /// The PDBs over the pods of one cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pdbs {
-    /// How many pods have to stay available, where a PDB says so.
+    /// How many pods have to stay available, where a PDB demands it.
     pub(crate) min_available: Option<usize>,
     /// A pod that was not let go, with the number of PDBs over it, where that is not one.
     pub(crate) wrong: Option<(String, usize)>,

@@ -1,5 +1,5 @@
 //! Every request of an operator goes through here, to the API server and to members: it is
-//! counted, delayed, and where a run says so the operator dies right before or after it, or its
+//! counted, delayed, and where a run asks for it the operator dies right before or after it, or its
 //! answer is lost.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -121,7 +121,7 @@ impl Ledger {
     }
 }
 
-/// Whom a request is for.
+/// The receiver of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     ApiServer,
@@ -132,7 +132,7 @@ pub(crate) enum To {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writes {
     Nothing,
-    /// The status or an event: what is told, not what is done.
+    /// The status or an event: a report, not an action.
     Status,
     Something,
 }

@@ -10,7 +10,7 @@ use super::operator::LEASE;
 use super::request_faults::{Ledger, lock};
 
 /// Has every request of every operator checked from now on. `without`: kinds, in the plural, that an
-/// earlier role said nothing of.
+/// earlier role did not have.
 pub(super) fn enforce(api: &api::SharedApiServer, ledger: Arc<Mutex<Ledger>>, without: &[&str]) {
     let (mut rules, lease) = (build::every_rule(), build::lease_rules(LEASE.1));
     rules.retain(|rule| {

@@ -1,6 +1,6 @@
 //! A second operator that begins to act while the first still does: for a while both think that
 //! they lead. The newer one carries the higher epoch, by which members refuse the older one once
-//! they have heard of it; nobody tells the older one.
+//! they have received its epoch; the older one is not notified.
 
 use super::world::World;
 

@@ -202,7 +202,7 @@ impl World {
         lock(&self.ledger).writes
     }
 
-    /// Entries of all clusters that clients were told are kept.
+    /// Entries of all clusters that were acknowledged to clients.
     pub(crate) fn acknowledged(&self) -> u64 {
         let servers = lock(&self.servers);
         servers
@@ -236,12 +236,12 @@ impl World {
         }
     }
 
-    /// Time goes on by itself, and nobody has a turn.
+    /// Time goes on by itself, and no operator acts.
     pub(crate) fn set_now_ms(&self, now_ms: u64) {
         self.time.store(now_ms, Ordering::SeqCst);
     }
 
-    /// Starts an operator that acts by itself, or as the Lease says.
+    /// Starts an operator that acts by itself, or while it holds the Lease.
     pub(crate) fn start_operator(&mut self, name: &str) {
         let mut operator = self.operator(name);
         operator.lags.clone_from(&self.lags);

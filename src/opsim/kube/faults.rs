@@ -51,12 +51,12 @@ impl Kube {
         self.set_machine(name, up, connected, now_ms);
     }
 
-    /// Cuts a node's power: its containers end at once, and nobody is told.
+    /// Cuts a node's power: its containers end at once, without a report.
     pub fn node_down(&mut self, name: &str) {
         self.change_machine(name, false, true);
     }
 
-    /// Cuts a node off: its containers run on, and nobody hears of it.
+    /// Cuts a node off: its containers run on, without a report.
     pub fn node_cut(&mut self, name: &str) {
         self.change_machine(name, true, false);
     }
@@ -103,7 +103,7 @@ impl Kube {
     }
 
     /// Cordons a node and asks once for the eviction of each of its pods, as `kubectl drain`
-    /// does again and again. Gives what it was told.
+    /// does again and again. Returns its value.
     pub fn drain(&mut self, name: &str) -> Vec<(String, Result<(), Refusal>)> {
         self.cordon(name, true);
         self.with(|api| {

@@ -49,7 +49,7 @@ fn owner(api: &ApiServer, of: &Value, reference: &Value) -> Owner {
         object::text(reference, &["apiVersion"]),
         object::text(reference, &["kind"]),
     );
-    // An owner of an unknown kind cannot be told to be gone.
+    // An owner of an unknown kind cannot be known to be gone.
     let Some(kind) = Kind::of(version, kind) else {
         return Owner::Solid;
     };

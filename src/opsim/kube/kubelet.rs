@@ -1,5 +1,5 @@
 //! Kubelets: containers start once their volumes and images are there, restart with a back-off,
-//! end with grace, and are told of while the node reaches the API server.
+//! end with grace, and are reported while the node reaches the API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct Running {
     pub secrets: BTreeMap<String, Vec<String>>,
     /// How often it was started, this time included.
     pub starts: u32,
-    /// It was told to end, and will have ended at this time, in milliseconds since 1970.
+    /// It received SIGTERM, and will have ended at this time, in milliseconds since 1970.
     pub stops_at_ms: Option<u64>,
     /// Whether its node reaches the API server, and other nodes.
     pub connected: bool,
@@ -54,7 +54,7 @@ pub struct Running {
 /// What the process in a container does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// Its readiness probe says so.
+    /// Its readiness probe succeeds.
     Ready(bool),
     /// It ended by itself.
     Exited {
@@ -392,7 +392,7 @@ impl Kube {
         Ok(started)
     }
 
-    /// Whether a disk can be used on this node: nobody else uses it, or who did has lost it.
+    /// Whether a disk can be used on this node: no other pod uses it, or the one that did has lost it.
     fn attach(&mut self, api: &ApiServer, volume: &str, node: &str) -> bool {
         let lost = |node: &str| {
             let found = api.get(Kind::Node, "", node);

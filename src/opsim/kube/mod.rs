@@ -1,7 +1,7 @@
 //! What stands behind a Kubernetes API server, simulated: the controllers that the operator's
 //! objects meet, the scheduler, volumes, and nodes with their kubelets. Each part is advanced by
 //! its caller ([`Kube::advance`]), so that the caller decides what is late; nothing happens in
-//! between, and time is what the API server was told.
+//! between, and time is that of the API server.
 //!
 //! What runs in a container is not modelled here: [`Kube::running`] tells which containers run,
 //! and [`Kube::report`] takes what their processes do.
@@ -77,7 +77,7 @@ pub struct Kube {
     seen: BTreeMap<Part, u64>,
     /// Chooses among equal nodes.
     tie: u64,
-    /// How long a process takes to end when it is told to, in milliseconds.
+    /// How long a process takes to end after SIGTERM, in milliseconds.
     stop_ms: u64,
     /// What of endpoints is to be written down yet.
     late: slices::Late,
@@ -122,7 +122,7 @@ impl Kube {
         self.tie = tie;
     }
 
-    /// Sets how long a process takes to end when it is told to, in milliseconds; one that takes
+    /// Sets how long a process takes to end after SIGTERM, in milliseconds; one that takes
     /// longer than its pod's grace is killed.
     pub fn set_stop_ms(&mut self, stop_ms: u64) {
         self.stop_ms = stop_ms;

@@ -6,13 +6,13 @@ use serde_json::Value;
 use crate::opsim::api::object;
 use crate::opsim::api::requirement_fits;
 
-/// Name of the label by which nodes are told apart.
+/// Name of the label that identifies a node.
 pub(super) const HOST: &str = "kubernetes.io/hostname";
 /// Taint of a node that is cordoned.
 pub(super) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// Taint of a node that says that it is not well.
+/// Taint of a node that reports that it is not ready.
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
-/// Taint of a node that says nothing any more.
+/// Taint of a node that does not report any more.
 pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// Taint by which somebody vouches that nothing runs on a node any more.
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

@@ -1,4 +1,4 @@
-//! The scheduler: gives a pod a node that fits all that it requires, or says what no node has.
+//! The scheduler: gives a pod a node that fits all that it requires, or reports what no node has.
 //! Nodes are never full, but none has everything that a pod can ask for.
 
 use std::collections::BTreeMap;

@@ -74,9 +74,9 @@ fn ended(pod: &Value) -> bool {
     )
 }
 
-/// The pods that the set controls, after taking on those that fit and that nobody controls.
+/// The pods that the set controls, after adopting those that match and have no controller.
 fn own_pods(api: &mut ApiServer, set: &Value) -> Vec<Arc<Value>> {
-    // Of a pod with another name the controller wants to know nothing, whatever its labels say.
+    // The controller ignores a pod with another name, whatever its labels.
     let is_named = |pod: &Value| {
         let rest = object::name(pod).strip_prefix(object::name(set));
         let ordinal = rest.and_then(|rest| rest.strip_prefix('-'));

@@ -11,7 +11,7 @@ use crate::opsim::api::object;
 use crate::opsim::api::{ApiServer, Delete, Kind};
 
 const ACTOR: &str = "endpointslice-controller";
-/// Says of which Service a slice is.
+/// Names the Service of a slice.
 pub(crate) const SERVICE: &str = "kubernetes.io/service-name";
 
 /// Since when a Service's slice is not as it is to be, by namespace and name.

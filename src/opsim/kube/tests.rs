@@ -356,7 +356,7 @@ fn returning_node_restarts_containers() {
     let again = kube.running()[0].clone();
     assert_eq!((again.uid, again.starts), (first.uid.clone(), 2));
     assert_ne!(again.address, first.address);
-    // One that is cut off runs on, and nobody hears of it.
+    // One that is cut off runs on, and reports nothing.
     kube.node_cut(&first.node);
     wait(&mut kube, 60);
     let cut = kube.running()[0].clone();

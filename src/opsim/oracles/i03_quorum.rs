@@ -1,5 +1,5 @@
 //! I3: no step of the operator lowers the voters that serve below the quorum of the configuration
-//! as it is, or as it is after the step. A voter that fell silent so lately that nobody could know
+//! as it is, or as it is after the step. A voter that fell silent too recently for anyone to know
 //! counts as serving.
 
 use crate::opsim::harness::ground_truth::{ClusterTruth, Member};
@@ -8,7 +8,7 @@ use super::{BELIEVED_MS, History, Step};
 
 pub(super) fn deed(step: &Step<'_>, history: &History) -> Option<String> {
     let (before, after) = (step.before, step.after);
-    // Who hibernates wants nobody to serve; an operator may have looked a moment ago.
+    // A hibernated cluster is not meant to serve; an operator may have observed it a moment ago.
     let targets = history.targets(step.uid, step.now_ms, BELIEVED_MS);
     if !after.exists || before.voters.is_empty() || targets.contains(&0) {
         return None;

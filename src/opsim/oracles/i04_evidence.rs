@@ -1,5 +1,5 @@
 //! I4: a voter is removed only if it is dead by evidence (its disk is gone or was exchanged, its
-//! PVC is gone, it was out of reach for as long as the specification says, or the alarm CORRUPT names
+//! PVC is gone, it was out of reach for as long as the spec demands, or the alarm CORRUPT names
 //! it and its data differs from that of most voters), or surplus, or asked
 //! for: by its name, or because its node goes away and `nodeReplacement` is RemoveFirst.
 

@@ -1,5 +1,5 @@
 //! I6: no member with an empty disk ever forms a cluster once one was formed: not after its status
-//! says so, and not after a PVC of it was joined.
+//! reports it, and not after a PVC of it was joined.
 
 use super::Step;
 

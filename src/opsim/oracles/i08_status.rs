@@ -1,5 +1,5 @@
 //! I8: the status never PVCs health that was not seen within its freshness bound. Judged when the
-//! status changes; and, while an operator acts, a loss of the quorum is told before long.
+//! status changes; and, while an operator acts, a loss of the quorum is reported before long.
 
 use serde_json::Value;
 

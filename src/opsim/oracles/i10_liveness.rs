@@ -209,7 +209,7 @@ fn certificates(api: &ApiServer, uid: &str, names: &BTreeSet<&str>) -> Option<St
     (!sound).then(|| "the certificates are not called sound".to_owned())
 }
 
-/// What the status does not say yet.
+/// What the status does not show yet.
 fn told(cluster: &ClusterTruth, wanted_ready: bool) -> Option<String> {
     let status = &cluster.status;
     if status["observedGeneration"].as_i64() != Some(cluster.generation) {

@@ -17,7 +17,7 @@ pub(super) fn deed(step: &Step<'_>) -> Option<String> {
         let now = after.voters.get(*id);
         let pod =
             now.is_some_and(|now| now.leaving && !was.leaving || now.released && !was.released);
-        // One that serves nobody has no client to lose.
+        // One that serves no client has none to lose.
         was.reached && !was.leaving && (gone(id) || pod)
     });
     let (_, member) = let_go.find(|(_, member)| {

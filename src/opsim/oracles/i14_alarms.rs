@@ -1,5 +1,5 @@
 //! I14: an alarm is switched off only where its reason is gone: NOSPACE where every voter has space,
-//! CORRUPT where whom it names is a member no more and the data of all members is equal. While CORRUPT
+//! CORRUPT where the member that it names was removed and the data of all members is equal. While CORRUPT
 //! is on nobody joins a leader that it names, no learner with other data than most voters' becomes a voter,
 //! and the volume of a voter that left under it is never deleted.
 

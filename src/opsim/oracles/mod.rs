@@ -89,7 +89,7 @@ impl History {
         Some(now_ms.saturating_sub(*at))
     }
 
-    /// Whether a voter fell silent so lately that nobody could know of it.
+    /// Whether a voter fell silent too recently for the operator to know.
     pub(crate) fn lately_lost(&self, uid: &str, id: u64, now_ms: u64) -> bool {
         self.unreached_for(uid, id, now_ms)
             .is_some_and(|age| age <= BELIEVED_MS)

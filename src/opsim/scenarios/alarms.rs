@@ -1,4 +1,4 @@
-//! Stories of alarms: whose reason is gone, whom the members' own comparisons prove to be wrong, and
+//! Stories of alarms: whose reason is gone, members that the comparisons prove to be wrong, and
 //! where nothing decides.
 
 use serde_json::json;

@@ -1,5 +1,5 @@
 //! What becomes of clients when their member leaves: Services lead them elsewhere first, however long
-//! Kubernetes takes to write that down, and nobody waits for it for ever.
+//! Kubernetes takes to write that down, and no wait for it is unbounded.
 
 use serde_json::json;
 

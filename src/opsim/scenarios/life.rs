@@ -128,7 +128,7 @@ async fn version_rolled(world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Edits the version; nothing is done but to say why.
+/// Edits the version; the reason is reported and nothing else is done.
 async fn refused(world: &mut World, version: &str) -> Result<(), Failure> {
     let writes = world.writes();
     user::edit(world, "demo", &json!({"version": version}));
@@ -145,7 +145,7 @@ async fn refused(world: &mut World, version: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// There is one released version: these servers only say that they are of others, and since which
+/// There is one released version: these servers only report others, and since which
 /// version their disks can be read.
 async fn version_refused(world: &mut World) -> Result<(), Failure> {
     create(world, 3).await?;

@@ -1,4 +1,4 @@
-//! The stories. Each says what happens to a cluster; that the invariants hold at every step and
+//! The scenarios. Each defines what happens to a cluster; that the invariants hold at every step and
 //! that the desired state is reached is asked of all of them.
 
 mod alarms;

@@ -134,7 +134,7 @@ async fn service_refused(world: &mut World) -> Result<(), Failure> {
             user::voters(world).len() == 5
         })
         .await?;
-    // The reconcile that promotes the last one may say nothing, when its answer is lost: the next one does.
+    // The reconcile that promotes the last one may report nothing, when its answer is lost: the next one does.
     world
         .until("the refusal in the status", 30_000, |world, _| {
             user::reason(world, "demo", "Stalled").as_deref() == Some("Refused")

@@ -184,7 +184,7 @@ async fn drain_each(world: &mut World, class: &str) -> Result<(), Failure> {
     three(world, class).await?;
     world.containers.kube.add_node("node-d", "zone-1");
     let before = user::voters(world);
-    // With volumes that stay nobody is down at any time; one that moves is for a moment.
+    // With volumes that stay no member is down at any time; one that moves is for a moment.
     let down = usize::from(class == "standard");
     for node in ["node-a", "node-b", "node-c"] {
         let drain = Drain::begin(world, node);
@@ -292,8 +292,8 @@ async fn taken_back_at(world: &mut World, at: &str) -> Result<(), Failure> {
     world.settle(SOON_MS).await
 }
 
-/// Whether a leave has come so far. An operator that ends right after the step never says so: then
-/// nobody is left on the node in the end.
+/// Whether a leave has come so far. An operator that ends right after the step never reports it: then
+/// no member is left on the node in the end.
 fn reached(world: &World, at: &str, node: &str) -> bool {
     action(world) == at || none_is_on(world, node).is_ok()
 }

@@ -1,5 +1,5 @@
-//! Stories of `spec.server`: what the members' servers are told reaches them one at a time, also while
-//! the quota is used up; what no server would start with reaches nobody.
+//! Stories of `spec.server`: a changed argument reaches the members' servers one at a time, also while
+//! the quota is used up; an argument that no server would start with reaches none.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn create(world: &mut World) -> Result<(), Failure> {
     world.settle(SOON_MS).await
 }
 
-/// Every member's server is told this.
+/// Every member's server runs with this argument.
 fn told(world: &World, argument: &str) -> Result<(), Failure> {
     let pods = user::objects(world, Kind::Pod);
     let pods = pods.iter().filter(|pod| {
@@ -84,7 +84,7 @@ async fn changed(world: &mut World) -> Result<(), Failure> {
     user::unchanged(world, before)
 }
 
-/// Nothing is done but to say why.
+/// The reason is reported and nothing else is done.
 async fn nothing_done(world: &mut World, server: Value, reason: &str) -> Result<(), Failure> {
     let writes = world.writes();
     user::edit(world, "demo", &json!({"server": server}));

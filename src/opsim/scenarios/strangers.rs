@@ -76,7 +76,7 @@ fn edits(kind: Kind) -> Vec<Value> {
     }
 }
 
-/// What the objects of the operator's say, and the pods that are there.
+/// The content of the operator's objects, and the existing pods.
 fn told(world: &World) -> BTreeMap<String, Value> {
     let mut told = BTreeMap::new();
     for kind in EDITED {
@@ -145,7 +145,7 @@ fn as_the_first_builder_made(world: &World) {
     }
 }
 
-/// Whether the objects say what they said, and the pods are the same ones.
+/// Whether the objects and the pods are unchanged.
 fn unchanged(world: &World, before: &BTreeMap<String, Value>, what: &str) -> Result<(), Failure> {
     let now = told(world);
     if let Some((name, was)) = before

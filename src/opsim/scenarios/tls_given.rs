@@ -123,7 +123,7 @@ async fn bad_then_good(world: &mut World) -> Result<(), Failure> {
     told(world, "SecretMissing").await?;
     own::give(world, "theirs", &good, &ours.root);
     user::roll(world, "demo").await?;
-    // One that ends soon is told of, and its successor quiets that.
+    // One that expires soon is reported, and its successor ends the report.
     own::give(world, "theirs", &ours.signed(world, 0), &ours.root);
     told(world, "CertificateExpired").await?;
     own::give(world, "theirs", &ours.signed(world, 60), &ours.root);
@@ -169,7 +169,7 @@ async fn issued(world: &mut World) -> Result<(), Failure> {
     .await?;
     corp.issue(world, 92);
     followed(world).await?;
-    // Somebody deletes one: it is asked for again, and nobody misses the Secret in the meantime.
+    // Somebody deletes one: it is requested again, and the Secret stays in the meantime.
     user::delete(world, Kind::Certificate, "demo-peer-certificate");
     followed(world).await?;
     if self::pods(world) != pods {

@@ -9,7 +9,7 @@ use super::{Group, Servers};
 
 /// Bytes that every server holds.
 pub(super) const USED: i64 = 100 << 20;
-/// So many comparisons are told of.
+/// So many comparisons are reported.
 const KEPT: usize = 3;
 
 impl Servers {

@@ -1,6 +1,6 @@
 //! Certificates as simulated servers have them: kubelets carry Secrets into pods, at once where a
 //! container starts and after a while where it runs, and servers take what they find. Certificates
-//! and authorities are real ones; only the handshake is left out, and said to fail where it would.
+//! and authorities are real ones; only the handshake is left out, and reported as failed where it would fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 

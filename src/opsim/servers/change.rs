@@ -18,7 +18,7 @@ use super::{Group, Phase, Servers};
 const MAX_LEARNERS: usize = 3;
 
 impl Servers {
-    /// Founds a cluster on this pod's disk, or says that this very call was carried out before.
+    /// Founds a cluster on this pod's disk, or answers that this very call was carried out before.
     pub(super) fn bootstrap(
         &mut self,
         pod: &str,

@@ -1,4 +1,4 @@
-//! What a simulated server says of itself.
+//! The description that a simulated server gives of itself.
 
 use tonic::Status;
 

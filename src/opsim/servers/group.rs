@@ -25,7 +25,7 @@ pub(crate) struct Group {
     /// As committed.
     pub(crate) membership: Membership,
     pub(crate) commit: u64,
-    /// The last entry that a client was told is kept.
+    /// The last entry that was acknowledged to a client.
     pub(crate) acknowledged: u64,
     pub(crate) term: u64,
     pub(crate) leader: Option<u64>,

@@ -4,7 +4,7 @@
 //! that holds everything committed and reaches a quorum, and what is acknowledged is a number of
 //! entries, held by disks.
 //!
-//! Never asks a clock: whoever owns it says what time it is.
+//! Never asks a clock: its owner passes the time.
 
 mod alarmed;
 mod certificates;
@@ -64,7 +64,7 @@ pub(crate) struct Disk {
     pub(crate) matched: u64,
     /// The membership as this disk has it.
     membership: Membership,
-    /// What a server says when it ends on this disk: exit code and class.
+    /// How a server ends on this disk: exit code and class.
     damage: Option<(i32, &'static str)>,
     /// Stands for a hash of its keys: that of whoever it had them from, unless a fault changed it.
     pub(crate) data: u32,
@@ -99,11 +99,11 @@ pub(crate) struct Container {
     pub(crate) stopping: bool,
     /// Whether its node is connected with others.
     pub(crate) connected: bool,
-    /// Whether it was told to speak TLS.
+    /// Whether it is configured for TLS.
     pub(crate) tls: bool,
     /// The Secrets with its certificate and with who is trusted, by port.
     pub(crate) secrets: BTreeMap<TlsPort, (String, String)>,
-    /// Whether it was told to take connections without TLS too until all members have it.
+    /// Whether it is configured to accept connections without TLS too until all members have it.
     pub(crate) plaintext_peers: bool,
 }
 
@@ -283,7 +283,7 @@ impl Servers {
     /// What the kubelet sees of each container: UID of its pod, how often it was started, and how
     /// it is.
     pub(crate) fn health(&self) -> Vec<(String, u32, Health)> {
-        // As in etcd, /readyz fails under this alarm; a description says whether the server serves.
+        // As in etcd, /readyz fails under this alarm; a description states whether the server serves.
         let corrupt = self.alarms.iter().any(|alarm| alarm.starts_with("CORRUPT"));
         let all = self.processes.iter().map(|(uid, process)| {
             let health = match process.exit {

@@ -206,7 +206,7 @@ impl proto::member_server::Member for Port {
 }
 
 /// A stranger's pod: it leads, of a later term than anybody, with an epoch that no Lease reaches, and
-/// nobody but itself is a member.
+/// it is the only member.
 struct Lies {
     servers: Arc<Mutex<Servers>>,
     liar: Liar,

@@ -14,7 +14,7 @@ pub(in crate::sim) struct Elections {
 }
 
 impl Elections {
-    /// A member says that it leads.
+    /// A member reports that it leads.
     pub(in crate::sim) fn leads(&mut self, term: Term, member: MemberId) -> Verdict {
         match self.leaders.insert(term, member) {
             Some(other) if other != member && !planted(Mutant::BlindElections) => {

@@ -45,7 +45,7 @@ impl History {
         self.revision
     }
 
-    /// A machine applied a change, as the first one; each is told once, in order.
+    /// A machine applied a change, as the first one; each is reported once, in order.
     pub(in crate::sim) fn changed(&mut self, event: &Event) -> Verdict {
         let (key, revision) = (event.kv.key.clone(), event.kv.mod_revision);
         let follows = revision == self.revision || revision == self.revision + 1;

@@ -1,4 +1,4 @@
-//! What must hold at every step, one property a file. Each oracle is told what happened and
+//! What must hold at every step, one property a file. Each oracle is given what happened and
 //! answers with a violation in words; none of them knows how a member works inside.
 
 mod commit;
@@ -46,5 +46,5 @@ impl Violation {
     }
 }
 
-/// What an oracle says.
+/// The verdict of an oracle.
 pub(super) type Verdict = Result<(), Violation>;

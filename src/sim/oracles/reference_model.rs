@@ -20,7 +20,7 @@ pub(super) struct ReferenceModel {
     answers: Vec<Answer>,
 }
 
-/// What is told of one operation.
+/// What is recorded of one operation.
 #[derive(Clone, Debug, PartialEq)]
 enum Answer {
     Put(Option<KeyValue>),

@@ -1,5 +1,5 @@
-//! What was refused for good leaves no trace: a proposal that a member said it had not appended,
-//! and would not, is in no entry that anybody applies, before or after it was said. Looks at
+//! What was refused for good leaves no trace: a proposal that a member reported as not appended,
+//! never to be, is in no entry that any member applies, before or after that answer. Looks at
 //! identities alone, so that it holds for every kind of proposal.
 
 use std::collections::BTreeSet;

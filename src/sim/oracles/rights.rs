@@ -1,5 +1,5 @@
 //! What is refused when a command is applied, by a naive account of users, roles, permissions and
-//! alarms: nobody does what they may not, nobody is refused what they may, and while NOSPACE is on
+//! alarms: no user does what is forbidden, none is refused what is permitted, and while NOSPACE is on
 //! nothing that adds is carried out. Knows no errors beside those two, and of leases only that
 //! root may end them.
 

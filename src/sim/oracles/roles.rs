@@ -24,7 +24,7 @@ impl Roles {
         self.voters.extend(&configuration.voters);
     }
 
-    /// A member says that it leads.
+    /// A member reports that it leads.
     pub(in crate::sim) fn leads(&self, member: MemberId) -> Verdict {
         if self.voters.contains(&member) || planted(Mutant::BlindLearnerLeads) {
             return Ok(());
@@ -32,7 +32,7 @@ impl Roles {
         Err(violation(format!("{member:x} leads and was never a voter")))
     }
 
-    /// A member whose own state says that it was removed, and that the others know for good.
+    /// A member whose own state holds its removal, and that the others know to be removed for good.
     pub(in crate::sim) fn removed(&self, member: MemberId, leads: bool) -> Verdict {
         if !leads || planted(Mutant::BlindRemovedLeads) {
             return Ok(());

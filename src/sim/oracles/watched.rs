@@ -2,7 +2,7 @@
 //! of what is watched (reliable, after a resumption too), once (unique), in order of revision
 //! (ordered), all of a revision in one answer (atomic), with the key as it was before (prev_kv),
 //! nothing that was filtered out (filter), and nothing at or before a revision that a progress
-//! answer has named (bookmark). Only what was compacted may be missing, and then it is said.
+//! answer has named (bookmark). Only what was compacted may be missing, and then the watcher is informed.
 
 use bytes::Bytes;
 
@@ -43,7 +43,7 @@ pub(in crate::sim) struct Progress {
     pub(in crate::sim) wish: Wish,
     /// How many of the changes it was shown or had no interest in.
     next: usize,
-    /// The last revision that it was shown, or was told to have seen all of.
+    /// The last revision that it was sent, or that a progress answer named.
     pub(in crate::sim) seen: Revision,
     /// The last revision that a progress answer named.
     bookmark: Revision,
@@ -112,7 +112,7 @@ impl Progress {
         }
     }
 
-    /// A watcher was told that what it needs was compacted up to a revision.
+    /// A watcher was cancelled since what it needs was compacted up to a revision.
     pub(in crate::sim) fn compacted(&mut self, history: &History, to: Revision) -> Verdict {
         if self.seen >= to && !planted(Mutant::BlindCompaction) {
             let needs = self.next(history).map(|(_, change)| change.revision);
