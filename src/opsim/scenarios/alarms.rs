@@ -33,7 +33,7 @@ pub(super) const SCENARIOS: [Scenario; 9] = [
     },
     Scenario {
         name: "corrupt-and-grown",
-        story: "the data of the leader differs while the cluster grows: nobody who got it ever votes",
+        story: "the data of the leader differs while the cluster grows: no learner that got it ever votes",
         script: |world| Box::pin(and_grown(world)),
     },
     Scenario {
@@ -43,17 +43,17 @@ pub(super) const SCENARIOS: [Scenario; 9] = [
     },
     Scenario {
         name: "corrupt-majority",
-        story: "the alarm names two of three: nothing is done, and the status says what somebody has to do",
+        story: "the alarm names two of three: nothing is done, and the status says what a person has to do",
         script: |world| Box::pin(majority(world)),
     },
     Scenario {
         name: "corrupt-unclear",
-        story: "the leader differs from two, one of which is lost: nobody leaves or joins before somebody decides",
+        story: "the leader differs from two, one of which is lost: no member leaves or joins before a person decides",
         script: |world| Box::pin(unclear(world)),
     },
     Scenario {
         name: "corrupt-for-a-moment",
-        story: "a member's data differs in one comparison and not in the next: nobody is replaced",
+        story: "a member's data differs in one comparison and not in the next: no member is replaced",
         script: |world| Box::pin(for_a_moment(world)),
     },
 ];

@@ -15,7 +15,7 @@ pub(super) const SCENARIOS: [Scenario; 2] = [
     },
     Scenario {
         name: "endpoints-unseen",
-        story: "the operator's role is of before it looked at endpoints: it says so, waits for half a minute each time, and goes on",
+        story: "the operator's role is of before it looked at endpoints: it reports that, waits for half a minute each time, and goes on",
         script: |world| Box::pin(unseen(world)),
     },
 ];

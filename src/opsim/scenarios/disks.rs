@@ -16,7 +16,7 @@ pub(super) const SCENARIOS: [Scenario; 2] = [
     },
     Scenario {
         name: "disk-hangs",
-        story: "a member's disk hangs while the template changes: nobody else is restarted until it goes on",
+        story: "a member's disk hangs while the template changes: no other one is restarted until it goes on",
         script: |world| Box::pin(hangs(world)),
     },
 ];

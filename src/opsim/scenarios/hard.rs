@@ -43,7 +43,7 @@ pub(super) const SCENARIOS: [Scenario; 23] = [
     },
     Scenario {
         name: "sick-while-rolled",
-        story: "the template changes while a member is down: nobody else is touched until it is back (scenario 5)",
+        story: "the template changes while a member is down: no other one is touched until it is back (scenario 5)",
         script: |world| Box::pin(sick_while_rolled(world)),
     },
     Scenario {
@@ -78,7 +78,7 @@ pub(super) const SCENARIOS: [Scenario; 23] = [
     },
     Scenario {
         name: "operator-apart",
-        story: "the operator reaches one member only, or nobody: unknown is not dead (scenario 11)",
+        story: "the operator reaches one member only, or none: unknown is not dead (scenario 11)",
         script: |world| Box::pin(operator_apart(world)),
     },
     Scenario {

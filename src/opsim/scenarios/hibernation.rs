@@ -35,7 +35,7 @@ pub(super) const SCENARIOS: [Scenario; 5] = [
     },
     Scenario {
         name: "disks-lost-in-sleep",
-        story: "a volume is lost while it sleeps: its member is replaced after waking; of two of three it is said that data may be lost",
+        story: "a volume is lost while it sleeps: its member is replaced after waking; of two of three it is reported that data may be lost",
         script: |world| Box::pin(disks_lost(world)),
     },
 ];

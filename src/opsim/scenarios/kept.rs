@@ -21,7 +21,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
     },
     Scenario {
         name: "identity-deleted-early",
-        story: "the Secret goes while the cluster is being made: the seed's server says that its disk is empty, and the cluster is formed once",
+        story: "the Secret goes while the cluster is being made: the seed's server reports an empty disk, and the cluster is formed once",
         script: |world| Box::pin(identity_deleted_early(world)),
     },
     Scenario {

@@ -12,7 +12,7 @@ use crate::opsim::user::{self, SOON_MS};
 pub(super) const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "five-and-one-down",
-        story: "one of five is down when a sixth and a seventh are asked for: nobody is added before it has left (scenario 4)",
+        story: "one of five is down when a sixth and a seventh are asked for: none is added before it has left (scenario 4)",
         script: |world| Box::pin(five_and_one_down(world)),
     },
     Scenario {
@@ -27,7 +27,7 @@ pub(super) const SCENARIOS: [Scenario; 7] = [
     },
     Scenario {
         name: "quota-used-up",
-        story: "the quota is used up: it is told, nobody is restarted or replaced for it, and what is asked for meanwhile is done (scenario 15)",
+        story: "the quota is used up: it is reported, no member is restarted or replaced for it, and what is asked for meanwhile is done (scenario 15)",
         script: |world| Box::pin(quota_used_up(world)),
     },
     Scenario {
@@ -42,7 +42,7 @@ pub(super) const SCENARIOS: [Scenario; 7] = [
     },
     Scenario {
         name: "slow-newcomers",
-        story: "new members need a minute to catch up: nobody is promoted before, and nobody who is replaced leaves before (scenarios 3 and 13)",
+        story: "new members need a minute to catch up: none is promoted before, and none that is replaced leaves before (scenarios 3 and 13)",
         script: |world| Box::pin(slow_newcomers(world)),
     },
 ];

@@ -43,7 +43,7 @@ pub(super) const SCENARIOS: [Scenario; 8] = [
     },
     Scenario {
         name: "cordon-alone",
-        story: "a node is cordoned and nobody drains it: its member moves all the same",
+        story: "a node is cordoned and not drained: its member moves all the same",
         script: |world| Box::pin(cordon_alone(world)),
     },
     Scenario {

@@ -37,7 +37,7 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
     },
     Scenario {
         name: "pdb-sleeps",
-        story: "evictions are counted, and the cluster hibernates and wakes with another size: nobody's PDB is asked",
+        story: "evictions are counted, and the cluster hibernates and wakes with another size: no PDB is asked",
         script: |world| Box::pin(sleeps(world)),
     },
     Scenario {

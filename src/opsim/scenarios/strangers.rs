@@ -17,7 +17,7 @@ use crate::opsim::user::{self, SOON_MS};
 pub(super) const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "strangers",
-        story: "somebody makes pods, a set, a PVC, a Service and a Secret with the cluster's labels, whose servers say that they lead: the cluster is made, grows, is healed and shrinks as without them",
+        story: "somebody makes pods, a set, a PVC, a Service and a Secret with the cluster's labels, whose servers report that they lead: the cluster is made, grows, is healed and shrinks as without them",
         script: |world| Box::pin(strangers(world)),
     },
     Scenario {

@@ -16,17 +16,17 @@ pub(super) const SCENARIOS: [Scenario; 4] = [
     },
     Scenario {
         name: "tls-names",
-        story: "further names are asked for: every certificate is made anew, one member after the other, and nobody is restarted",
+        story: "further names are asked for: every certificate is made anew, one member after the other, and none is restarted",
         script: |world| Box::pin(names(world)),
     },
     Scenario {
         name: "tls-switched-on",
-        story: "TLS is switched on for a cluster that lives, which grows to five on the way: it is led all the time, and in the end nobody takes connections without TLS",
+        story: "TLS is switched on for a cluster that lives, which grows to five on the way: it is led all the time, and in the end no member takes connections without TLS",
         script: |world| Box::pin(switched_on(world)),
     },
     Scenario {
         name: "tls-rotated",
-        story: "both authorities are exchanged while a member is replaced: members accept each other all the time, and in the end nobody trusts the old ones",
+        story: "both authorities are exchanged while a member is replaced: members accept each other all the time, and in the end no member trusts the old ones",
         script: |world| Box::pin(rotated(world)),
     },
 ];

@@ -16,7 +16,7 @@ pub(super) const SCENARIOS: [Scenario; 3] = [
     },
     Scenario {
         name: "tls-secret-bad-then-good",
-        story: "the user's Secret is missing, of another authority, without the names and with another's key, each told and each corrected, before the cluster is made and while it runs: nothing is made or restarted onto a bad one",
+        story: "the user's Secret is missing, of another authority, without the names and with another's key, each reported and each corrected, before the cluster is made and while it runs: nothing is made or restarted onto a bad one",
         script: |world| Box::pin(bad_then_good(world)),
     },
     Scenario {
