@@ -142,7 +142,7 @@ pub enum CertificateAction {
         /// read.
         replaces: Option<String>,
     },
-    /// Write the authorities that are trusted now beside a certificate; the certificate stays.
+    /// Write the currently trusted CAs next to a certificate; the certificate is not changed.
     TrustAuthorities {
         /// The port.
         port: TlsPort,
@@ -168,15 +168,14 @@ pub enum ObjectAction {
         /// Its hash.
         hash: String,
     },
-    /// Apply an object beside the members, as rendered from the spec.
+    /// Apply another object, as rendered from the spec.
     ApplyObject(ObjectKey),
     /// Let the PDB keep so many members available, from the gate or from another
     /// number; make it where it is missing.
     SetPdb {
         /// Members that have to stay available.
         min_available: u32,
-        /// What it said when this was decided; `None`: nothing of the kind. A PDB that says
-        /// something else by now is left alone.
+        /// Its number when this was decided; `None`: it had none. A PDB that has changed since is not touched.
         before: Option<u32>,
     },
     /// Create the identity Secret, live; fail if it exists.
@@ -185,7 +184,7 @@ pub enum ObjectAction {
         seed: String,
         /// Nonce of the bootstrap call.
         nonce: String,
-        /// Life of the cluster: the first one, or of one that lives what its members say.
+        /// Incarnation of the cluster: the first one, or, for a running cluster, the one that its members report.
         incarnation: u64,
     },
     /// Create the PVC of a new member; fail if it exists.
@@ -331,7 +330,7 @@ pub enum Rotation {
         /// Fingerprint of the next one.
         to: String,
     },
-    /// Trust nobody but the one that signs.
+    /// Trust only the CA that signs.
     Forget,
 }
 
@@ -345,7 +344,7 @@ pub struct Fence {
 }
 
 impl Action {
-    /// The word for it in the status, events and metrics.
+    /// Its name in the status, events and metrics.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Member(action) => action.word(),

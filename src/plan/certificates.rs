@@ -1,5 +1,5 @@
-//! What is seen of a cluster's certificates: the Secrets that hold them, and what each server has
-//! loaded of them by its own word. Keys are never part of it.
+//! What is observed of a cluster's certificates: the Secrets that contain them, and what each server reports to have
+//! loaded. Keys are never part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ const FORTNIGHT_MS: u64 = 14 * 86_400_000;
 /// What is seen of a cluster's certificates; empty where it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// Hash of what a certificate is made from now, its member aside, by port; absent for a port
-    /// whose certificates the operator does not make.
+    /// Hash of the current inputs of a certificate, without its member, by port; absent for a port whose certificates
+    /// the operator does not issue.
     pub wanted: BTreeMap<TlsPort, String>,
     /// What the resource's annotation asks of a port's authority, by port.
     pub rotate: BTreeMap<TlsPort, String>,
     /// The Secrets with certificates that carry this cluster's name, by their names.
     pub secrets: BTreeMap<String, CertificateFacts>,
-    /// What the user gives, by port; absent for a port whose certificates somebody else makes.
+    /// The user's own certificates, by port; absent for a port whose certificates the user does not provide.
     pub given: BTreeMap<TlsPort, Given>,
     /// Of certificates that the user gives or gave, by fingerprint: the fingerprints of the
     /// authorities that signed them, of all that are known.
@@ -33,8 +33,8 @@ impl TlsFacts {
         facts.is_some_and(|facts| facts.certificate.is_some())
     }
 
-    /// The Secrets that a member's pod mounts and that are not there. Those that the user gives are
-    /// looked at before anything is made: `rules::user_certificates`.
+    /// The missing Secrets that a member's pod mounts. Those of the user are checked before anything is created:
+    /// `rules::user_certificates`.
     pub(super) fn missing(&self, member: &str) -> Vec<String> {
         let secrets = self.wanted.keys();
         secrets
@@ -61,13 +61,13 @@ pub struct Given {
     pub trusted: Vec<String>,
 }
 
-/// The reason for which nobody but cert-manager has anything to do yet.
+/// The reason while only cert-manager has to act.
 pub const NOT_ISSUED: &str = "CertificateNotIssued";
 
 /// Why a certificate that the operator does not make cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// A word for conditions.
+    /// The reason for conditions.
     pub reason: &'static str,
     /// What it is, and what to do about it.
     pub text: String,
@@ -82,7 +82,7 @@ pub struct CertificateFacts {
     pub owner: Owner,
     /// It is being deleted.
     pub terminating: bool,
-    /// Hash of the inputs that the certificate was made from, if it says so.
+    /// Hash of the inputs that the certificate was issued from, if recorded.
     pub inputs: Option<String>,
     /// The member that it is for, if it is for one.
     pub member: Option<String>,
@@ -105,8 +105,7 @@ pub struct Certificate {
     pub not_before_ms: u64,
     /// Until when it holds.
     pub not_after_ms: u64,
-    /// Fingerprint of the authority, of those in the `ca.crt` beside it, that signed it; `None` where
-    /// none of them did.
+    /// Fingerprint of the CA in the `ca.crt` beside it that signed it; `None` if none of them did.
     pub issuer: Option<String>,
 }
 
@@ -142,8 +141,7 @@ impl Certificate {
         now_ms >= self.not_before_ms + life / 10 * 9
     }
 
-    /// Whether it ends within a fortnight, or has less than a third of a short life left: time for
-    /// whoever renews it by hand.
+    /// Whether it expires within 14 days, or has less than a third of a short lifetime left: time to renew it by hand.
     pub(super) fn ends_soon(&self, now_ms: u64) -> bool {
         let life = self.not_after_ms.saturating_sub(self.not_before_ms);
         now_ms >= self.not_after_ms.saturating_sub(FORTNIGHT_MS.min(life / 3))

@@ -18,7 +18,7 @@ pub(super) enum Way {
     AddFirst,
     /// It is removed, then another one is added.
     RemoveFirst,
-    /// Not now: a word and what somebody can do about it.
+    /// Not now: the reason and what the user can do about it.
     Stay(&'static str, String),
 }
 
@@ -30,7 +30,7 @@ impl<'a> Situation<'a> {
         Some((node, going))
     }
 
-    /// Whether a member's pod, made anew, would not be put where it is.
+    /// Whether a member's pod, if recreated, would not be placed on its node again.
     pub(super) fn cannot_return(&self, member: &str) -> bool {
         let node = self.leaves(member).map(|(node, _)| node);
         node.is_some_and(|node| self.is_closed(node))
@@ -101,9 +101,8 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Nodes on which one more member may be, as far as nodes, taints and spread tell: that a node
-    /// is full is not seen. As the spec spreads them, the failure of a node must not take more
-    /// members than it does now.
+    /// Nodes on which one more member may run, according to nodes, taints and spread: free capacity is not checked. As
+    /// the spec spreads them, the failure of a node must not take more members than it does now.
     fn rooms(&self) -> impl Iterator<Item = &'a str> {
         let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
         for pod in self.o.pods.values() {

@@ -1,5 +1,5 @@
-//! Nobody is made, and no voter restarted, before the Secrets are there that its pod mounts: it would
-//! hang in ContainerCreating. Those that the user gives are in `Facts::given`.
+//! No member is created, and no voter restarted, before the Secrets that its pod mounts exist: it would hang in
+//! ContainerCreating. The user's own are in `Facts::given`.
 
 use super::{Facts, refuse};
 use crate::crd::{TlsPort, member_certificate_name, operator_secret_name};

@@ -1,4 +1,4 @@
-//! What is said of a cluster's certificates: until when each holds, and whether all is well.
+//! The reported state of a cluster's certificates: the expiry of each, and whether all are in order.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         let text = format!("there is no authority of the {} port yet", port.as_str());
         return told(False, "NotIssued", text);
     }
-    // What is asked for is not what the members use, however well they do with what they have.
+    // The requested certificates are not those in use, even if those in use are valid.
     let refused = s.o.refused.as_ref();
     if let Some(change) = refused.filter(|change| change.of_certificate) {
         return told(False, change.reason, change.text.clone());
@@ -138,7 +138,7 @@ fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)
     all.into_iter()
 }
 
-/// Secrets of ours say their port in their names; the one of clients is of the port for clients.
+/// The names of our Secrets contain their port; the clients' certificate belongs to the client port.
 fn port_of(s: &Situation<'_>, secret: &str) -> TlsPort {
     let mut given = s.o.tls.given.iter();
     if let Some((port, _)) = given.find(|(_, given)| given.secret == secret) {

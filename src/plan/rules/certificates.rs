@@ -1,11 +1,10 @@
-//! Certificates: an authority a port, a certificate a member and port before its set is
-//! made, and one for clients. They need no quorum and hold nothing, and are kept up while paused.
+//! Certificates: one CA per port, one certificate per member and port before its StatefulSet is created, and one for
+//! clients. They need no quorum and block nothing, and are maintained while paused.
 //!
-//! A certificate that is there is exchanged for one member at a time, and the next one's turn comes
-//! when the server says that it has loaded the last. Nothing is signed by an authority that a
-//! member does not trust yet, if it can come to trust it: `rotate.rs` says how an authority itself is
-//! exchanged.
-//! All of it follows from the Secrets and from what the servers say; nothing is remembered.
+//! Existing certificates are replaced for one member at a time; the next one follows when the server reports that it
+//! has loaded the last. Nothing is signed by a CA that a member does not trust yet, if it can come to trust it:
+//! `rotate.rs` describes how a CA itself is rotated. All of it follows from the Secrets and the servers' descriptions;
+//! nothing is stored.
 
 use crate::plan::Rule;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +26,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     drop_surplus(s, draft);
 }
 
-/// What is still on its way to a server, said after everything else.
+/// Certificates that a server has not loaded yet; reported last.
 pub(super) fn waits(s: &Situation<'_>, draft: &mut Draft) {
     let waits = TlsPort::ALL.into_iter();
     if let Some((member, what)) = waits.flat_map(|port| lagging(s, port)).next() {
@@ -71,8 +70,8 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
     }
 }
 
-/// What members lack, also while an authority is new to some of them: who lacks it cannot start, and one
-/// that runs learns of the new authority by it.
+/// Missing certificates of members, also while a CA is new to some of them: without it a member cannot start, and a
+/// running one learns the new CA with it.
 fn make_missing(
     s: &Situation<'_>,
     draft: &mut Draft,
@@ -113,7 +112,7 @@ fn make_anew(
         let Some(why) = renew(s, old, &signer.fingerprint).or(renamed.then_some(NAMES)) else {
             continue;
         };
-        // One that has hardly any time left waits for nobody.
+        // One that is about to expire does not wait for others.
         if !busy || old.is_late(s.o.now_ms) || planted(Mutant::RenewedAtOnce) {
             let action = issue((port, signer), secret, Some(member), Some(old));
             draft.step(Rule::Objects, action, why);
@@ -163,7 +162,7 @@ pub(super) fn trust_alike(one: &CertificateFacts, other: &CertificateFacts) -> b
     set(one) == set(other)
 }
 
-/// Why a certificate that can be read is made anew.
+/// Why a readable certificate is reissued.
 fn renew(s: &Situation<'_>, old: &Certificate, signer: &str) -> Option<&'static str> {
     if old.is_over(s.o.now_ms) {
         Some("it has ended")
@@ -204,7 +203,7 @@ fn authority<'a>(
     certificate.map(|certificate| (facts, certificate))
 }
 
-/// Whether a Secret is on its way out, which is waited for.
+/// Whether a Secret is being deleted, which has to finish first.
 fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bool {
     let goes = facts.is_some_and(|facts| facts.terminating);
     if goes {
@@ -214,7 +213,7 @@ fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bo
     goes
 }
 
-/// Everybody who has a disk of this life, or is a member.
+/// Every member, and every server with a disk of this incarnation.
 pub(super) fn members<'s>(s: &'s Situation<'_>) -> BTreeSet<&'s str> {
     let disks = s.our_pvcs().filter_map(|(_, pvc)| {
         let lives = pvc.state != PvcState::Retired && !pvc.terminating;
@@ -264,12 +263,12 @@ pub(super) fn loaded<'a>(
     said.into_iter()
 }
 
-/// Whether members ask for a certificate on this port. Who asks nobody trusts nobody, and needs not to.
+/// Whether members request client certificates on this port. Otherwise they need to trust no CA.
 fn asks(s: &Situation<'_>, port: TlsPort) -> bool {
     port == TlsPort::Peer || has_user(s, port)
 }
 
-/// Members that answer and do not trust this authority yet. Who is on the way out needs to reach nobody.
+/// Members that answer and do not trust this CA yet. Leaving members need not reach the others.
 fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a str> {
     let (asks, members) = (asks(s, port), members(s));
     let knows = |security: &PortSecurity| security.trusted.iter().any(|known| known == authority);
@@ -348,7 +347,7 @@ pub(in crate::plan) fn lagging<'a>(s: &Situation<'a>, port: TlsPort) -> Option<(
     })
 }
 
-/// Certificates of members that are gone, and that of clients where none is asked for.
+/// Certificates of removed members, and that of clients if none is requested.
 fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     let members = members(s);
     let user = user_certificate_name(&s.cluster.name);

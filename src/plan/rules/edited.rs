@@ -1,5 +1,5 @@
-//! A member's set that somebody edited by hand becomes what it was made as again,
-//! before its next pod is made from the edit. That restarts nothing: no pod follows its set by itself.
+//! A member's StatefulSet that was edited by hand is applied again as it was rendered, before its next pod is created
+//! from the edit. That restarts nothing: no pod follows its StatefulSet by itself.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::Rule;

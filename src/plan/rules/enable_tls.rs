@@ -13,8 +13,8 @@ use crate::plan::step::Class;
 
 const PLAIN: &str = "http://";
 
-/// Whether some member of a cluster that is to have TLS is still dialled, or was started, without. Where
-/// nobody says how members are dialled, what their sets were made for counts.
+/// Whether some member of a cluster that is to have TLS is still dialled, or was started, without. If it is unknown how
+/// members are dialled, the settings of their StatefulSets count.
 pub(in crate::plan) fn is_under_way(s: &Situation<'_>) -> bool {
     if s.cluster.spec.tls.is_none() {
         return false;
@@ -38,7 +38,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let seats = || s.voters.iter().chain(&s.learners);
-    // One of a foreign name says nothing to this operator, and is not cut off.
+    // A member with a foreign name is unknown to this operator, and is not cut off.
     let all_speak = seats().all(|(name, seat)| {
         let said = s.description(name).filter(|_| seat.ours);
         let security = said.and_then(|said| said.security.get(&TlsPort::Peer));

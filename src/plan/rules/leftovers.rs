@@ -1,7 +1,7 @@
-//! Objects of members that are out of the cluster, and PVCs of another life. Idempotent
-//! deletes that hold nothing; what is kept is reported, never adopted. The volume of one that voted
-//! is deleted when its successor votes, and not before: whatever the evidence against it was, until
-//! then it may be the copy that somebody needs. That of one that voted and left under the alarm CORRUPT is kept for good.
+//! Objects of removed members, and PVCs of another incarnation. Idempotent deletes that block nothing; what is kept is
+//! reported, never adopted. The volume of a member that voted is deleted only when its successor votes: whatever the
+//! evidence against it was, until then it may be a copy that is needed. That of one that voted and left under the alarm
+//! CORRUPT is kept for good.
 
 use crate::crd::RetentionPolicy;
 use crate::plan::Rule;

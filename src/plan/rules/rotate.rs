@@ -1,6 +1,6 @@
-//! Authorities: one is exchanged for another, as an annotation asks or when four fifths of its
-//! life are over. The next one is trusted everywhere first; then it signs, and every certificate is
-//! made anew; then the one before is forgotten. Clients are not seen: they get time.
+//! CA rotation, requested by an annotation or when four fifths of the CA's lifetime are over. The next CA is trusted
+//! everywhere first; then it signs, and every certificate is reissued; then the previous one is dropped. Clients cannot
+//! be observed: they get time.
 
 use crate::crd::TlsPort;
 use crate::mutants::{Mutant, planted};
@@ -70,8 +70,8 @@ pub(super) fn rule(
     }
 }
 
-/// Whether every certificate of a port is of the authority that signs now and trusts what is trusted
-/// now, and every server that runs says that it has loaded that.
+/// Whether every certificate of a port is signed by the current CA with the current trust, and every running server
+/// reports that it has loaded it.
 fn is_settled(
     s: &Situation<'_>,
     port: TlsPort,
