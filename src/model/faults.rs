@@ -1,5 +1,4 @@
-//! What does not work. A forecast knows what it has seen to be silent, and breaks nothing; tests break
-//! all of it.
+//! What does not work. A forecast takes silent members from its observation and adds no faults; tests use all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +23,6 @@ pub(crate) struct Faults {
     pub(crate) unseen: BTreeSet<String>,
     /// Members whose answers carry no signature, as of version 0.1.0.
     pub(crate) unsigned: BTreeSet<String>,
-    /// Sides of a partition between members; who is not named is on side 0.
+    /// Sides of a partition between members; members that are not listed are on side 0.
     pub(crate) side: BTreeMap<String, u8>,
 }

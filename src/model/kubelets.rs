@@ -1,6 +1,6 @@
-//! What controllers, scheduler and kubelets do by themselves: sets make their pods, pods without a set go,
-//! PVCs that are let go are gone once no pod uses them, and pods start on a node that takes them. A pod
-//! that is made starts in the same moment where nothing hinders it.
+//! Controllers, scheduler and kubelets: StatefulSets create their pods, pods without a StatefulSet are deleted, deleted
+//! PVCs are gone once no pod uses them, and pods start on a node that accepts them. A created pod starts at once unless
+//! something prevents it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

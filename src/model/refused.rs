@@ -1,6 +1,6 @@
 //! Why an action is not carried out. Nothing has changed then.
 
-/// Why an action is not carried out, as the API server or a member would say it.
+/// Why an action is refused, as the API server or a member would report it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Another owner has an object of that name.
