@@ -25,7 +25,7 @@ impl Clock {
         Self(Source::Machine(Instant::now()))
     }
 
-    /// A clock that somebody else sets, in Unix milliseconds.
+    /// A clock that is set from outside, in Unix milliseconds.
     #[must_use]
     pub fn simulated(unix_ms: Arc<AtomicU64>) -> Self {
         Self(Source::Simulated(unix_ms))
@@ -64,7 +64,7 @@ impl Clock {
     }
 }
 
-/// A moment that knows its own age.
+/// A moment whose age can be queried.
 #[derive(Clone, Debug)]
 pub struct Moment {
     clock: Clock,

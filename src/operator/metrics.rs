@@ -35,7 +35,7 @@ struct CertificateLabels {
     secret: String,
 }
 
-/// The Secrets that are told of, by namespace and cluster.
+/// The exported Secrets, by namespace and cluster.
 type Told = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The operator's own figures.

@@ -30,8 +30,8 @@ struct Entry {
     failures: u32,
 }
 
-/// Whose a cluster is: of two tenants with clusters that are due, the one comes first of whose fewer
-/// reconciles are under way, so that a thousand clusters of one hold up nobody else's for longer than a reconcile.
+/// The tenant of a cluster: of two tenants with due clusters, the one with fewer reconciles in progress comes first, so
+/// that a thousand clusters of one tenant delay no other's for longer than a reconcile.
 pub trait Tenant {
     /// The tenant: a cluster's namespace.
     fn tenant(&self) -> &str;

@@ -7,9 +7,9 @@
 //! "Already done?" and "is it safe?" are thus asked by the same rules, in the same order, on what
 //! was read right before the act.
 //!
-//! A write of an object that nobody's health waits for, which the platform refuses or fails to do
-//! (a value that only a user can correct, an admission webhook that does not answer), does not stop
-//! the reconcile: it goes on with the step after it, and reports what failed.
+//! A write of an object that no member's health depends on, and that the platform refuses or fails (a value that only
+//! the user can correct, an admission webhook that does not answer), does not stop the reconcile: it continues with the
+//! next step, and reports what failed.
 
 use super::platform::{Act, Failure, Freshness, Observation, Platform};
 use super::queue::Ended;
@@ -44,8 +44,8 @@ impl Rules {
     };
 }
 
-/// Reconciles one cluster once; says when the next reconcile is due. `entropy` is fresh random text
-/// for whatever the plan has to name by chance.
+/// Reconciles one cluster once; returns when the next reconcile is due. `entropy` is fresh random text for random names
+/// in the plan.
 pub async fn reconcile<P: Platform>(platform: &mut P, rules: Rules, entropy: &str) -> Ended {
     let mut one = Reconcile {
         platform,
@@ -137,7 +137,7 @@ impl<P: Platform> Reconcile<'_, P> {
         let tolerated = match failure {
             Failure::Refused(_) => !planted(Mutant::RefusedHolds),
             Failure::Retry(_) | Failure::Terminating { .. } => !planted(Mutant::FailureHolds),
-            // Somebody else's object stops everything, and an old view is read anew.
+            // Another owner's object stops everything, and a stale view is read again.
             Failure::NameConflict { .. } | Failure::Changed(_) => false,
         };
         tolerated && self.failed.len() < FAILURES && holds_nothing_up(action)
@@ -207,7 +207,7 @@ impl<P: Platform> Reconcile<'_, P> {
 
 /// The plan's first step, with the member that calls go to.
 fn first_act(observation: &Observation, plan: &Plan) -> Option<Act> {
-    // One that was deposed a moment ago may still say that it leads: the highest term does.
+    // One that was just deposed may still report that it leads: the highest term does.
     let leaders = observation.observed.descriptions.iter();
     let leaders = leaders.filter(|(_, description)| description.leads);
     let leader = leaders.max_by_key(|(_, description)| description.term);

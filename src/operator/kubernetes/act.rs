@@ -126,8 +126,8 @@ pub(super) async fn apply_action(
 }
 
 impl OneCluster {
-    /// The UID of an object, and the version of it that the last look saw: what is deleted for what it
-    /// says has to say so still.
+    /// The UID of an object, and its observed resourceVersion: an object that is deleted because of its content must
+    /// not have changed.
     pub(super) fn as_seen<'a>(&'a self, uid: &'a str) -> (&'a str, Option<&'a str>) {
         let view = self.seen.as_ref();
         let version = view.and_then(|view| view.versions.get(uid));

@@ -1,6 +1,6 @@
-//! What cert-manager was asked for (source `CertManager`), as it is: its `Certificate`s are in no cache
-//! of ours, because they need not be installed, so they are read live, and seldom. What comes of
-//! them is a Secret that somebody else keeps, and is read and checked as such (`given.rs`).
+//! The state of `Certificate`s requested from cert-manager (source `CertManager`): they are in none of our caches,
+//! because cert-manager need not be installed, so they are read live, and rarely. The resulting Secrets are read and
+//! checked like the user's own (`given.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Certificates: what their Secrets hold, as facts, and the acts that make them. Keys are made here
-//! and go nowhere but into their Secret.
+//! Certificates: the content of their Secrets, as facts, and the actions that write them. Keys are generated here and
+//! written only to their Secret.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ const SKEW_MS: u64 = 3_600_000;
 /// The user that holders of the certificate for clients are, where users are switched on.
 const USER: &str = "root";
 
-/// What was read of Secrets, by name, each with the version that it was read at: certificates are
-/// looked into once a version.
+/// Parsed Secrets, by name, each with the resourceVersion at which it was read: certificates are parsed once per
+/// version.
 pub(super) type Known = BTreeMap<String, (String, CertificateFacts)>;
 
 /// Whether a Secret holds a certificate of ours.
@@ -128,13 +128,13 @@ pub(super) enum Way {
     Plain,
     /// It has to prove this.
     Secure(Secure),
-    /// Not yet: nobody says who vouches for it.
+    /// Not yet: the CA is not known.
     None,
 }
 
-/// How a member's peer port is dialled. Once its set is made for TLS alone, which comes after every
-/// member speaks it, nothing that its pod says leads to a connection without. Until then what a pod
-/// was started with is what it speaks.
+/// How a member's peer port is dialled. Once its StatefulSet is created for TLS only, which happens after every member
+/// uses it, nothing in its pod leads to a connection without TLS. Until then the settings with which the pod was
+/// started count.
 pub(super) fn way(
     cluster: Option<&ValidatedCluster>,
     member: &str,
@@ -266,7 +266,7 @@ fn issue(
     (port, member): (TlsPort, Option<&str>),
     signer: &Signer,
 ) -> Result<Issued, Failure> {
-    // Nothing outlives who vouches for it.
+    // A certificate must not outlive its CA.
     let end = u64::try_from(signer.certificate.not_after_ms).unwrap_or(0);
     let validity = validity(one, CERTIFICATE_DAYS, end)?;
     let issued = match member {
@@ -306,7 +306,7 @@ fn new_authority(
     issued.map_err(|error| Failure::Refused(error.to_string()))
 }
 
-/// The first authority; those that vouched for certificates that are there are trusted beside it.
+/// The first CA; those that verify existing certificates are trusted as well.
 async fn make_authority(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -319,7 +319,7 @@ async fn make_authority(
     let found = found.map_err(|error| failure("list", "secrets", &error))?;
     let suffix = member_certificate_name("", port);
     let mut trusted = vec![issued.certificate.clone()];
-    // Of a Secret that a stranger made, nobody is taken over.
+    // No CA is taken from a Secret that is not ours.
     let ours = |secret: &&Secret| {
         let owner = facts::owner(&secret.metadata, &cluster.name, &cluster.uid);
         is_certificate(secret) && owner == Owner::Ours
@@ -406,14 +406,14 @@ async fn rotate(
         },
     };
     let mut secret = build::authority_secret(cluster, port, &content);
-    // What somebody else did in the meantime is not undone.
+    // Changes made by others in the meantime are not undone.
     secret.metadata.resource_version = found.resource_version();
     let ours = Owned::Controller(&cluster.uid);
     let client = &one.shared.client;
     apply(client, &one.key.0, &secret, ours).await.map(|_| ())
 }
 
-/// Writes what an authority's Secret trusts now beside a certificate.
+/// Writes the currently trusted CAs of a CA's Secret next to a certificate.
 async fn trust(
     one: &OneCluster,
     cluster: &ValidatedCluster,

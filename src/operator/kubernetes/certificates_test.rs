@@ -37,8 +37,8 @@ const BOTH: &[&str] = &[
 ];
 const TLS: &[&str] = &["server", "--listen-peer-urls=https://0.0.0.0:2380"];
 
-/// A pod that said it had been started without TLS was dialled without, and one of which nobody said
-/// who vouches for it as well: whoever answered there was a member.
+/// A pod that claimed to have been started without TLS was dialled without, and so was one with an unknown CA: anything
+/// that answered there counted as the member.
 #[test]
 fn no_way_back_from_tls() {
     let made = authority();

@@ -1,5 +1,5 @@
-//! What the reconciles of all clusters share: the client, the caches, the Lease, and what is kept of
-//! each cluster between two reconciles. Decides nothing and asks nobody.
+//! Shared state of the reconciles of all clusters: the client, the caches, the Lease, and what is kept of each cluster
+//! between two reconciles. Decides nothing and makes no requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,7 +90,7 @@ pub(super) struct Memory {
     pub(super) judged: Judged,
     /// The specification that was last admitted.
     pub(super) revisions: revisions::Known,
-    /// Which objects somebody edited.
+    /// Which objects were edited.
     pub(super) drift: drift::Known,
 }
 
@@ -140,7 +140,7 @@ impl Context {
         }
     }
 
-    /// The same for a look that leaves nothing behind, for whoever asks about any name.
+    /// The same for an observation that keeps no state, for callers that may ask about any name.
     pub(super) fn cluster_aside(self: &Arc<Self>, key: &Key) -> OneCluster {
         let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = memories.get(key).cloned().unwrap_or_default();

@@ -42,8 +42,8 @@ fn fields<K: Resource<DynamicType = ()> + Serialize>(made: &K, live: &K) -> Vec<
     differ(made, live).into_iter().collect()
 }
 
-/// `maxUnavailable: 3`, written by hand, stayed for good: the PDB's hash still said what it had
-/// been made from, and only that was compared.
+/// `maxUnavailable: 3`, set by hand, stayed forever: the PDB's hash was still that of its inputs, and only that was
+/// compared.
 #[test]
 fn only_edits_of_rendered_fields_are_seen() {
     let cluster = cluster();
@@ -105,7 +105,7 @@ fn a_set_is_compared_with_what_it_was_made_as() {
     assert!(fields(&set, &edited(&set, newer)).is_empty());
 }
 
-/// A webhook that changes what is applied, each time, would have been fought for ever.
+/// A webhook that changes every applied object would have been fought forever.
 #[test]
 fn mutated_fields_are_kept_without_a_fight() {
     let time = Arc::new(AtomicU64::new(1_000));
@@ -228,9 +228,9 @@ const ADDED: [&str; 2] = [
     "spec.template.spec.containers[member].resources.requests",
 ];
 
-/// What the operator of release 0.1.0 had made was compared with nothing until it was applied again, which
-/// for a set is its member's next roll: a PDB that somebody had opened, a Service that
-/// led elsewhere and a set of two pods stayed as they were through the upgrade and after it.
+/// Objects of release 0.1.0 were compared with nothing until they were applied again, which for a StatefulSet is its
+/// member's next roll: an edited PDB, a Service with another selector and a StatefulSet of two pods stayed as they were
+/// through the upgrade and after it.
 #[test]
 fn edits_of_what_an_older_release_made_are_seen() {
     let cluster = kept_cluster();

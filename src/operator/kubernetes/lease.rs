@@ -2,10 +2,10 @@
 //! (`leaseTransitions`), which every call to a member carries, so that a former holder's late call
 //! is refused by the servers. Losing the Lease ends the process; it never acts without it.
 //!
-//! The epoch follows from the Lease and from this machine's clock alone: a new holder takes the
-//! seconds since 2024, or one more than the last where that is more. So a Lease that was deleted
-//! goes on beyond what it had counted, a second Lease for the same clusters is ordered with the
-//! first, and nothing that a member says moves it: one lying member would end the count for all.
+//! The epoch follows only from the Lease and from this machine's clock: a new holder takes the seconds since 2024, or
+//! one more than the last if that is more. So it keeps growing after a Lease was deleted, a second Lease for the same
+//! clusters is ordered with the first, and no answer of a member changes it: one faulty member could exhaust it for
+//! all.
 //!
 //! Expiry is counted on this machine's monotonic clock from when a change of the Lease was *seen*,
 //! as client-go does: clocks of two nodes are never compared. A holder counts from before it *asked*
@@ -67,7 +67,7 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Leadership {
     epoch: Arc<AtomicU64>,
-    /// Until when it lasts, in milliseconds on this clock; `None`: by no Lease, and for ever.
+    /// Until when it is valid, in milliseconds on this clock; `None`: without a Lease, forever.
     until: Option<(Clock, Arc<AtomicU64>)>,
 }
 
@@ -93,8 +93,8 @@ impl Leadership {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Whether an act may begin: the Lease was renewed not long ago. A process that was stopped for a
-    /// while finds out here, before it has heard of its successor.
+    /// Whether an action may begin: the Lease was renewed recently. A process that was paused for a while detects it
+    /// here, before it learns of its successor.
     pub fn may_act(&self) -> bool {
         planted(Mutant::ActsWithoutLease) || !self.left().is_zero()
     }
@@ -288,7 +288,7 @@ impl Candidate {
             .await;
     }
 
-    /// One try. `None`: it is ours; else who holds it.
+    /// One attempt. `None`: it is ours; otherwise the holder.
     pub(crate) async fn attempt(&mut self) -> Result<Option<String>, kube::Error> {
         let asked = self.clock.monotonic();
         let lease = self.api.get_opt(&self.name).await?;
@@ -359,7 +359,7 @@ fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged: Duration, unix_s
             acquired: false,
         };
     }
-    // Whatever the Lease says: a holder counts on having this long.
+    // Independent of the Lease's fields: a holder relies on having this long.
     let duration = lease
         .and_then(|lease| lease.lease_duration_seconds)
         .and_then(|seconds| u64::try_from(seconds).ok())
@@ -432,13 +432,13 @@ mod tests {
         assert_eq!(decide(Some(&lease), "a", 100 * SECOND, NOW), renewed);
     }
 
-    /// The count was raised beyond whatever any member said it had seen: one that said `u64::MAX`
-    /// brought it to its end, and from then on no holder was told from the next, for any cluster.
+    /// The epoch was raised above any value that a member reported: one that reported `u64::MAX` exhausted it, and from
+    /// then on consecutive holders could not be distinguished, for any cluster.
     #[test]
     fn epochs_follow_lease_and_clock() {
         let before = held_by("b", 1_000);
         assert_eq!(decide(Some(&before), "a", 15 * SECOND, NOW), taken(1_001));
-        // Deleted and made anew, a good while later.
+        // Deleted and created again, a good while later.
         assert_eq!(decide(None, "a", SECOND, FIRST + 5_000), taken(5_000));
         // A clock that is behind does not bring it back.
         let ahead = held_by("", 7_000);

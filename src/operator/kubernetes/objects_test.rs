@@ -81,8 +81,8 @@ fn refusals_differ_from_retries() {
     assert!(matches!(api(429), Failure::Retry(_)));
 }
 
-/// A resource that was deleted and made anew between a look and the report got the status of
-/// its earlier life, with that life's cluster ID.
+/// A resource that was deleted and created again between an observation and the report got the status of its earlier
+/// incarnation, with that one's cluster ID.
 #[tokio::test]
 async fn a_status_never_lands_on_another_life() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
@@ -116,8 +116,7 @@ async fn a_status_never_lands_on_another_life() {
     assert!(stored().is_null(), "{}", stored());
 }
 
-/// That another object has taken a name by now was told as a refusal, which only somebody's
-/// change of the specification would end.
+/// That another object now has a name was reported as a refusal, which only a change of the specification would end.
 #[tokio::test]
 async fn another_uid_is_a_change_not_a_refusal() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
@@ -158,8 +157,8 @@ fn pdb(min_available: Option<i32>) -> PodDisruptionBudget {
     pdb
 }
 
-/// From a gate to a number and back is one write each, and a number that was decided on what it
-/// said before is not written over what it says by now.
+/// Switching between `Gate` and a number is one write each, and a number that was decided on an earlier state is not
+/// written over the current one.
 #[tokio::test]
 async fn a_budget_is_written_only_over_what_was_seen() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));

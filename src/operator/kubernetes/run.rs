@@ -1,5 +1,4 @@
-//! The operator's process: probes, caches, the Lease, then reconciles until it is told to stop or
-//! loses the Lease.
+//! The operator's process: probes, caches, the Lease, then reconciles until it is stopped or loses the Lease.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -105,9 +104,9 @@ async fn member_user(client: &Client, wanted: MemberUser) -> Option<i64> {
 /// Who may read the operator's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum MetricsFor {
-    /// Whose bearer token the API server knows, and lets get /metrics.
+    /// Bearer tokens that the API server authenticates, and whose subject may get /metrics.
     Known,
-    /// Everybody who reaches the port.
+    /// Anyone who reaches the port.
     Everybody,
     /// Nobody.
     Nobody,
@@ -202,7 +201,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         loop {
             tokio::select! {
                 leadership = &mut acquired => break leadership,
-                // Another operator acts on these; everything is looked at once it is our turn.
+                // Another operator is active; everything is observed once this one acquires the Lease.
                 Some(_) = triggers.recv() => {}
                 () = stop.wait() => return Ok(()),
             }

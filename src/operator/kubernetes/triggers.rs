@@ -1,5 +1,5 @@
-//! Whose turn it is: the clusters that an event of an object is about. Decides nothing else, and
-//! what no event tells is found by the reconciles, which never rest for long.
+//! Maps an event of an object to its clusters. Decides nothing else; changes without events are found by the periodic
+//! reconciles.
 
 use std::collections::BTreeSet;
 

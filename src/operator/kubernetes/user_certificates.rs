@@ -1,7 +1,7 @@
-//! Certificates that somebody else keeps in Secrets: the user (source `Secret`), or cert-manager
-//! (source `CertManager`, `issued.rs`). The Secrets are in no cache of ours, so they
-//! are read live, and seldom; what they hold is checked once a change. Nothing is ever written to
-//! them, and their keys are forgotten as soon as it is known that they fit.
+//! Certificates in Secrets that the operator does not write: of the user (source `Secret`), or of cert-manager (source
+//! `CertManager`, `issued.rs`). The Secrets are in none of our caches, so they are read live, and rarely; their content
+//! is checked once per change. Nothing is ever written to them, and their keys are dropped as soon as they were
+//! checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Known {
         Ok(())
     }
 
-    /// Takes what is new about authorities and who they signed for.
+    /// Adds new knowledge about CAs and the certificates that they signed.
     fn learn(&mut self, clock: &Clock) {
         self.checked.clear();
         let Known { held, roots, .. } = self;
@@ -162,13 +162,13 @@ impl Known {
         given.collect()
     }
 
-    /// Of certificates that are or were there: who signed them, of all who are known.
+    /// The issuers of current and earlier certificates, among all known CAs.
     pub(super) fn vouched(&self) -> BTreeMap<String, BTreeSet<String>> {
         self.vouched.clone()
     }
 
-    /// Who vouches for a member whose pod has this Secret; for a while after a change also who did
-    /// before, because the member may not have the change yet.
+    /// The CAs for a member whose pod has this Secret; for a while after a change also the previous ones, because the
+    /// member may not have the change yet.
     pub(super) fn roots(&self, secret: &str) -> Option<String> {
         let (now, before) = self.roots.get(secret)?;
         let before = before.as_ref();

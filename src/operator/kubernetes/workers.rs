@@ -52,7 +52,7 @@ pub async fn run<P, F>(
     while running.join_next().await.is_some() {}
 }
 
-/// Sleeps so many milliseconds, or for ever.
+/// Sleeps for this many milliseconds, or forever.
 async fn sleep(wait_ms: Option<u64>) {
     match wait_ms {
         Some(wait_ms) => tokio::time::sleep(Duration::from_millis(wait_ms.max(1))).await,

@@ -1,4 +1,4 @@
-//! Lines for a person who watches: what happened and when, each thing once, and a table.
+//! Console output: what happened and when, each thing once, and a table.
 
 use std::io::Write;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use std::time::Instant;
 pub struct Console {
     start: Instant,
     last: String,
-    /// What was said last about why nothing happens.
+    /// The last printed reason for waiting.
     waiting: String,
 }
 

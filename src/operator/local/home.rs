@@ -51,7 +51,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         #[source]
         source: serde_json::Error,
     },
@@ -356,8 +356,7 @@ impl Home {
         }
     }
 
-    /// Removes the directories of PVCs that are to go and that nobody uses, and what is left of
-    /// directories whose record is gone.
+    /// Removes the directories of unused PVCs that are to be deleted, and directories without a record.
     pub fn collect(&self, in_use: impl Fn(&str) -> bool) -> Result<(), Error> {
         let pvcs = self.pvcs()?;
         let root = self.root.join("claims");
@@ -388,7 +387,7 @@ impl PvcRecord {
 }
 
 impl State {
-    /// Reads `state.json`. Numbers that nobody can count up to are damage.
+    /// Reads `state.json`. Implausibly large numbers count as damage.
     pub fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         let state: Self = serde_json::from_slice(bytes)?;
         let wrong = |what| Err(<serde_json::Error as serde::de::Error>::custom(what));

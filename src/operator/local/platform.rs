@@ -25,7 +25,7 @@ use crate::server::operator_api::auth::Key;
 
 /// Every resource of this machine is in this namespace.
 const NAMESPACE: &str = "local";
-/// A starting server that has not answered is not said to run for longer than it does.
+/// A starting server that has not answered is not reported as running for longer than it is.
 const LAG_LINE: Duration = Duration::from_secs(1);
 
 /// One cluster on this machine.
@@ -108,7 +108,7 @@ impl Local {
             .collect()
     }
 
-    /// Client URLs of the members that say that they serve, the leader first.
+    /// Client URLs of the members that report that they serve, the leader first.
     pub fn serving(&self) -> Vec<String> {
         let Some(seen) = &self.seen else {
             return vec![];

@@ -39,7 +39,7 @@ pub struct PodView {
     pub created_ms: u64,
     /// Hash of the inputs that its set was rendered from when it was made.
     pub input_hash: String,
-    /// What its server was told.
+    /// Settings that its server was started with.
     pub arguments: Vec<String>,
     /// Deleted, and still stopping.
     pub deleting: bool,
@@ -51,7 +51,7 @@ pub struct PodView {
 #[derive(Debug)]
 pub struct Pods {
     program: PathBuf,
-    /// The flag that tells a server its pod's UID, up to the `=`.
+    /// The flag with the pod's UID, up to the `=`.
     identify: Option<String>,
     pods: BTreeMap<String, Pod>,
     changed: Arc<Notify>,
@@ -69,7 +69,7 @@ impl Pods {
         }
     }
 
-    /// Brings the pods to what the sets say. Cheap; to be called often. Returns what it did.
+    /// Brings the pods in line with the sets. Cheap; to be called often. Returns what it did.
     pub fn reconcile(&mut self, home: &Home, now_ms: u64) -> Result<Vec<String>, home::Error> {
         let mut did = Vec::new();
         let pvcs = home.pvcs()?;

@@ -16,7 +16,7 @@ use crate::wire::mvccpb::KeyValue;
 
 type Data = Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>;
 
-/// Keeps what it is given; refuses every write when told to.
+/// Stores what it receives; refuses every write if configured.
 #[derive(Clone, Default)]
 struct Member {
     data: Data,
