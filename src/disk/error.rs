@@ -1,5 +1,5 @@
-//! What can go wrong with a disk, in the words an operator needs: which file, where in it, and
-//! what to do. Never hides a failed sync: those are fatal and are never retried.
+//! Disk errors, in terms that an operator needs: which file, the offset, and what to do. Never hides a failed sync:
+//! those are fatal and are never retried.
 
 use std::io;
 
@@ -48,7 +48,7 @@ pub enum Error {
         file: String,
         /// Its format number.
         found: u32,
-        /// The newest format that this binary knows.
+        /// The newest format that this binary supports.
         supported: u32,
     },
     /// A file that this server did not make lies among its own.
@@ -228,7 +228,7 @@ impl Error {
         }
     }
 
-    /// An error of `act` on `file`; a full disk is told apart.
+    /// An error of `act` on `file`; a full disk is distinguished.
     pub(crate) fn io(act: &'static str, file: String, source: io::Error) -> Self {
         if source.kind() == io::ErrorKind::StorageFull
             || source.kind() == io::ErrorKind::QuotaExceeded
@@ -240,7 +240,7 @@ impl Error {
     }
 }
 
-/// The remedy for a file that somebody, or a newer release, put among the server's own.
+/// The remedy for a foreign file, or one of a newer release, among the server's own.
 pub(crate) const MOVE_AWAY: &str = "move it out of the data directory if you put it there, or start the release that made it; the rest of the directory is kept as it is";
 
 /// The remedy for damage in a member's own durable state.

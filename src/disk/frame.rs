@@ -90,7 +90,7 @@ pub(crate) fn load_small(
     Ok(Some(body.to_vec()))
 }
 
-/// The error of a small file whose checksum matches, and whose body says nothing that makes sense.
+/// The error for a small file whose checksum matches, but whose content is invalid.
 pub(crate) fn corrupt_small(disk: &dyn Disk, name: &str, what: String) -> Error {
     Error::Corrupt {
         file: disk.describe(name),

@@ -100,7 +100,7 @@ impl Identity {
         Ok(Some(identity))
     }
 
-    /// Writes the identity file anew: temporary file, sync, rename, sync of the directory.
+    /// Rewrites the identity file: temporary file, sync, rename, sync of the directory.
     ///
     /// # Errors
     /// [`Error::Misuse`] if another disk UUID, or another member ID of a disk that has been a

@@ -1,6 +1,6 @@
-//! Room that is kept for the moment when there is none: a file that takes up space and holds
-//! nothing. A full volume could not be started on, and so not be compacted, since a start writes
-//! the last segment of the log anew. The file is removed where a write finds no other room.
+//! Space that is reserved for a full volume: a file that allocates space without content. Without it a server could not
+//! start on a full volume, and so not compact, because a start writes the last segment of the log again. The file is
+//! removed when a write has no other space.
 //!
 //! Never needed for anything that was acknowledged; made again when there is room to spare.
 
@@ -27,8 +27,8 @@ impl Reserve {
         Self { disk }
     }
 
-    /// Keeps up to `most` bytes, and leaves `spare` bytes free beside them: all of it, or what there
-    /// is if that is at least half. Says whether anything is kept.
+    /// Reserves up to `most` bytes, and leaves `spare` bytes free: all of it, or what is available if that is at least
+    /// half. Returns whether anything is reserved.
     ///
     /// # Errors
     /// Any of this room's but [`Error::Full`].

@@ -135,8 +135,8 @@ fn a_damaged_or_newer_identity_is_refused() {
     }
 }
 
-/// Stopped at any sync or write, a new member is made or may be made again; once the identity
-/// says so, it is there.
+/// Stopped at any sync or write, creation of a new member is complete or can be repeated; once it is in the identity,
+/// it is complete.
 #[test]
 fn interrupted_creation_is_finished() {
     let mut finished = 0;
@@ -304,7 +304,7 @@ fn exit_codes_and_names_are_fixed() {
     }
 }
 
-/// What members say of who can read their disks follows the formats: raise it with them.
+/// The version that members report as able to read their disks follows the formats: change both together.
 #[test]
 fn disk_formats_are_documented() {
     let formats = [

@@ -1,5 +1,5 @@
-//! Alarms as replicated state: raised and switched off by commands of the log, and what is
-//! refused while one is on. Never decides that something is wrong: whoever proposes one does.
+//! Alarms as replicated state: raised and disarmed by commands of the log, and what is refused while one is raised.
+//! Never detects a problem: the proposer does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -119,7 +119,7 @@ struct Tail {
     alarms: u64,
 }
 
-/// The chunks of a view's state, made as they are asked for.
+/// The chunks of a view's state, generated lazily.
 #[derive(Debug)]
 pub struct Export {
     view: Arc<View>,

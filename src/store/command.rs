@@ -1,5 +1,4 @@
-//! What a client may ask of the store and what it is told: requests, commands as the log
-//! carries them, responses. Never checks or carries out anything.
+//! The store's interface: requests, commands as in the log, responses. Never checks or executes anything.
 //!
 //! The types that travel in the log derive their protobuf encoding; a tag is never reused.
 
@@ -57,7 +56,7 @@ pub struct Command {
     /// What to do. `None` means a kind that this version does not know.
     #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 20, 40, 41")]
     pub operation: Option<Operation>,
-    /// Who asked for it. `None`: nobody, or a server by itself.
+    /// The requesting user. `None`: no user, or a server itself.
     #[prost(message, optional, tag = "10")]
     pub actor: Option<Actor>,
 }
@@ -238,7 +237,7 @@ pub struct Compare {
     /// The key, or the first key of a range.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
-    /// As in [`Range`]; with a range the guard must hold for every key in it.
+    /// As in [`Range`]; with a range the compare must hold for every key in it.
     #[prost(bytes = "bytes", tag = "4")]
     pub range_end: Bytes,
     /// What a value is compared with.

@@ -1,5 +1,5 @@
-//! Leases as replicated state: which exist, what they were granted, and which keys are attached.
-//! Never knows when one ends: expiry is a command of the leader.
+//! Leases as replicated state: which exist, their TTLs, and the attached keys. Does not track expiry: that is a command
+//! of the leader.
 
 use std::ops::ControlFlow;
 

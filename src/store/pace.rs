@@ -1,6 +1,6 @@
-//! Long reads give way. A scan of all keys takes a core for tens of milliseconds, and where the kernel
-//! preempts lazily a thread that serves clients waits for it until the next tick, for 4 ms. So a long
-//! read calls its caller back every few keys. Never knows what the caller does then.
+//! Long reads yield. A scan of all keys uses a core for tens of milliseconds, and with lazy preemption in the kernel a
+//! thread that serves clients waits for it until the next tick, for 4 ms. So a long read calls a callback every few
+//! keys. Does not know what the callback does.
 
 use std::cell::Cell;
 

@@ -61,7 +61,7 @@ impl State {
             for kv in &mut kvs {
                 kv.value = Bytes::new();
                 if target != SortTarget::Value {
-                    // etcd 3.7 answers from its index, which knows no leases.
+                    // etcd 3.7 answers from its index, which contains no leases.
                     kv.lease = 0;
                 }
             }
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// Whether an answer says how many keys the range has.
+/// Whether an answer contains the number of keys in the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// As etcd answers.

@@ -41,8 +41,8 @@ pub(super) struct State {
     pub(super) freed: u64,
     /// How many a compaction of everything would have freed.
     pub(super) frees: u64,
-    /// Above this revision the log and the superseded records behind it are complete, whatever
-    /// has been compacted. Not replicated: it says how far reclaim has come.
+    /// Above this revision the log and the superseded records in it are complete, whatever has been compacted. Not
+    /// replicated: it is the progress of reclaiming.
     pub(super) floor: Revision,
 }
 
@@ -118,14 +118,14 @@ impl State {
         })
     }
 
-    /// How many keys a reader may have to look at beside those that it is shown, or more than `most`.
+    /// How many keys a reader may have to examine in addition to those that it gets, or more than `most`.
     pub(super) fn looks(&self, reader: &Reader<'_>, most: u64) -> u64 {
         self.keys.looks(reader, most, &|entry, revision| {
             entry.live_at(revision).is_some()
         })
     }
 
-    /// Shows the records of a span at a readable revision until told to stop.
+    /// Visits the records of a span at a readable revision until the callback stops it.
     pub(super) fn visit(
         &self,
         span: Span<'_>,
@@ -246,8 +246,8 @@ impl State {
             freed = last.frees;
             self.freed = freed;
         }
-        // What the revision itself superseded is gone as well: whoever is out of space deletes,
-        // and then compacts at the revision of the delete. Its tombstones stay.
+        // The records superseded at the revision itself are removed as well: after running out of space a client
+        // deletes, and then compacts at the revision of the delete. Its tombstones are kept.
         for entry in self.log.iter_from(kept) {
             if entry.record.main > revision {
                 break;

@@ -5,7 +5,7 @@
 //!
 //! Never sends anything, never splits a revision, and never touches the store.
 //!
-//! Watchers of one span with the same options form a group whose events are made once.
+//! Watchers of one span with the same options form a group whose events are created once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -149,9 +149,9 @@ impl Watchers {
         self.watchers.is_empty()
     }
 
-    /// Adds a watcher; advance the set to the newest view before, since "now" is what the set
-    /// has seen. One that starts in the past is behind at first, also if its start has been
-    /// compacted: [`catch_up`](Self::catch_up) then tells.
+    /// Adds a watcher; advance the set to the newest view before, since "now" is the set's current revision. One that
+    /// starts in the past is unsynced at first, also if its start has been compacted: [`catch_up`](Self::catch_up) then
+    /// reports it.
     ///
     /// # Errors
     /// What is wrong with the request.

@@ -72,8 +72,8 @@ impl CheckpointWriter {
         Ok(writer)
     }
 
-    /// From here on so many bytes of the volume stay free: whoever sends this says when it ends, and
-    /// must not take the room that the log needs meanwhile.
+    /// From here on this many bytes of the volume stay free: the sender determines the size, and must not use the space
+    /// that the log needs meanwhile.
     #[must_use]
     pub fn leaving(mut self, spare: u64) -> Self {
         self.spare = spare;

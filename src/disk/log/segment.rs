@@ -257,9 +257,9 @@ impl Preparer {
         self.disk.free_bytes().map_or(true, |free| free >= bytes)
     }
 
-    /// A file of zeros of at least `bytes`: the waiting one, or a new one. Where there is no room
-    /// for a whole segment it is a small one, and at last the reserve is given up for it: as long as
-    /// there is any room, the log goes on, so that somebody can make space.
+    /// A file of zeros of at least `bytes`: the prepared one, or a new one. If there is no space for a whole segment it
+    /// is a small one, and finally the reserve is given up for it: as long as there is any space, the log continues, so
+    /// that space can be freed.
     fn take(&self, bytes: u64) -> Result<Blank> {
         let waiting = {
             let mut slot = self.slot();
