@@ -2,7 +2,7 @@
 
 use super::types::{ChangeRefusal, Index, MemberId, Term};
 
-/// What went wrong. [`Error::is_fatal`] tells what to do about it.
+/// Errors. [`Error::is_fatal`] determines how to handle them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A setting that cannot work.

@@ -135,8 +135,8 @@ impl Raft {
         Ok(())
     }
 
-    /// The leader is no longer a voter, and a majority of the others knows. The best of them is
-    /// asked to take over, so that nobody waits for an election timeout.
+    /// The leader is no longer a voter, and a majority of the others has recorded that. The most up-to-date one is
+    /// asked to take over, so that no election timeout passes.
     pub(super) fn leave_leadership(&mut self) {
         let heir = self
             .progress
@@ -151,8 +151,8 @@ impl Raft {
         self.left_in_order = true;
     }
 
-    /// Whether this member was removed while it led, and led until a majority of those that stay
-    /// had the commit index of the removal on their disks: nobody needs its vote ever again.
+    /// Whether this member was removed while it led, and led until a majority of the remaining members had the commit
+    /// index of the removal on their disks: its vote is never needed again.
     pub fn left_in_order(&self) -> bool {
         self.left_in_order
     }
@@ -197,7 +197,7 @@ impl Raft {
             Some(install) if install.asked && install.meta == *meta => {
                 self.install = None;
                 self.log.applied_to(meta.index)?;
-                // The log on disk was made anew: term and vote must be in it.
+                // The log on disk was replaced: it must contain term and vote.
                 self.outbox.force_hard_state();
                 self.outbox.poke();
                 Ok(())
@@ -222,7 +222,7 @@ impl Raft {
         if progress.state == ProgressState::Snapshot {
             progress.pending_snapshot = sent.unwrap_or(0);
             progress.become_probe();
-            // Its acknowledgement of the snapshot says how to go on, or the next heartbeat.
+            // Its response to the snapshot, or the next heartbeat, determines how to continue.
             progress.paused = true;
         }
     }

@@ -15,7 +15,7 @@ pub struct Message {
     /// pre-vote reply that same term again.
     #[prost(uint64, tag = "3")]
     pub term: Term,
-    /// What it says. Absent when a newer version sent something unknown.
+    /// Its content. Absent when a newer version sent an unknown kind.
     #[prost(
         oneof = "Body",
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
@@ -41,10 +41,10 @@ impl Message {
     }
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Body {
-    /// Would you vote for me? Binds nobody (thesis §9.6).
+    /// A pre-vote request: it changes no state (thesis §9.6).
     #[prost(message, tag = "10")]
     PreVote(VoteRequest),
     /// The answer to a pre-vote.
@@ -134,9 +134,8 @@ pub struct VoteReply {
     /// Whether the vote is given.
     #[prost(bool, tag = "1")]
     pub granted: bool,
-    /// With a refusal: an index that is committed, at most the candidate's last one. A candidate
-    /// with the same entry there knows then that it is committed, too; that may be what it must
-    /// know to do without the vote. Zero for none.
+    /// With a refusal: an index that is committed, at most the candidate's last one. If the candidate has the same
+    /// entry there, that one is committed, too; possibly it can then do without the vote. Zero for none.
     #[prost(uint64, tag = "2")]
     pub commit: Index,
     /// The term of the entry at `commit`.

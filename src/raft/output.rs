@@ -356,8 +356,8 @@ impl Raft {
         self.outbox.poke();
     }
 
-    /// The entries of a log read: the first of those asked for, at least one and without a
-    /// gap. None at all says that the log does not have them any more.
+    /// The entries of a log read: a prefix of those requested, at least one and without a gap. None at all means that
+    /// the log no longer has them.
     pub fn log_read(&mut self, ticket: Ticket, entries: Vec<Entry>) -> Result<(), Error> {
         let Some(reading) = self.outbox.readings.remove(&ticket) else {
             return Ok(());

@@ -97,8 +97,8 @@ impl Progress {
         self.poke = false;
     }
 
-    /// Whether an append without entries would tell the member a commit index that it can use
-    /// and has not been sent.
+    /// Whether an append without entries would inform the member of a commit index that it can use and has not been
+    /// sent.
     pub(super) fn lacks_commit(&self, commit: Index) -> bool {
         commit > self.sent_commit && self.sent_commit < self.next - 1
     }

@@ -28,7 +28,7 @@ pub struct Ready {
     pub snapshot_sends: Vec<SnapshotSend>,
     /// A received snapshot that is to replace log and state.
     pub install: Option<SnapshotMeta>,
-    /// Set when role, term or leader differ from what was last said.
+    /// Set when role, term or leader differ from the last one returned.
     pub role_change: Option<RoleChange>,
 }
 

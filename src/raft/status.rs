@@ -55,7 +55,7 @@ pub struct ProgressStatus {
     pub recent_active: bool,
     /// The value of `ticks` at its last answer; `None` before the first one to this leader.
     pub last_ack_tick: Option<u64>,
-    /// The last index it said it has applied.
+    /// The last index that it reported as applied.
     pub applied: Index,
     /// In [`ProgressState::Snapshot`]: the index that its log must reach before entries flow.
     pub pending_snapshot: Option<Index>,
