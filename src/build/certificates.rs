@@ -1,5 +1,5 @@
-//! TLS of a cluster: the Secrets that hold certificates, the names that certificates are made for,
-//! and what a member's pod mounts and is told of them. Keys and certificates come from the caller.
+//! TLS of a cluster: the Secrets with certificates, the names in certificates, and the mounts and flags of a member's
+//! pod. Keys and certificates come from the caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,8 +52,7 @@ pub(super) fn scheme(cluster: &ValidatedCluster) -> &'static str {
     }
 }
 
-/// The hash of what certificates are made from, by port; absent for ports whose certificates the
-/// operator does not make.
+/// The hash of the inputs of certificates, by port; absent for ports whose certificates the operator does not issue.
 pub fn wanted_certificates(cluster: &ValidatedCluster) -> BTreeMap<TlsPort, String> {
     let Some(tls) = &cluster.spec.tls else {
         return BTreeMap::new();
@@ -66,7 +65,7 @@ pub fn wanted_certificates(cluster: &ValidatedCluster) -> BTreeMap<TlsPort, Stri
     TlsPort::ALL.into_iter().filter_map(inputs).collect()
 }
 
-/// What a member's pod depends on, beside its Secrets' contents.
+/// What a member's pod depends on, apart from its Secrets' contents.
 pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
     let tls = cluster.spec.tls.as_ref()?;
     let mut inputs = json!({"clientAuth": tls.client_auth, "plaintext": tls.plaintext});
@@ -85,11 +84,11 @@ pub fn certificate_names(cluster: &ValidatedCluster, member: &str, port: TlsPort
     names(cluster, &format!("{}.{peers}", pod_name(member)), port)
 }
 
-/// Host names and addresses in a certificate of all members, whoever comes and goes.
+/// Host names and addresses in a certificate of all members, also future ones.
 pub(super) fn names_of_all(cluster: &ValidatedCluster, port: TlsPort) -> Vec<String> {
     let peers = peers_service_name(&cluster.name);
     let mut names = names(cluster, &format!("*.{peers}"), port);
-    // Over one label alone, a wildcard is refused by many who would have to sign or check it.
+    // A wildcard directly under a single label is refused by many CAs and clients.
     names.retain(|name| !name.starts_with("*.") || name.matches('.').count() > 1);
     names
 }
@@ -214,8 +213,7 @@ fn secret(
     }
 }
 
-/// Whether a pod's server was told to speak TLS on its peer port: what it was started with is what it
-/// speaks.
+/// Whether a pod's server was started with TLS on its peer port.
 pub fn speaks_tls(pod: Option<&PodSpec>) -> bool {
     is_told(pod, "--listen-peer-urls=https://")
 }
@@ -280,7 +278,7 @@ fn volume_name(port: TlsPort) -> String {
     format!("{}-tls", port.as_str())
 }
 
-/// Files of up to two Secrets in one folder: first the certificate's, then that of who is trusted.
+/// Files of up to two Secrets in one folder: first the certificate's, then the trusted CAs'.
 fn given_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
     let source = |name: &str, keys: &[&str]| VolumeProjection {
         secret: Some(SecretProjection {
@@ -303,8 +301,7 @@ fn given_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
     }
 }
 
-/// The Secrets of the user that a pod has for a port: that of the certificate, and that of who is
-/// trusted.
+/// The user's Secrets that a pod has for a port: the certificate's, and the trusted CAs'.
 pub fn given_to(pod: Option<&PodSpec>, port: TlsPort) -> Option<(String, String)> {
     let name = volume_name(port);
     let mut volumes = pod?.volumes.iter().flatten();
@@ -331,7 +328,7 @@ pub(super) fn mounts(cluster: &ValidatedCluster) -> Vec<VolumeMount> {
     TlsPort::ALL.into_iter().map(mount).collect()
 }
 
-/// What a member's server is told of them.
+/// A member's flags for them.
 pub(super) fn arguments(cluster: &ValidatedCluster) -> Vec<String> {
     let Some(tls) = &cluster.spec.tls else {
         return Vec::new();

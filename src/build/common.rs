@@ -63,7 +63,7 @@ pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
     hash(&inputs)
 }
 
-/// The objects beside the members, with the hash of the inputs of each.
+/// The objects that are not a member's, with the hash of the inputs of each.
 pub fn wanted_objects(
     cluster: &ValidatedCluster,
     settings: &Settings,
@@ -77,7 +77,7 @@ pub fn wanted_objects(
     objects
 }
 
-/// The hash of what the NetworkPolicy is made from.
+/// The hash of the NetworkPolicy's inputs.
 pub(super) fn policy_inputs(cluster: &ValidatedCluster, settings: &Settings) -> String {
     hash(&json!({
         "access": cluster.spec.network_policy,
@@ -117,7 +117,7 @@ pub fn resource_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, Strin
         .collect()
 }
 
-/// The hash of the inputs of a slot's Service: what it is made from beside its number and member.
+/// The hash of the inputs of a slot's Service, apart from its number and member.
 pub fn wanted_slot_inputs() -> String {
     hash(&json!("slot"))
 }

@@ -8,10 +8,10 @@
 //! counts as available is a ready pod, and only voters that do not retire are ready: newcomers,
 //! removed members and those that send their clients away count for nothing.
 //!
-//! Both select the same pods, so a change of policy is one write of one object, and at each moment
-//! one of the two holds. A pod that was let go by its label under a gate is outside of both:
-//! it neither counts as available nor is it matched twice. Once the policy is `Budget`, the label is
-//! taken off first, while the gate still stands; from then on nobody gets it.
+//! Both select the same pods, so a change of policy is one write of one object, and at each moment one of the two
+//! applies. A pod that was released by its label under `Gate` is selected by neither: it does not count as available
+//! and is not matched twice. Once the policy is `Budget`, the label is removed first, while `Gate` still applies; from
+//! then on no pod gets it.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};

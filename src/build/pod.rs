@@ -33,13 +33,13 @@ pub(super) const DATA_FOLDER: &str = "/var/lib/quorate";
 /// The key that authorises the operator.
 pub(super) const KEY_FILE: &str = "/etc/quorate/operator/key";
 const KEY_FOLDER: &str = "/etc/quorate/operator";
-/// The container of a member's server, whatever others a mesh or a policy puts beside it.
+/// The container of a member's server, whatever containers a mesh or a policy adds.
 pub const CONTAINER: &str = "member";
-/// The label by which nodes are told apart.
+/// The label that identifies a node.
 const HOST: &str = "kubernetes.io/hostname";
-/// Requested of a processor where the user says nothing.
+/// Default CPU request.
 const CPU: &str = "100m";
-/// Requested of memory where the user says nothing, not even a quota.
+/// Default memory request without a quota.
 const MEMORY: &str = "256Mi";
 /// Seconds to hand over before the kill.
 const GRACE_SECONDS: i64 = 60;
@@ -104,8 +104,8 @@ pub fn stateful_set(
         }),
         status: None,
     };
-    // Outside of the template: it says what the set was made as, by which edits of it are told from
-    // a rendering that would be another by now.
+    // Outside of the template: it records the rendering of the StatefulSet, which distinguishes edits from a rendering
+    // that has changed since.
     let rendered = hash(&json!(set));
     let annotations = set.metadata.annotations.get_or_insert_default();
     annotations.insert(ANNOTATION_RENDERED.to_owned(), rendered);
@@ -330,8 +330,8 @@ fn affinity(cluster: &ValidatedCluster, one_per_node: bool) -> Option<Affinity> 
     Some(affinity)
 }
 
-/// Over nodes as the spec says unless members are kept apart anyway, over zones where that is possible, then the user's own, each with
-/// the selector of this cluster's member pods.
+/// Over nodes according to the spec unless anti-affinity applies anyway, over zones where possible, then the user's
+/// own, each with the selector of this cluster's member pods.
 fn spread(cluster: &ValidatedCluster, one_per_node: bool) -> Vec<TopologySpreadConstraint> {
     let own = LabelSelector {
         match_labels: Some(selector(cluster)),
@@ -356,8 +356,7 @@ fn spread(cluster: &ValidatedCluster, one_per_node: bool) -> Vec<TopologySpreadC
         all.push(over(HOST, hosts));
     }
     all.push(over("topology.kubernetes.io/zone", "ScheduleAnyway"));
-    // Kubernetes tells them apart by these two fields and refuses a second one of the same: the
-    // user's stands in for ours.
+    // Kubernetes identifies them by these two fields and refuses duplicates: the user's replaces ours.
     let same = |a: &TopologySpreadConstraint, b: &TopologySpreadConstraint| {
         a.topology_key == b.topology_key && a.when_unsatisfiable == b.when_unsatisfiable
     };
