@@ -32,7 +32,7 @@ const MANY: (usize, usize) = (1_000, 100);
 /// Keys of one page.
 const PAGE: i64 = 500;
 
-/// This build against real etcd, in turn.
+/// Compares this build with real etcd, in turn.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Real etcd.
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     /// Keys of the large key space.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: u64,
-    /// Seconds of each load that is not counted in requests.
+    /// Duration in seconds of each load that is not limited by requests.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Puts and gets of each load with many clients.
@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<bool, Error> {
         )));
     }
     let result = measure(arguments);
-    // The data of a finished run is of no use, whatever came of it.
+    // The data of a finished run is not needed, whatever the result.
     let _ = std::fs::remove_dir_all(&arguments.dir);
     let lines = result?.lines();
     print!("{}", table(&lines));
@@ -253,7 +253,7 @@ impl Run<'_> {
         many: bool,
     ) -> Result<(), Error> {
         let mut load = self.load(side, mode, prefix, count, many)?;
-        // The CPU of a warm-up could not be told from that of the load.
+        // The CPU time of a warm-up could not be separated from that of the load.
         let warm = Load {
             seconds: Some(std::mem::take(&mut load.warm_up)),
             total: None,
@@ -315,7 +315,7 @@ impl Run<'_> {
         let total = if many {
             self.arguments.total / 2
         } else {
-            // Fewer give no 99th percentile.
+            // Fewer do not give a 99th percentile.
             (self.arguments.total / 50).max(500)
         };
         let mut command = Command::new(benchmark);
