@@ -17,7 +17,7 @@ use super::victims;
 const APART_MS: u64 = 4_000;
 /// An older comparison is outdated.
 const OLD_MS: u64 = 600_000;
-/// The wait for comparisons, as a step in hand.
+/// The wait for comparisons, as the current step.
 pub(super) const COMPARE: &str = "Compare";
 /// Fewest voters among which one that differs is in the minority. There may be no nodes for more, and the alarm would
 /// stay raised as long.
@@ -108,8 +108,8 @@ pub(super) enum Corruption {
     /// Two comparisons show that the data of exactly the members that are named differs from that of a
     /// majority which agrees among itself: their names.
     Proven(BTreeSet<String>),
-    /// The named ones are members no more, and two comparisons show that the data of all that are
-    /// members is equal: the alarms that go off.
+    /// The named ones are no longer members, and two comparisons show that the data of all members is equal: the alarms
+    /// to disarm.
     Healed(BTreeSet<u64>),
 }
 
@@ -155,8 +155,8 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     {
         return Corruption::Led(to.to_owned(), id);
     }
-    // Whoever came in the place of one that was named is named: the next one would be as well, and the
-    // members that are there by then are no copies of what was there before.
+    // The successor of a named member is named: the next one would be as well, and the members would no longer be
+    // copies of the original data.
     let left = gone(s, &named).count();
     let were = s.cluster.target().min(voters.len() + left);
     if !sick.is_empty() && left + sick.len() > were.saturating_sub(quorum(were)) {
@@ -238,7 +238,7 @@ fn has_voted(s: &Situation<'_>, member: &str) -> bool {
     })
 }
 
-/// The voter that takes over from a leader that is named: healthy, and not named itself.
+/// The voter that takes over from a named leader: healthy, and not named itself.
 fn heir<'s>(s: &'s Situation<'_>, named: &BTreeSet<u64>) -> Option<(&'s str, u64)> {
     let (leader, _) = s.view?;
     let heir = victims::successor(s, leader);
@@ -323,7 +323,7 @@ pub(super) fn may_leave(s: &Situation<'_>) -> Result<(), String> {
 /// Whether a learner may be added while CORRUPT is raised: it gets the leader's data.
 ///
 /// # Errors
-/// Who leads, and what helps.
+/// The leader, and what helps.
 pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
     let Some((name, leader)) = s.view.filter(|_| is_on(s)) else {
         return Ok(());
@@ -352,10 +352,10 @@ pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether a learner may become a voter while CORRUPT is on: it may have its data of a leader that was
-/// wrong, and is wanted among those that agree with the one that leads. This waits as long as it takes.
-/// Writes are refused under the alarm in any case, so what a missing voter costs is the next failure;
-/// what a wrong one costs is the majority, and with it whose data counts as right.
+/// Whether a learner may be promoted while CORRUPT is raised: it may have its data from a leader that was wrong, and
+/// has to agree with the current one. There is no time limit. Writes are refused under the alarm in any case: a missing
+/// voter costs the tolerance of the next failure; a wrong one can change which data has the majority and counts as
+/// right.
 ///
 /// # Errors
 /// What has to happen first.

@@ -15,19 +15,19 @@ pub struct TlsFacts {
     /// Hash of the current inputs of a certificate, without its member, by port; absent for a port whose certificates
     /// the operator does not issue.
     pub wanted: BTreeMap<TlsPort, String>,
-    /// What the resource's annotation asks of a port's authority, by port.
+    /// The CA rotation requested by the resource's annotation, by port.
     pub rotate: BTreeMap<TlsPort, String>,
     /// The Secrets with certificates that carry this cluster's name, by their names.
     pub secrets: BTreeMap<String, CertificateFacts>,
     /// The user's own certificates, by port; absent for a port whose certificates the user does not provide.
     pub given: BTreeMap<TlsPort, Given>,
-    /// Of certificates that the user gives or gave, by fingerprint: the fingerprints of the
-    /// authorities that signed them, of all that are known.
+    /// For the user's current and earlier certificates, by fingerprint: the fingerprints of the CAs that signed them,
+    /// of all known CAs.
     pub vouched: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl TlsFacts {
-    /// Whether a Secret is there and holds a certificate: else a pod that mounts it does not start.
+    /// Whether a Secret exists and contains a certificate: otherwise a pod that mounts it does not start.
     pub(super) fn is_there(&self, secret: &str) -> bool {
         let facts = self.secrets.get(secret);
         facts.is_some_and(|facts| facts.certificate.is_some())
@@ -44,12 +44,12 @@ impl TlsFacts {
     }
 }
 
-/// A certificate that the user gives to all members for one port.
+/// The user's own certificate for all members on one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// The Secret with the certificate.
     pub secret: String,
-    /// The Secret with the authorities that are trusted.
+    /// The Secret with the trusted CAs.
     pub trusted_secret: String,
     /// Why it cannot be used, whatever the time and the member.
     pub unfit: Option<Unfit>,
@@ -57,7 +57,7 @@ pub struct Given {
     pub certificate: Option<Certificate>,
     /// Its names and addresses.
     pub names: BTreeSet<String>,
-    /// Fingerprints of the authorities that are trusted, in order.
+    /// Fingerprints of the trusted CAs, in order.
     pub trusted: Vec<String>,
 }
 
@@ -88,11 +88,11 @@ pub struct CertificateFacts {
     pub member: Option<String>,
     /// Its certificate; `None` where it holds none that can be read, or no key for it.
     pub certificate: Option<Certificate>,
-    /// Fingerprints of the authorities that its `ca.crt` names, in order.
+    /// Fingerprints of the CAs in its `ca.crt`, in order.
     pub trusted: Vec<String>,
-    /// Of an authority's Secret: the one that is to sign next.
+    /// In a CA's Secret: the next signing CA.
     pub next: Option<Certificate>,
-    /// Of an authority's Secret: the value of the annotation that it was last exchanged for.
+    /// In a CA's Secret: the annotation's value of its last rotation.
     pub rotated_for: Option<String>,
 }
 
@@ -114,11 +114,11 @@ pub struct Certificate {
 pub struct PortSecurity {
     /// It speaks TLS.
     pub tls: bool,
-    /// It takes connections without TLS now.
+    /// It currently accepts connections without TLS.
     pub plaintext: bool,
     /// Fingerprint of its certificate.
     pub fingerprint: String,
-    /// Fingerprints of the authorities that it trusts.
+    /// Fingerprints of the CAs that it trusts.
     pub trusted: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Certificate {
         now_ms >= self.not_before_ms + life / 3 * 2
     }
 
-    /// Whether four fifths of its life are over: time for another authority.
+    /// Whether four fifths of its lifetime are over: time for a rotation.
     pub(super) fn is_aging(&self, now_ms: u64) -> bool {
         let life = self.not_after_ms.saturating_sub(self.not_before_ms);
         now_ms >= self.not_before_ms + life / 5 * 4

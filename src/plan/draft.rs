@@ -33,8 +33,8 @@ pub(super) struct Wait {
 }
 
 impl Draft {
-    /// Wants an act. Of membership changes only the first one of a plan stands: the next is
-    /// decided on the view after it.
+    /// Adds an action. Of membership changes only the first one of a plan is kept: the next is decided on the view
+    /// after it.
     pub(super) fn step(&mut self, rule: Rule, action: Action, reason: impl Into<String>) {
         let second = action.is_membership() && self.steps.iter().any(|s| s.action.is_membership());
         if !second {

@@ -53,7 +53,7 @@ impl Verdict {
 pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &MemberView) -> Verdict {
     let leads = s.view.is_some_and(|(leader, _)| leader == name);
     let contact = leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS);
-    // Its answers need no disk, its acknowledgements do: it holds up a quorum that counts on it.
+    // Its answers need no disk, its acknowledgements do: a quorum that depends on it is blocked.
     let hung = contact && !member.learner && member.unsynced_ms >= SYNC_MS;
     if hung && !planted(Mutant::HungDiskCounts) {
         let why = "it answers, but its disk has synced nothing of what it was sent";
@@ -216,7 +216,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     } else {
         (patience / u64::from(most + 1)).min(60_000)
     };
-    // One whose server has ended by itself had its chance.
+    // One whose server has exited was started already.
     let start = |pod: &PodFacts| match pod.last_exit {
         Some(_) => grace,
         None => grace.max(START_MS),
@@ -233,7 +233,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         };
     }
     let tried = ran.map(|pod| pod.created_ms + start(pod));
-    // However long its member was away, its end was asked for only then, perhaps by the operator.
+    // However long its member was down, the pod was deleted only then, perhaps by the operator.
     let leaves = pod
         .and_then(|pod| pod.ends_ms)
         .map_or(0, |end| end + START_MS);

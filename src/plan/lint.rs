@@ -1,6 +1,5 @@
-//! The invariants, looked at a second time: a plan that would break one is refused as a whole.
-//! Written against the facts alone and not with the rules' helpers, so that a mistake there does
-//! not excuse itself here.
+//! The invariants, checked a second time: a plan that would violate one is refused as a whole. Written from the facts
+//! only and without the rules' helpers, so that a bug there is not repeated here.
 
 mod alarms;
 mod mounts;
@@ -244,7 +243,7 @@ impl Facts<'_> {
         )
     }
 
-    /// A first identity where nothing is, or that of a cluster which a quorum vouches for.
+    /// A first identity where nothing exists, or that of a cluster which a quorum confirms.
     fn create_identity_secret(&self, incarnation: u64) -> Result<(), String> {
         refuse(
             self.o.identity_secret.is_some(),

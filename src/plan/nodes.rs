@@ -1,5 +1,5 @@
-//! Members whose node goes away: which way such a member can take, and where there is room for it.
-//! What becomes of that is the rules' business.
+//! Members on drained nodes: how such a member can leave, and which nodes have room for it. The rules decide what to
+//! do.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) enum Way {
 }
 
 impl<'a> Situation<'a> {
-    /// The node of a member's pod and why it goes away, if it does.
+    /// The node of a member's pod and why it counts as drained, if it does.
     pub(super) fn leaves(&self, member: &str) -> Option<(&'a str, &'a str)> {
         let node = self.o.pods.get(member)?.node.as_deref()?;
         let going = self.o.nodes.get(node)?.going.as_deref()?;
@@ -36,7 +36,7 @@ impl<'a> Situation<'a> {
         node.is_some_and(|node| self.is_closed(node))
     }
 
-    /// The way that a member takes whose node goes away; `None` while its node stays.
+    /// How a member leaves its drained node; `None` if the node is not drained.
     pub(super) fn way(&self, member: &str) -> Option<Way> {
         let (node, why) = self.leaves(member)?;
         if !self.is_closed(node) {
@@ -60,8 +60,8 @@ impl<'a> Situation<'a> {
         Some(Way::Stay("NoSpareNode", self.no_spare(member, node, why)))
     }
 
-    /// Why a newcomer that is no voter yet is not waited for: it is where it could not stay, and
-    /// another one could come elsewhere. A learner that can follow is promoted, and moves then.
+    /// Why the operator does not wait for a new member that does not vote yet: it is on a node where it cannot stay,
+    /// and another one could be created elsewhere. A learner that can follow is promoted, and moves then.
     pub(super) fn turned_back(&self, member: &str) -> Option<String> {
         let (node, why) = self.leaves(member)?;
         let mut others = self.o.nodes.keys().filter(|other| *other != node);
@@ -78,7 +78,7 @@ impl<'a> Situation<'a> {
         self.o.nodes.get(node).is_some_and(|facts| facts.closed)
     }
 
-    /// Whether a successor of this member finds a node, or is on its way already.
+    /// Whether a successor of this member finds a node, or is joining already.
     fn can_come(&self, member: &str) -> bool {
         let half_way =
             |name: &String| name != member && self.leaves(name).is_some() && self.retires(name);

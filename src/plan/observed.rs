@@ -111,13 +111,13 @@ pub struct InvalidCluster {
 /// What earlier reconciles remembered in the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Since when the step in hand is in hand: (action, member, since).
+    /// The start of the current step: (action, member, since).
     pub step: Option<(String, Option<String>, u64)>,
     /// Pods replaced by the operator since the member was last healthy.
     pub restarts: BTreeMap<String, u32>,
     /// New members given up in a row.
     pub join_failures: Option<JoinFailure>,
-    /// NOSPACE, switched off in a row.
+    /// NOSPACE, disarmed in a row.
     pub disarms: Option<Disarms>,
     /// The lowest version that was seen to run, last time that any was.
     pub version: Option<String>,
@@ -125,7 +125,7 @@ pub struct Hints {
     pub voters: Vec<String>,
 }
 
-/// How often NOSPACE was switched off in a row.
+/// How often NOSPACE was disarmed in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disarms {
     /// How often.
@@ -143,22 +143,22 @@ pub struct JoinFailure {
     pub count: u32,
     /// When the last one was given up.
     pub last_ms: u64,
-    /// What it was made from and how long it had: hash of the inputs and seconds.
+    /// Its inputs and deadline: hash and seconds.
     pub inputs: String,
     /// Why, in words.
     pub reason: String,
 }
 
-/// Who owns an object.
+/// The owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// This resource.
     Ours,
-    /// A resource of the same kind and name that is gone: garbage collection will take the object.
+    /// A deleted resource of the same kind and name: the object will be garbage-collected.
     EarlierLife,
     /// Something else, in words such as `StatefulSet web`.
     Other(String),
-    /// Nobody.
+    /// No owner.
     Nobody,
 }
 
@@ -262,14 +262,13 @@ pub struct SetFacts {
     pub terminating: bool,
     /// Hash of the inputs that it was rendered from, if recorded.
     pub inputs: Option<String>,
-    /// Its server takes connections without TLS on its peer port, for as long as some member is
-    /// dialled so.
+    /// Its server accepts connections without TLS on its peer port, for as long as some member is dialled so.
     pub plain_peers: bool,
     /// When it was created.
     pub created_ms: u64,
-    /// It asks for no pod: its member hibernates.
+    /// It has 0 replicas: its member hibernates.
     pub hibernated: bool,
-    /// Somebody edited it by hand: it is not what it was made as from these inputs.
+    /// It was edited by hand: it differs from its rendering.
     pub edited: bool,
 }
 
@@ -284,7 +283,7 @@ pub struct PodFacts {
     pub ready_since_ms: Option<u64>,
     /// It is being deleted.
     pub terminating: bool,
-    /// By when it is to be gone where it is being deleted: the end of its grace period.
+    /// If it is being deleted, the end of its grace period.
     pub ends_ms: Option<u64>,
     /// The node that it is bound to.
     pub node: Option<String>,
@@ -335,7 +334,7 @@ pub enum PodPhase {
     Running,
     /// It ended and will not be started again.
     Ended,
-    /// Its node cannot be asked.
+    /// Its node does not report.
     Unknown,
 }
 
@@ -348,11 +347,11 @@ pub enum Exit {
     ForeignDisk,
     /// Its disk holds less than it acknowledged.
     LostLog,
-    /// A newer version wrote what is on its disk: the disk is sound.
+    /// A newer version wrote its disk: the disk is intact.
     TooNew,
-    /// A file that is not the server's lies in its data directory: the disk is sound.
+    /// A foreign file is in its data directory: the disk is intact.
     Stray,
-    /// The others have seen a newer state of its disk: the volume was set back, or copied.
+    /// The others have seen a newer state of its disk: the volume was rolled back, or copied.
     Copied,
     /// Its disk is full.
     DiskFull,
@@ -386,9 +385,9 @@ pub struct PvcFacts {
     pub node_bound: Option<bool>,
     /// The nodes that can use its volume; `None` for any, and while no volume of it is seen.
     pub nodes: Option<BTreeSet<String>>,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested_bytes: u64,
-    /// It goes away with the resource.
+    /// It is deleted with the resource.
     pub owned: bool,
 }
 
@@ -397,7 +396,7 @@ pub struct PvcFacts {
 pub enum PvcState {
     /// No member was ever bound to it, as far as is recorded.
     New,
-    /// A member lives on it.
+    /// A member uses it.
     Joined,
     /// Its member was removed; it is kept by the retention policy.
     Retired,
@@ -432,7 +431,7 @@ pub struct Description {
     pub disk_uuid: String,
     /// Its data directory has never held a member.
     pub disk_empty: bool,
-    /// Nobody has signed it, as of a server of version 0.1.0: it is no evidence against a member.
+    /// It is unsigned, as from a server of version 0.1.0: it is not evidence against a member.
     pub unsigned: bool,
     /// What it is.
     pub phase: Phase,
@@ -440,7 +439,7 @@ pub struct Description {
     pub nonce: Option<String>,
     /// UID of the resource that its disk belongs to.
     pub cluster_uid: Option<String>,
-    /// Life of the cluster that it belongs to; 0 while it belongs to none.
+    /// Incarnation of the cluster that it belongs to; 0 for none.
     pub incarnation: u64,
     /// Cluster ID; 0 while it has none.
     pub cluster_id: u64,
@@ -501,7 +500,7 @@ pub struct Space {
     pub needed: u64,
 }
 
-/// Who gave which hash of the data at one revision.
+/// The members' hashes of the data at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// IDs of those whose hash a majority of the voters gave or, where none did, a majority of all

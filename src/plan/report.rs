@@ -1,5 +1,5 @@
-//! From the rules' answer to what people see: the step in hand, one sentence, conditions and the
-//! status. From the same view as the plan; never PVCs health that was not seen.
+//! From the rules' results to the user-visible status: the current step, the summary and the conditions. From the same
+//! view as the plan; never reports health that was not observed.
 
 mod certificates;
 mod conditions;
@@ -99,7 +99,7 @@ fn nothing(o: &Observed, summary: String) -> Plan {
     }
 }
 
-/// The step in hand: the first act, else the first wait.
+/// The current step: the first action, otherwise the first wait.
 fn progress(o: &Observed, draft: &Draft) -> Option<Progress> {
     let hinted = |action: &str, member: Option<&str>| match &o.hints.step {
         Some((a, m, since)) if a == action && m.as_deref() == member => Some(*since),
@@ -381,7 +381,7 @@ fn notes(draft: &Draft) -> Vec<NoteStatus> {
     notes
 }
 
-/// How often NOSPACE was switched off in a row, once this act is done.
+/// How often NOSPACE was disarmed in a row, once this action is done.
 fn disarms(o: &Observed, done: Option<&Action>) -> Option<Disarms> {
     let known = match done {
         Some(Action::Member(MemberAction::Disarm {

@@ -30,14 +30,14 @@ pub(super) struct Situation<'a> {
     pub(super) learners: BTreeMap<String, Seat<'a>>,
     /// Members on the way in: a PVC or set of ours that is no member and never was one.
     pub(super) standbys: BTreeSet<String>,
-    /// Members on the way out: objects of ours whose member was removed or given up.
+    /// Leaving members: our objects whose member was removed or given up.
     pub(super) leaving: BTreeSet<String>,
 }
 
 /// A place in the cluster's member list.
 pub(super) struct Seat<'a> {
     pub(super) view: &'a MemberView,
-    /// The name is one that this operator gives.
+    /// The name is one that this operator assigns.
     pub(super) ours: bool,
     pub(super) verdict: Verdict,
 }
@@ -155,9 +155,8 @@ impl<'a> Situation<'a> {
             || seen().next().is_none() && self.o.class_node_bound == Some(true)
     }
 
-    /// Whether no member may begin on a node with another one: its volume could not leave that node.
-    /// Spreading evenly would let the successor of a member whose node is away join a sound
-    /// member's node, and stay there for good.
+    /// Whether a member may not start on a node with another one: its volume could not leave that node. Even spreading
+    /// would let the successor of a member whose node is lost join a healthy member's node, and stay there.
     pub(super) fn keeps_apart(&self) -> bool {
         self.cluster.spec.scheduling.spread == Spread::Required && self.node_bound()
     }
@@ -188,7 +187,7 @@ impl<'a> Situation<'a> {
         set.max(pod).unwrap_or(self.o.now_ms)
     }
 
-    /// The act that makes a member's set, or gives it the current template.
+    /// The action that creates a member's StatefulSet, or applies the current template.
     pub(super) fn apply_set(&self, member: &str) -> Action {
         Action::Object(ObjectAction::ApplySet {
             member: member.to_owned(),
@@ -224,21 +223,21 @@ impl<'a> Situation<'a> {
         voted && self.voters.len() < self.cluster.target()
     }
 
-    /// The voters to grow to: one more than wanted while a voter is there that is replaced, so that
-    /// its successor serves before it leaves.
+    /// The voters to grow to: one more than wanted while a voter is being replaced, so that its successor serves before
+    /// it leaves.
     pub(super) fn goal(&self) -> usize {
         let replaced = self.voters.keys().any(|name| self.is_replaced(name));
         self.cluster.target() + usize::from(replaced)
     }
 
-    /// Whether the spec asks for another member in the place of this one.
+    /// Whether the spec asks for a replacement of this member.
     pub(super) fn to_replace(&self, member: &str) -> bool {
         let named = &self.cluster.spec.replace_members;
         named.iter().any(|name| name == member)
     }
 
-    /// Whether another member takes the place of this voter: `replaceMembers` names it, or it cannot
-    /// stay as it is and is not restarted, or where it is and does not move.
+    /// Whether this voter is replaced by another member: `replaceMembers` names it, or it is outdated and not
+    /// restarted, or it cannot stay on its node and does not move.
     pub(super) fn is_replaced(&self, member: &str) -> bool {
         let ours = self.voters.get(member).is_some_and(|seat| seat.ours);
         let way = if ours { self.way(member) } else { None };

@@ -1,5 +1,5 @@
-//! Whether the reason of the alarm NOSPACE is gone, and how soon after it was switched off it may be
-//! switched off again. Decides nothing: `rules::alarms` does.
+//! Whether the cause of the alarm NOSPACE is gone, and how soon after a disarm it may be disarmed again. Decides
+//! nothing: `rules::alarms` does.
 
 use crate::mutants::{Mutant, planted};
 
@@ -18,7 +18,7 @@ const LONGEST_PAUSE_MS: u64 = 1_800_000;
 /// Off for so long, the next alarm is another one.
 const ROW_MS: u64 = 3_600_000;
 
-/// Why NOSPACE of this member is to be switched off: its reason is gone on every voter.
+/// Why NOSPACE of this member is to be disarmed: its cause is gone on every voter.
 ///
 /// # Errors
 /// What blocks it and what the user has to do, in a message that changes only with that.
@@ -91,7 +91,7 @@ pub(super) fn in_a_row(o: &Observed) -> Option<Disarms> {
     known.filter(|known| o.now_ms < known.last_ms + ROW_MS)
 }
 
-/// The same once that of this member is switched off. An alarm of several members is one.
+/// The same after that of this member was disarmed. An alarm of several members counts as one.
 pub(super) fn after(o: &Observed, id: u64) -> Disarms {
     let before = in_a_row(o);
     let more = before.is_none_or(|before| !is_of(o, before, id));

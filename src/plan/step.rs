@@ -42,13 +42,13 @@ pub enum Rule {
     Standby,
     /// Too few members.
     Grow,
-    /// The node of a voter goes away.
+    /// The node of a voter is drained.
     Drain,
     /// Too many members, or one that is to be replaced.
     Shrink,
     /// A changed spec reaches the members one at a time.
     Roll,
-    /// Sets, PVCs and certificates of members that are gone.
+    /// StatefulSets, PVCs and certificates of removed members.
     Leftovers,
 }
 
@@ -105,12 +105,12 @@ pub struct Note {
     pub text: String,
 }
 
-/// The step in hand, acting or waiting, as the status shows it.
+/// The current step, acting or waiting, as in the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// What, such as `Promote`.
     pub action: &'static str,
-    /// Whom it concerns.
+    /// The affected member.
     pub member: Option<String>,
     /// Acting or waiting.
     pub state: StepState,
@@ -146,7 +146,7 @@ pub struct Plan {
     pub holds: Vec<Hold>,
     /// What is worth knowing.
     pub notes: Vec<Note>,
-    /// The step in hand; `None` at rest.
+    /// The current step; `None` at rest.
     pub progress: Option<Progress>,
     /// What comes after the current step, in words.
     pub next: Option<String>,

@@ -1,4 +1,4 @@
-//! Who goes first when there are too many voters.
+//! Which voter is removed first when there are too many.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     names
 }
 
-/// The voter that takes over from `leader`: healthy, in sync, not next to go, furthest ahead.
+/// The voter that takes over from `leader`: healthy, in sync, not next to be removed, most up to date.
 pub(super) fn successor<'s>(s: &'s Situation<'_>, leader: &str) -> Option<(&'s str, u64)> {
     let order = voters_in_order(s);
     let place = |name: &str| order.iter().position(|n| *n == name);

@@ -72,7 +72,7 @@ impl Facts<'_> {
         )
     }
 
-    /// No learner votes whose data is known to be no majority's.
+    /// No learner is promoted whose data is known to differ from the majority's.
     pub(super) fn may_vote(&self, id: u64) -> Result<(), String> {
         self.leads_unnamed()?;
         let newest = self.leader.and_then(|(_, leader)| covering(leader).next());

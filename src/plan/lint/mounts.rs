@@ -8,7 +8,7 @@ use crate::plan::observed::{ObjectKey, ObjectKind};
 use crate::plan::step::Step;
 
 impl Facts<'_> {
-    /// A set whose pod would run. What an earlier step of the plan makes is there by then.
+    /// A StatefulSet whose pod would run. Objects of earlier steps of the plan exist by then.
     pub(super) fn mounts(&self, action: &Action, earlier: &[Step]) -> Result<(), String> {
         let Action::Object(ObjectAction::ApplySet {
             member,

@@ -26,7 +26,7 @@ pub(super) fn rows(s: &Situation<'_>) -> Vec<CertificateStatus> {
     all(s).map(row).take(64).collect()
 }
 
-/// The Secrets that clients need: the authorities, and a certificate.
+/// The Secrets that clients need: the CAs, and a certificate.
 pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<SecretReference>) {
     let name = s.cluster.name.as_str();
     let Some(tls) = &s.cluster.spec.tls else {
@@ -38,7 +38,7 @@ pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<
         readable.then_some(SecretReference { name })
     };
     if let Some(given) = s.o.tls.given.get(&TlsPort::Client) {
-        // Who signs for clients is the user's business.
+        // The issuer of clients' certificates is up to the user.
         let name = given.trusted_secret.clone();
         let trusted = (!given.trusted.is_empty()).then_some(SecretReference { name });
         return (trusted, None);
@@ -127,7 +127,7 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
     told(True, "AsWanted", text)
 }
 
-/// Every certificate by its Secret; one that is given to both ports once.
+/// Every certificate by its Secret; one that both ports use only once.
 fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)> + use<'a> {
     let secrets = s.o.tls.secrets.iter();
     let made =

@@ -1,4 +1,4 @@
-//! One row a member: voters, learners, standbys and those on their way out.
+//! One row per member: voters, learners, standbys and leaving members.
 
 use crate::crd::{MemberHealth, MemberRole, MemberStatus, pod_name};
 use crate::plan::draft::Draft;
@@ -7,7 +7,7 @@ use crate::plan::observed::Phase;
 use crate::plan::rules::lag;
 use crate::plan::situation::{Seat, Situation};
 
-/// So many rows the schema of the status lets in.
+/// Maximum number of rows in the schema of the status.
 const ROWS: usize = 64;
 
 /// The rows, by name.

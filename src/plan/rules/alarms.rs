@@ -1,6 +1,6 @@
-//! Alarms. CORRUPT first: leadership goes from a member that it names to one that it does not;
-//! where it names a minority and two comparisons prove it, the named members are replaced one at a time,
-//! and the alarm is switched off once all data is equal. NOSPACE is switched off where its reason is gone.
+//! Alarms. CORRUPT first: leadership is moved from a member that it names to one that it does not; if it names a
+//! minority and two comparisons prove it, the named members are replaced one at a time, and the alarm is disarmed once
+//! all data is equal. NOSPACE is disarmed when its cause is gone.
 
 use crate::plan::Rule;
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
     }
 }
 
-/// After healing, which an alarm that goes on and off holds up no more than this holds up what comes later.
+/// After healing: a repeatedly raised alarm does not block healing, and this does not block later rules.
 pub(super) fn space(s: &Situation<'_>, draft: &mut Draft) {
     for id in alarms::raised(s, AlarmKind::NoSpace) {
         let Ok(why) = space::is_free(s, id) else {

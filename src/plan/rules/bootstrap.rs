@@ -38,7 +38,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
         format!("the cluster is not formed yet; {seed} does it"),
     );
     let Some(pvc) = s.pvc(seed) else {
-        // The PVC comes before the set: a set without it means that the disk was exchanged.
+        // The PVC is created before the StatefulSet: a StatefulSet without it means that the disk was replaced.
         if s.o.sets.contains_key(seed) {
             return data_lost(s, draft, &format!("the PVC of the seed {seed} is gone"));
         }
@@ -285,7 +285,7 @@ fn disk_lost(s: &Situation<'_>, name: &str) -> bool {
             .is_some_and(|d| d.phase == Phase::Standby && d.proves_an_empty_disk())
 }
 
-/// Condition DataLost: nothing is formed or added by itself. Returns true: the plan ends here.
+/// Condition DataLost: nothing is bootstrapped or added automatically. Returns true: the plan ends here.
 pub(super) fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool {
     // The remaining data may be all that exists: no message may suggest anything that destroys it.
     let kept = match s.cluster.spec.storage.retention.when_deleted {

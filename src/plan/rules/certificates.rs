@@ -39,7 +39,7 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
     let Some((authority, signer)) = authority(s, draft, port) else {
         return;
     };
-    // The trust first: it is what lets a certificate of a new authority be made at all.
+    // Trust first: it is the precondition for issuing a certificate of a new CA.
     for (name, facts) in certificates(s, port) {
         let behind = !trust_alike(facts, authority);
         if behind && facts.certificate.is_some() && !facts.terminating {
@@ -92,7 +92,7 @@ fn make_missing(
     }
 }
 
-/// What ends, or is of another authority or other names: for one member after the other.
+/// Certificates that expire, or that have another CA or other names: one member after another.
 fn make_anew(
     s: &Situation<'_>,
     draft: &mut Draft,
@@ -156,7 +156,7 @@ fn issue(
 
 const NAMES: &str = "the names that it is made for changed";
 
-/// Whether two Secrets trust the same authorities, in whatever order.
+/// Whether two Secrets trust the same CAs, in any order.
 pub(super) fn trust_alike(one: &CertificateFacts, other: &CertificateFacts) -> bool {
     let set = |facts: &CertificateFacts| facts.trusted.iter().cloned().collect::<BTreeSet<_>>();
     set(one) == set(other)
@@ -175,7 +175,7 @@ fn renew(s: &Situation<'_>, old: &Certificate, signer: &str) -> Option<&'static 
     }
 }
 
-/// A port's authority and its certificate; `None` where there is none yet.
+/// A port's CA and its certificate; `None` if none exists yet.
 fn authority<'a>(
     s: &Situation<'a>,
     draft: &mut Draft,
@@ -224,13 +224,13 @@ pub(super) fn members<'s>(s: &'s Situation<'_>) -> BTreeSet<&'s str> {
     disks.chain(seats.map(|(name, _)| name.as_str())).collect()
 }
 
-/// Whether clients get a certificate, from the authority of this port.
+/// Whether clients get a certificate, from the CA of this port.
 fn has_user(s: &Situation<'_>, port: TlsPort) -> bool {
     let tls = s.cluster.spec.tls.as_ref();
     port == TlsPort::Client && tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required)
 }
 
-/// The Secrets with certificates of a port, the authority aside.
+/// The Secrets with certificates of a port, without the CA.
 pub(super) fn certificates<'a>(
     s: &Situation<'a>,
     port: TlsPort,
@@ -280,9 +280,9 @@ fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a st
         .collect()
 }
 
-/// Whether a member that does not trust an authority yet holds up the certificates that are missing: it
-/// would refuse them. Not one that can come to trust only by a certificate of its own, which is missing
-/// as well; nor one whose node does not report and carries no Secret, as long as it does not lead.
+/// Whether a member that does not trust a CA yet blocks issuing the missing certificates: it would refuse them. Not one
+/// that can learn the CA only with its own certificate, which is missing as well; nor one whose node does not report
+/// and does not update Secrets, as long as it does not lead.
 fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
     let secret = member_certificate_name(doubter, port);
     let can_learn = s.o.tls.is_there(&secret) || planted(Mutant::MissingWaits);

@@ -59,7 +59,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
             Some(way) => leavers.push((name, way)),
         }
     }
-    // Who is half-way first, then followers, the leader last, of the highest number first.
+    // Members in progress first, then followers, the leader last, with the highest number first.
     leavers.sort_by_key(|(name, _)| {
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
         let number = member_number(&s.cluster.name, name);

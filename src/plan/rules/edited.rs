@@ -11,7 +11,7 @@ use super::sets;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (member, set) in &s.o.sets {
-        // One that is outdated is given the current template, in its turn: `roll`.
+        // An outdated one gets the current template in its turn, by `roll`.
         let current = set.inputs.as_ref() == Some(&s.o.wanted_inputs);
         let ours = set.owner == Owner::Ours && !set.terminating;
         let stays = s.pvc(member).is_some() && !s.leaving.contains(member);

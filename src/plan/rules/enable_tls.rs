@@ -1,7 +1,6 @@
-//! TLS is switched on for a cluster that lives. The roll gives every member its
-//! certificates, and takes connections of both kinds on the peer port meanwhile; once all of them
-//! speak TLS there, their peer URLs are changed one by one, and with the last one the servers refuse
-//! connections without TLS by themselves.
+//! TLS is enabled for a running cluster. The roll gives every member its certificates, and members accept both kinds of
+//! connections on the peer port meanwhile; once all of them use TLS there, their peer URLs are changed one by one, and
+//! after the last one the servers refuse connections without TLS by themselves.
 
 use crate::crd::TlsPort;
 use crate::mutants::{Mutant, planted};

@@ -104,7 +104,7 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
     true
 }
 
-/// Whether this was asked of the member last, and longer ago than a hand-over takes.
+/// Whether this was the last request to the member, longer ago than a hand-over takes.
 fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
     let last = s.o.hints.step.as_ref();
     last.is_some_and(|(action, whom, since)| {

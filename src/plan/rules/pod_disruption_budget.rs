@@ -116,8 +116,7 @@ pub(super) fn let_go(
     }
 }
 
-/// Why the PDB would refuse an eviction of this member's pod, as far as is seen: then it is not
-/// even asked.
+/// Why the PDB would refuse an eviction of this member's pod, as far as observed: then it is not requested.
 fn refused(s: &Situation<'_>, member: &str) -> Option<String> {
     let pdb = s.o.pdb.unwrap_or_default();
     let (Some(min_available), Some(available)) = (pdb.min_available, pdb.available) else {

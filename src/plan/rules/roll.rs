@@ -50,8 +50,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// The member whose turn it is: one that is half-way first, then followers, the leader last, of
-/// the highest number first.
+/// The next member: one in progress first, then followers, the leader last, with the highest number first.
 fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let ours = s.voters.iter().filter(|(_, seat)| seat.ours);
     let names = ours.map(|(name, _)| name.as_str());

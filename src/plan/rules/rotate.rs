@@ -12,10 +12,10 @@ use crate::plan::situation::Situation;
 
 use super::certificates::{certificates, lagging, loaded, members, trust_alike};
 
-/// How long clients have to read the next authority before members show certificates of it, from
-/// the beginning of its life, in milliseconds: an hour, and an hour for clocks that are behind.
+/// How long clients have to read the next CA before members use certificates of it, from the start of its validity, in
+/// milliseconds: an hour, and an hour for clocks that are behind.
 const CLIENTS_MS: u64 = 2 * 3_600_000;
-/// Nothing that an authority signed before the next one was made holds longer than this after it.
+/// Certificates that a CA signed before the next CA was created are valid for at most this long after that.
 const LONGEST_MS: u64 = 91 * 86_400_000;
 /// A value of the annotation that ends so leaves clients no time.
 const AT_ONCE: &str = "now";

@@ -65,7 +65,7 @@ fn wanted(s: &Situation<'_>) -> u32 {
     u32::try_from(s.o.slot_endpoints.len()).unwrap_or(u32::MAX)
 }
 
-/// The voter in whose front a slot's Service stands.
+/// The voter that a slot's Service selects.
 fn holder<'f>(s: &Situation<'_>, facts: &'f SlotFacts) -> Option<&'f str> {
     let member = facts.member.as_deref()?;
     s.voters.contains_key(member).then_some(member)
@@ -97,7 +97,7 @@ fn map(s: &Situation<'_>, slot: u32, member: &str) -> Action {
     })
 }
 
-/// Slots go as the voters do: one beyond the wanted ones lasts until no voter is there for it.
+/// Slots are deleted as the voters leave: a surplus one stays until it has no voter.
 fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     let voters = u32::try_from(s.voters.len()).unwrap_or(u32::MAX);
     let surplus = s.o.slots.range(wanted(s).max(voters)..);

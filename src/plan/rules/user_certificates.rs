@@ -35,7 +35,7 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
         );
         draft.note("RotationIgnored", text);
     }
-    // Who sleeps needs none.
+    // A hibernating member needs none.
     if s.hibernates() || planted(Mutant::UnfitUsed) {
         return false;
     }
@@ -65,7 +65,7 @@ fn hold_all(draft: &mut Draft, held: &str) -> bool {
     true
 }
 
-/// Why a certificate that the user gives cannot be used, if one cannot, and what to do about it.
+/// Why a certificate of the user cannot be used, if so, and what to do about it.
 pub(in crate::plan) fn unfit(s: &Situation<'_>) -> Option<Unfit> {
     s.o.tls.given.iter().find_map(|(port, given)| {
         let of_it = given.unfit.clone().or_else(|| out_of_time(s, given));
@@ -111,7 +111,7 @@ fn nameless(s: &Situation<'_>, port: TlsPort, given: &Given) -> Option<Unfit> {
     })
 }
 
-/// The names by which a port is dialled: of the members that are there or come next, and of Services.
+/// The names by which a port is dialled: those of current and next members, and of Services.
 fn needed(s: &Situation<'_>, port: TlsPort) -> BTreeSet<String> {
     let (cluster, namespace) = (s.cluster.name.as_str(), &s.cluster.namespace);
     let peers = peers_service_name(cluster);

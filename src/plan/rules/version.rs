@@ -82,14 +82,14 @@ fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
     refusal.map(|why| format!("{why}. Nothing is changed until spec.version is corrected"))
 }
 
-/// What an image holds is known when it runs: of the first member that was made from it. It stays
-/// the only one, and the previous image takes it back.
+/// The version of an image is known when it runs: from the first member that was created from it. No other member gets
+/// it, and that one runs on the previous image again.
 fn by_trial(s: &Situation<'_>, runs: &[Runs<'_>], image: &str) -> Option<String> {
     let voters = s.voters.len();
     let updated = runs
         .iter()
         .filter(|one| one.updated && s.voters.contains_key(one.member));
-    // Where the most run it already, it is the others that are on their way back.
+    // If most members run it already, the others are the ones that are being rolled back.
     if updated.count() >= quorum(voters) {
         return None;
     }
