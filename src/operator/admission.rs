@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Nothing that is not asked of the servers makes a resource invalid that was valid before.
+    /// Flags that are not set cannot make a valid resource invalid.
     #[test]
     fn no_settings_no_more_requests() {
         assert!(admitted("{resources: {limits: {memory: 1Mi}}}").is_ok());

@@ -126,8 +126,7 @@ fn member(view: &proto::MemberView) -> MemberView {
     }
 }
 
-/// A phase that this operator does not know is not taken for one that it does: `Joining` allows
-/// nothing to be decided.
+/// An unknown phase is not treated as a known one: `Joining` allows no decision.
 fn phase(phase: proto::Phase) -> Phase {
     match phase {
         proto::Phase::Standby => Phase::Standby,

@@ -13,7 +13,7 @@ use crate::plan::{Plan, plan};
 const HORIZON_S: u64 = 6 * 3600;
 /// Looks without anything to do before it counts as rest.
 const REST: u32 = 3;
-/// While nothing is done, looks are this far apart at most, in seconds.
+/// Maximum interval between observations while nothing is done, in seconds.
 const LONGEST_LOOK_S: u64 = 15;
 
 /// What would be done.
@@ -68,7 +68,7 @@ pub fn forecast(seen: &Observation) -> Forecast {
     loop {
         let plan = plan(&observed);
         let after_seconds = (observed.now_ms - start_ms) / 1000;
-        // What would be refused is not named: the next look finds out what comes of that.
+        // Refused actions are not listed: the next observation shows the result.
         let step = plan.first();
         let done = step.filter(|step| model.act(&step.action).is_ok());
         if let Some(step) = done {

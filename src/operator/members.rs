@@ -19,8 +19,7 @@ use crate::wire::member as proto;
 /// A call that takes longer has failed. Membership changes wait for a commit, transfers for an
 /// election.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A description that takes longer is not waited for: one member that hangs must not hold up the
-/// reconcile of a cluster.
+/// Timeout of a description: one member that hangs must not block the reconcile of a cluster.
 const DESCRIBE: Duration = Duration::from_millis(1500);
 
 /// A description and when it was received.
@@ -51,7 +50,7 @@ pub fn network() -> Dial {
 pub struct MadeOf {
     /// Its UID; empty if the platform has none.
     pub pod_uid: String,
-    /// The image of its server, by the name that it was asked for.
+    /// The image of its server, by the requested name.
     pub image: String,
     /// The same by its digest, reported by the node once it has pulled it. A tag can be moved to other content.
     pub content: Option<String>,
@@ -71,12 +70,12 @@ impl MadeOf {
     }
 }
 
-/// Who has shown to be no server of version 0.1.0, which signs nothing.
+/// Servers that have proven not to be of version 0.1.0, which signs nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Signer {
     /// Every server of this image.
     Content(String),
-    /// The server of this disk for as long as its pod asks for this image.
+    /// The server of this disk for as long as its pod has this image.
     Disk { disk_uuid: String, image: String },
 }
 
@@ -94,7 +93,7 @@ pub struct Members {
     met: Arc<Mutex<Met>>,
 }
 
-/// Who has answered.
+/// Which servers have answered.
 #[derive(Default)]
 struct Met {
     /// At each address, in the last look.
@@ -142,7 +141,7 @@ impl Members {
     pub fn made_of(&self, made_of: BTreeMap<String, MadeOf>) {
         let mut known = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // A client asks for signatures where it has had one: that binds the image that gave it.
+        // A client requires signatures if it has received one: that applies to the image that returned it.
         let image = |all: &BTreeMap<String, MadeOf>, address: &String| {
             let made = all.get(address);
             made.map(|made| (made.image.clone(), made.content.clone()))
@@ -164,8 +163,8 @@ impl Members {
         Ok(client)
     }
 
-    /// Descriptions of the members at these addresses (by any name), as far as they answer, and
-    /// why the others did not. Each that answers takes no orders of older epochs from then on.
+    /// Descriptions of the members at these addresses (by any name), as far as they answer, and why the others did not.
+    /// From then on each that answers refuses calls of older epochs.
     pub async fn describe(
         &self,
         addresses: &BTreeMap<String, String>,
@@ -351,7 +350,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Whom this shows to sign, if it is signed.
+    /// Which server is shown to sign, if it is signed.
     fn signs(&self) -> Option<Signer> {
         let said = &self.described.description;
         // An address may have passed to another pod by now, and that be of another image.
@@ -359,7 +358,7 @@ impl Answer {
         (!self.described.unsigned && same).then(|| self.made.signer(&said.disk_uuid))
     }
 
-    /// The answer, unless it lacks the signature that its member would have given.
+    /// The answer, unless its member's signature is missing.
     fn believed(self, signed: &BTreeSet<Signer>) -> Result<(Described, Whom), String> {
         let disk = &self.described.description.disk_uuid;
         if self.described.unsigned && signed.contains(&self.made.signer(disk)) {
@@ -391,7 +390,7 @@ fn wire(fence: Fence) -> proto::Fence {
 pub fn failure(act: &str, status: &Status) -> Failure {
     let text = format!("{act}: {}", reason(status));
     match status.code() {
-        // The configuration moved on, the epoch is old, it leads no longer: look again.
+        // The configuration changed, the epoch is old, or it no longer leads: observe again.
         Code::FailedPrecondition | Code::Aborted | Code::AlreadyExists | Code::NotFound => {
             Failure::Changed(text)
         }
@@ -508,7 +507,7 @@ mod tests {
         };
         let (signs, old) = (0, 1);
         assert_eq!(look(signs, "a:1", "new").await, Some(false));
-        // Nobody on the way there changes the image.
+        // An attacker on the way cannot change the image.
         assert_eq!(look(old, "a:1", "new").await, None, "the address");
         assert_eq!(look(old, "b:1", "new").await, None, "the disk elsewhere");
         assert_eq!(look(old, "b:1", "0.1.0").await, Some(true), "taken back");

@@ -4,8 +4,8 @@
 use crate::crd::EtcdClusterStatus;
 use crate::plan::{Action, Observed, Plan};
 
-/// Why a request was not carried out. Nothing was changed, or the change is not known to have
-/// happened; the next reconcile looks again.
+/// Why a request was not executed. Nothing was changed, or it is unknown whether the change happened; the next
+/// reconcile observes again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// An object with that name belongs to another owner.
@@ -18,7 +18,7 @@ pub enum Failure {
         /// Its owner, as far as known.
         owner: String,
     },
-    /// An object of that name is still on its way out.
+    /// An object with that name is still being deleted.
     #[error("{kind} {name} is still being deleted")]
     Terminating {
         /// Its kind.
@@ -26,7 +26,7 @@ pub enum Failure {
         /// Its name.
         name: String,
     },
-    /// What the step was decided on is no longer so.
+    /// The basis of the decision has changed.
     #[error("the situation changed: {0}")]
     Changed(String),
     /// It will be refused again until the user changes something: a specification that the platform does not accept, a
@@ -74,7 +74,7 @@ pub struct Act {
 pub enum Severity {
     /// Good to know.
     Normal,
-    /// Somebody may have to look.
+    /// It may need attention.
     Warning,
 }
 
@@ -108,7 +108,7 @@ pub struct Report {
 
 /// Where clusters live: Kubernetes, this machine, or a test's memory.
 pub trait Platform {
-    /// Looks. `None`: the resource is gone. `entropy` becomes [`Observed::entropy`].
+    /// Observes. `None`: the resource was deleted. `entropy` becomes [`Observed::entropy`].
     fn observe(
         &mut self,
         look: Freshness,

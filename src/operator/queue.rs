@@ -18,7 +18,7 @@ pub enum Ended {
     After(u64),
     /// It failed: come back after a growing wait, or sooner when something changes.
     Failed,
-    /// The cluster is gone: forget it.
+    /// The cluster was deleted: drop it.
     Gone,
 }
 
@@ -143,8 +143,8 @@ mod tests {
         }
     }
 
-    /// Passes were taken by their time alone: a tenant with a thousand clusters that do not answer took
-    /// every turn, and another one's cluster waited for a quarter of an hour.
+    /// Reconciles were ordered only by their due time: a tenant with a thousand clusters that do not answer took every
+    /// slot, and another one's cluster waited for a quarter of an hour.
     #[test]
     fn many_clusters_of_one_tenant_hold_up_no_other() {
         let mut queue = Queue::new();

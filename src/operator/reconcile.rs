@@ -1,11 +1,9 @@
-//! One reconcile of one cluster: observe, plan, check, act on the first step, report. Knows no clock
-//! and no Kubernetes; the platform that it is given does the I/O, so that simulators run it as
-//! shipped.
+//! One reconcile of one cluster: observe, plan, check, act on the first step, report. Has no clock and no Kubernetes
+//! client; the given platform does the I/O, so that simulators run it as shipped.
 //!
-//! Before a step that changes anything but an object's rendering, everything is read again live
-//! and *planned again*: only if the fresh plan's first step is the very same one is it executed.
-//! "Already done?" and "is it safe?" are thus asked by the same rules, in the same order, on what
-//! was read right before the act.
+//! Before a step that changes anything but an object's rendering, everything is read again live and *planned again*: it
+//! is executed only if the fresh plan's first step is the same. So "already done?" and "is it safe?" are checked by the
+//! same rules, in the same order, on live state right before the action.
 //!
 //! A write of an object that no member's health depends on, and that the platform refuses or fails (a value that only
 //! the user can correct, an admission webhook that does not answer), does not stop the reconcile: it continues with the
@@ -22,7 +20,7 @@ use crate::plan::{MemberAction, ObjectAction};
 const SOON_MS: u64 = 50;
 /// After a step that was overtaken by events.
 const OVERTAKEN_MS: u64 = 500;
-/// So many writes may fail before a reconcile gives up: each may last as long as a webhook's timeout.
+/// Maximum number of failed writes before a reconcile gives up: each may take as long as a webhook's timeout.
 const FAILURES: usize = 8;
 /// While an object of ours is terminating.
 const TERMINATING_MS: u64 = 2_000;
@@ -58,7 +56,7 @@ pub async fn reconcile<P: Platform>(platform: &mut P, rules: Rules, entropy: &st
     }
 }
 
-/// What one reconcile has at hand.
+/// The context of one reconcile.
 struct Reconcile<'a, P> {
     platform: &'a mut P,
     rules: Rules,
@@ -81,7 +79,7 @@ impl<P: Platform> Reconcile<'_, P> {
                 plan = self.plan(&observation);
                 match plan.first().map(|step| &step.action) {
                     Some(action) if *action == wanted || renders_only(action) => {}
-                    // The live state asks for something else: that is the next reconcile's business.
+                    // The live state requires something else: left to the next reconcile.
                     Some(_) => return Ok(self.overtaken(&observation, plan).await),
                     None => return Ok(self.rest(&observation, plan).await),
                 }
@@ -178,7 +176,7 @@ impl<P: Platform> Reconcile<'_, P> {
         self.report(observation, plan, None, None, ended).await
     }
 
-    /// Writes the status and the events, and gives `ended` unless that fails.
+    /// Writes the status and the events, and returns `ended` unless that fails.
     async fn report(
         &mut self,
         observation: &Observation,
@@ -223,9 +221,9 @@ fn renders_only(action: &Action) -> bool {
     matches!(action, Action::Object(ObjectAction::ApplyObject(_)))
 }
 
-/// What may fail without holding up the steps after it: what those need of it, their own rules,
-/// guards and lints ask for. A change of the members, a pod that is to go, the volume of a newcomer and the
-/// order in which members hibernate are not among this.
+/// Actions whose failure does not block the steps after it: their own rules, guards and lints check what those depend
+/// on. Not included are membership changes, the deletion of a pod, the volume of a new member and the order in which
+/// members hibernate.
 fn holds_nothing_up(action: &Action) -> bool {
     matches!(action, Action::Certificate(_))
         || matches!(

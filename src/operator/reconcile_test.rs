@@ -1,4 +1,4 @@
-//! One reconcile on a scripted platform: what it asks of it, in which order, and what it reports.
+//! One reconcile on a scripted platform: its requests, their order, and its report.
 
 use crate::plan::{MemberAction, ObjectAction};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use crate::operator::platform::Report;
 use crate::operator::testing::{observation_at, plan_of};
 use crate::plan::{AlarmKind, Fence, IdentitySecret, ObjectKey, ObjectKind, Owner, Rule, Step};
 
-/// Answers from a script, and keeps what it was asked for.
+/// Answers from a script, and records the requests.
 #[derive(Default)]
 struct Scripted {
     observations: VecDeque<Result<Option<Observation>, Failure>>,

@@ -22,11 +22,11 @@ const REFUSED: &str = "Refused";
 /// Reason for an object that belongs to another owner.
 const NAME_CONFLICT: &str = "NameConflict";
 
-/// Reason of notes on what is on its way out.
+/// Reason of notes about deletions.
 const LEAVING: &str = "Leaving";
 /// Reason of a member that has to leave its node and has nowhere to go.
 const NO_SPARE_NODE: &str = "NoSpareNode";
-/// Reason of a node that goes away and still takes new pods.
+/// Reason for a drained node that still accepts new pods.
 const NOT_CORDONED: &str = "NotCordoned";
 
 /// Composes the report of a reconcile.
@@ -51,7 +51,7 @@ pub fn compose(
     }
 }
 
-/// The status that this view and outcome ask for.
+/// The status for this view and outcome.
 fn status(
     seen: &Observation,
     plan: &Plan,
@@ -370,7 +370,7 @@ fn event(severity: Severity, reason: &str, action: &str, note: String) -> Event 
     }
 }
 
-/// At most what the API server takes, cut at a character.
+/// Truncated to the API server's limit, at a character boundary.
 fn cut(text: &str) -> String {
     if text.len() <= NOTE_MAX {
         return text.to_owned();

@@ -200,7 +200,7 @@ async fn kept_or_new_key(one: &OneCluster, key: &ObjectKey) -> Result<String, Fa
     Ok(kept.unwrap_or_else(new))
 }
 
-/// Lets evictions take the member's pod with this UID since a time, or no more.
+/// Sets or removes the label that lets evictions take the member's pod with this UID.
 async fn patch_pod(
     one: &OneCluster,
     member: &str,

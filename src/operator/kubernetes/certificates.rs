@@ -27,13 +27,13 @@ use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 /// Label of what an object is for.
 const COMPONENT: &str = "app.kubernetes.io/component";
 const DAY_MS: u64 = 86_400_000;
-/// How long an authority holds.
+/// Validity of a CA.
 const AUTHORITY_DAYS: u64 = 3_650;
 /// How long any other certificate holds; it is renewed after two thirds of that.
 const CERTIFICATE_DAYS: u64 = 90;
-/// Clocks that are behind by no more than this take a new certificate at once, in milliseconds.
+/// Clocks that are behind by at most this accept a new certificate at once, in milliseconds.
 const SKEW_MS: u64 = 3_600_000;
-/// The user that holders of the certificate for clients are, where users are switched on.
+/// The user of the client certificate, if authentication is enabled.
 const USER: &str = "root";
 
 /// Parsed Secrets, by name, each with the resourceVersion at which it was read: certificates are parsed once per
@@ -83,20 +83,20 @@ fn certificate(secret: &Secret, name: &str, uid: &str) -> CertificateFacts {
     }
 }
 
-/// The authority that is to sign next.
+/// The next signing CA.
 fn next(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
     let certificate = build::secret_text(secret, build::NEXT_CERTIFICATE)?;
     let key = build::secret_text(secret, build::NEXT_KEY)?;
     pair(&certificate, &key, trusted)
 }
 
-/// The authorities in a Secret's `ca.crt`; none where it cannot be read.
+/// The CAs in a Secret's `ca.crt`; none if it cannot be read.
 fn authorities(secret: &Secret) -> Vec<Certificate> {
     let text = build::secret_text(secret, build::CA_CERTIFICATES).unwrap_or_default();
     Certificate::all(&text).unwrap_or_default()
 }
 
-/// The certificate of a Secret, if it is one and its key is there.
+/// The certificate of a Secret, if it is valid PEM and its key exists.
 fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
     let certificate = build::secret_text(secret, build::CERTIFICATE)?;
     let key = build::secret_text(secret, build::CERTIFICATE_KEY)
@@ -124,7 +124,7 @@ fn pair(certificate: &str, key: &str, trusted: &[Certificate]) -> Option<crate::
 /// How a member's peer port is dialled.
 #[derive(Debug, PartialEq)]
 pub(super) enum Way {
-    /// It was started without TLS, and its set does not ask for TLS alone.
+    /// It was started without TLS, and its StatefulSet does not require TLS only.
     Plain,
     /// It has to prove this.
     Secure(Secure),
@@ -228,7 +228,7 @@ async fn live(one: &OneCluster, name: &str) -> Result<Option<Secret>, Failure> {
     found.map_err(|error| failure("read", name, &error))
 }
 
-/// An authority as its Secret holds it now.
+/// A CA as currently in its Secret.
 struct Signer {
     certificate: Certificate,
     authority: Authority,
@@ -293,7 +293,7 @@ fn validity(one: &OneCluster, days: u64, most_ms: u64) -> Result<Validity, Failu
     })
 }
 
-/// A new authority of its own name.
+/// A new self-signed CA.
 fn new_authority(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -343,7 +343,7 @@ async fn make_authority(
     Ok(build::authority_secret(cluster, port, &content))
 }
 
-/// Takes a stage of the change to another authority.
+/// Executes a stage of a CA rotation.
 async fn rotate(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -436,7 +436,7 @@ async fn trust(
         &text(build::CERTIFICATE_KEY)?,
         &trusted,
     );
-    // What it was made from stays what it was: the certificate is not a new one.
+    // Its recorded inputs do not change: the certificate is not a new one.
     if let (Some(now), Some(new)) = (
         facts::annotation(&found.metadata, crate::crd::ANNOTATION_INPUTS),
         secret.metadata.annotations.as_mut(),

@@ -47,7 +47,7 @@ fn no_way_back_from_tls() {
     assert_eq!(dialled(PLAIN, PLAIN, roots), Way::Plain);
     assert_eq!(dialled(PLAIN, BOTH, roots), Way::Plain);
     assert!(matches!(dialled(BOTH, BOTH, roots), Way::Secure(_)));
-    // From then on it is not asked.
+    // From then on it is not consulted.
     assert!(matches!(dialled(PLAIN, TLS, roots), Way::Secure(_)));
     assert!(matches!(dialled(TLS, TLS, roots), Way::Secure(_)));
     assert_eq!(dialled(TLS, TLS, None), Way::None);

@@ -82,9 +82,9 @@ pub(super) struct Memory {
     pub(super) written: Option<Written>,
     /// What was read of Secrets with certificates.
     pub(super) certificates: certificates::Known,
-    /// What was read of the Secrets that the user gives.
+    /// Content of the user's Secrets.
     pub(super) given: user_certificates::Known,
-    /// What was read of the certificates that cert-manager was asked for.
+    /// State of the certificates that were requested from cert-manager.
     pub(super) issued: cert_manager::Known,
     /// What was judged of its resource.
     pub(super) judged: Judged,
@@ -154,7 +154,7 @@ impl Context {
         }
     }
 
-    /// Forgets a cluster that is gone.
+    /// Drops the state of a deleted cluster.
     pub(crate) fn forget(&self, key: &Key) {
         self.metrics
             .certificates((&key.0, &key.1), &BTreeMap::new());

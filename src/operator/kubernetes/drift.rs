@@ -28,11 +28,11 @@ pub(super) struct Known(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By kind and name: of which version of the object, by which specification, and whether it was
-    /// edited. One generation may be looked at by two specifications: as it is, and, where that is
-    /// refused, as it was last admitted.
+    /// By kind and name: for which version of the object, by which specification, and whether it was edited. One
+    /// generation may be evaluated with two specifications: the current one, and, if that is refused, the one admitted
+    /// last.
     judged: BTreeMap<String, (String, String, bool)>,
-    /// By kind and name: fields that the API server gives another value, whatever is applied.
+    /// By kind and name: fields that admission always changes, whatever is applied.
     kept: BTreeMap<String, BTreeSet<String>>,
     /// When an object was last written.
     written: BTreeMap<String, Moment>,

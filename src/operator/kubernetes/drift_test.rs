@@ -187,9 +187,9 @@ fn of_this_builder<K: Serialize + serde::de::DeserializeOwned>(live: &K) -> K {
 /// Objects as a real API server of Kubernetes keeps them, with all that it and its controllers fill in:
 /// none of that is an edit, so that nothing is written again when the operator is upgraded.
 ///
-/// For a while the half about sets compared nothing: this builder had got another number, and objects of
-/// another builder were passed over as a whole. So each object is given this builder's number here, and
-/// what the builder adds on purpose is named.
+/// For a while the half about StatefulSets compared nothing: this builder had got another number, and objects of
+/// another builder were skipped entirely. So each object gets this builder's number here, and intentional additions of
+/// the builder are listed.
 #[test]
 fn what_a_real_kubernetes_fills_in_is_no_edit() {
     let cluster = kept_cluster();
@@ -305,7 +305,7 @@ fn another_tag_is_an_edit() {
     assert_eq!(image("elsewhere/quorate:0.0.9"), seen);
 }
 
-/// Whoever took the note of what a set was made as away hid every other edit of it.
+/// Removing the annotation with the rendering of a StatefulSet hid every other edit of it.
 #[test]
 fn set_without_its_annotation_counts_as_edited() {
     let (cluster, settings) = (cluster(), settings());

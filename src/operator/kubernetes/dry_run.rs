@@ -3,8 +3,8 @@
 //! cluster, and the Secrets that the resource names. It observes, and changes and keeps nothing; only the active
 //! operator answers, because only it has contact with the members.
 //!
-//! The token comes in the body, because the API server hands no header of a caller on. A refusal is
-//! an answer like any other (200): kubectl shows nothing of the body of an error.
+//! The token is in the body, because the API server does not forward headers of a caller. A refusal is returned with
+//! status 200: kubectl does not print the body of an error.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::operator::forecast::Forecast;
 const AT_ONCE: usize = 2;
 /// Maximum number of requests whose body is read at the same time, before authentication.
 const READ_AT_ONCE: usize = 4;
-/// The longest resource with its token, in bytes: as much as the API server takes.
+/// Maximum size of a resource with its token, in bytes: the limit of the API server.
 const LONGEST: usize = 1536 << 10;
 /// How long a body may take to come.
 const READ: Duration = Duration::from_secs(5);

@@ -82,7 +82,7 @@ impl OneCluster {
                         build::issued_certificate(cluster, &key.name)
                     })
                 }),
-                // A key that is gone locks the operator out of members that start from now on.
+                // A missing key locks the operator out of members that start from now on.
                 ObjectKind::Secret => {
                     key.name == operator_secret_name(&self.key.1)
                         && caches

@@ -1,4 +1,4 @@
-//! From Kubernetes' objects to the facts that a plan takes. Only reading and translating.
+//! From Kubernetes' objects to the facts for a plan. Only reads and translates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::plan::{
 
 /// The label that identifies a node.
 const HOST: &str = "kubernetes.io/hostname";
-/// Says that a class is for PVCs that name none.
+/// Marks the default class.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Words of a pod that cannot start are cut here.
 const WAITING_MAX: usize = 300;
@@ -313,7 +313,7 @@ pub(super) fn class_node_bound(
         Some(name) => classes
             .iter()
             .find(|class| class.metadata.name.as_deref() == Some(name)),
-        // Of several defaults Kubernetes takes the newest.
+        // Of several default classes Kubernetes uses the newest.
         None => classes
             .iter()
             .filter(default)

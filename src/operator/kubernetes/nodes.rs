@@ -11,7 +11,7 @@ use crate::plan::NodeFacts;
 
 /// Taint of a node on which nothing runs any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// Taint of a cordoned node, which Kubernetes puts there by itself.
+/// Taint that Kubernetes sets on a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Taints that count as a drain: out of service, shut down by the cloud, and those of the cluster autoscaler and of
 /// Karpenter (its current one and the one before 1.0).

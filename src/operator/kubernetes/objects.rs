@@ -29,7 +29,7 @@ pub enum Owned<'a> {
 pub enum Deleted {
     /// It is being deleted by this call.
     Now,
-    /// It was gone already, or another object has its name.
+    /// It was already deleted, or another object has its name.
     Already,
 }
 
@@ -112,7 +112,7 @@ async fn looked_up<K: Object>(
     Ok((api, object.clone(), found))
 }
 
-/// Creates an object that is never changed afterwards. If it is there already, returns that one.
+/// Creates an object that is never changed afterwards. If it exists, returns the existing one.
 pub async fn create<K: Object>(
     client: &Client,
     namespace: &str,

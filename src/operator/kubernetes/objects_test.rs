@@ -187,8 +187,8 @@ async fn a_budget_is_written_only_over_what_was_seen() {
     assert_eq!(said(), (None, Some(0)));
 }
 
-/// A PDB's refusal is one for now, an eviction never takes another pod of the name, and one
-/// that is gone is what was wanted.
+/// A PDB's refusal is temporary, an eviction never takes another pod with the name, and a missing pod is the wanted
+/// result.
 #[tokio::test]
 async fn eviction_takes_only_the_pod_of_its_uid() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
@@ -227,8 +227,7 @@ async fn eviction_takes_only_the_pod_of_its_uid() {
     assert_eq!(gone, Ok(Deleted::Already));
 }
 
-/// A PVC that had become a member's since it was looked at was deleted all the same: its UID is the
-/// same one.
+/// A PVC that a member had started to use since it was observed was deleted all the same: its UID is unchanged.
 #[tokio::test]
 async fn delete_needs_the_observed_version() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));

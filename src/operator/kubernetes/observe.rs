@@ -67,7 +67,7 @@ impl Found {
 }
 
 impl OneCluster {
-    /// The facts about this cluster; `None`: its resource is gone.
+    /// The facts about this cluster; `None`: its resource was deleted.
     pub(super) async fn facts(
         &mut self,
         freshness: Freshness,
@@ -170,7 +170,7 @@ impl OneCluster {
         let found = self.find(freshness, &uid, status.cluster_id.is_some());
         let mut found = found.await?;
         if freshness == Freshness::Live && counts_evictions(cluster.as_ref().ok()) {
-            // Whether a vote more is covered is not asked of a cache.
+            // Whether a further vote is covered is not read from a cache.
             found.pdbs = live(self.api(), &self.of_name()).await?;
         }
         let life = Life {
@@ -306,9 +306,9 @@ impl OneCluster {
         (status.unwrap_or_default(), age_ms)
     }
 
-    /// PVCs and the identity Secret are read live until the cluster is known to be formed: what is formed is
-    /// decided on them. From then on they are as all else: cached, and read live before an act, so
-    /// that a cluster at rest asks the API server for nothing.
+    /// PVCs and the identity Secret are read live until the cluster is known to be formed: the bootstrap decision
+    /// depends on them. From then on they are cached like everything else, and read live before an action, so that an
+    /// idle cluster makes no API requests.
     async fn find(&self, freshness: Freshness, uid: &str, formed: bool) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let of_name = self.of_name();
@@ -392,7 +392,7 @@ impl OneCluster {
         identity_secret.map_err(|error| failure("read", &name, &error))
     }
 
-    /// Reads the Secrets that the user gives, where he gives some and it is time.
+    /// Reads the user's Secrets, if there are any and it is time.
     async fn read_given(
         &mut self,
         cluster: Option<&ValidatedCluster>,
@@ -409,7 +409,7 @@ impl OneCluster {
         Ok(())
     }
 
-    /// Reads what cert-manager was asked for, where it is and it is time.
+    /// Reads what was requested from cert-manager, if anything and it is time.
     async fn read_issued(&mut self, cluster: Option<&ValidatedCluster>) -> Result<(), Failure> {
         let Some(cluster) = cluster.filter(|one| !build::issued_names(one).is_empty()) else {
             self.memory.issued = cert_manager::Known::default();
@@ -449,7 +449,7 @@ impl OneCluster {
         }
     }
 
-    /// What the resource's annotation asks of a port's authority, as it was last seen.
+    /// The CA rotation requested by the resource's annotation, as last observed.
     pub(super) fn rotation(&self, port: TlsPort) -> Option<String> {
         rotation(&self.seen.as_ref()?.resource, port)
     }

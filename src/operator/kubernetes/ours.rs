@@ -56,7 +56,7 @@ impl Life<'_> {
                 pods.own.insert(member, pod.clone());
                 continue;
             }
-            // The only name that a member's set gives.
+            // The only pod name of a member's StatefulSet.
             let named = pod.name_any() == pod_name(&member);
             if !named || member_number(self.name, &member).is_none() {
                 continue;

@@ -1,4 +1,4 @@
-//! What a stranger's objects with a cluster's labels are taken for.
+//! How foreign objects with a cluster's labels are treated.
 
 use serde_json::{Value, json};
 

@@ -76,11 +76,11 @@ impl Health {
     }
 }
 
-/// Who may read the metrics: they name the clusters, and the Secrets with certificates, of every
+/// Who may read the metrics, which name the clusters, and the Secrets with certificates, of every
 /// namespace.
 #[derive(Clone)]
 pub(super) enum Metered {
-    /// Nobody.
+    /// No one.
     Nobody,
     /// Anyone who reaches the port.
     Everybody,
@@ -95,8 +95,7 @@ struct ProbeState {
     metered: Metered,
 }
 
-/// Binds the endpoint; the returned future serves it, with these further routes. Fails at once
-/// where the port is taken.
+/// Binds the endpoint; the returned future serves it, with these further routes. Fails at once if the port is in use.
 pub(super) fn bind(
     address: SocketAddr,
     health: Arc<Health>,

@@ -18,7 +18,7 @@ use crate::operator::platform::Failure;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     read: bool,
-    /// The operator may not read them: an installation of before they were kept.
+    /// The operator may not read them: an older installation without this permission.
     denied: bool,
     newest: Option<EtcdClusterSpec>,
 }

@@ -15,7 +15,7 @@ use crate::crd::{client_service_name, slot_number};
 use crate::operator::platform::{Failure, Freshness};
 use crate::plan::Description;
 
-/// Says of which Service a slice is.
+/// Names the Service of a slice.
 const SERVICE: &str = "kubernetes.io/service-name";
 
 impl OneCluster {
@@ -39,7 +39,7 @@ impl OneCluster {
             Freshness::Live => {
                 let api = Api::namespaced(self.shared.client.clone(), &self.key.0);
                 match live(api, &self.of_name()).await {
-                    // The right was taken away, and the watch does not know it yet.
+                    // The permission was revoked, and the watch has not noticed it yet.
                     Err(Failure::Refused(_)) => return Ok(None),
                     slices => slices?,
                 }

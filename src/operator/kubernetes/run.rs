@@ -31,7 +31,7 @@ use crate::operator::metrics::Metrics;
 use crate::operator::queue::Ended;
 use crate::operator::reconcile::{Rules, reconcile};
 
-/// What was asked for on the command line.
+/// The command line's settings.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Image of the members, without its tag.
@@ -48,7 +48,7 @@ pub struct Options {
     pub lease_namespace: Option<String>,
     /// Clusters worked on at the same time.
     pub concurrency: usize,
-    /// Whether what would be done can be asked for at the probes' address.
+    /// Whether forecasts are served at the probes' address.
     pub forecasts: bool,
     /// Who may read the metrics there.
     pub metrics: MetricsFor,
@@ -80,7 +80,7 @@ impl std::str::FromStr for MemberUser {
     }
 }
 
-/// The group of the rules by which OpenShift gives each namespace users of its own.
+/// The API group of OpenShift's security context constraints, which assign user IDs per namespace.
 const OPENSHIFT: &str = "security.openshift.io";
 
 async fn member_user(client: &Client, wanted: MemberUser) -> Option<i64> {
@@ -108,7 +108,7 @@ pub enum MetricsFor {
     Known,
     /// Anyone who reaches the port.
     Everybody,
-    /// Nobody.
+    /// No one.
     Nobody,
 }
 
@@ -123,7 +123,7 @@ pub enum Error {
     /// The configuration cannot be used.
     #[error("cannot use the Kubernetes configuration")]
     Client(#[source] Box<kube::Error>),
-    /// The probes' port is taken.
+    /// The probes' port is in use.
     #[error("cannot listen on {address} (--probe-address)")]
     Listen {
         /// The address.

@@ -22,10 +22,9 @@ use crate::server::tls::certificates::{Certificate, Chain};
 const READ_EVERY: Duration = Duration::from_secs(30);
 /// The same, while one of them is missing.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// So long those that were trusted before are taken at a dial: far longer than kubelets take to carry
-/// a change to the members.
+/// How long previously trusted CAs are accepted when dialling: far longer than kubelets take to update a mount.
 const CARRIED: Duration = Duration::from_secs(900);
-/// Certificates and authorities of earlier contents that are remembered.
+/// Maximum number of earlier certificates and CAs that are kept.
 const REMEMBERED: usize = 16;
 
 /// What was read of the user's Secrets.
@@ -33,7 +32,7 @@ const REMEMBERED: usize = 16;
 pub(super) struct Known {
     read: Option<Moment>,
     held: BTreeMap<String, Held>,
-    /// The last that could be read of each Secret's authorities, PEM, and what was there before.
+    /// The last readable CAs of each Secret, PEM, and the previous ones.
     roots: BTreeMap<String, (String, Option<(String, Moment)>)>,
     chains: Vec<Arc<Chain>>,
     authorities: Vec<Arc<Certificate>>,
@@ -100,7 +99,7 @@ impl Known {
                 Ok(Some(secret)) => Held::There(texts(&secret)),
                 Ok(None) => Held::Missing,
                 Err(kube::Error::Api(status)) if status.code == 403 => Held::Denied,
-                // An API server in trouble takes nothing away that was seen.
+                // Errors of the API server do not remove earlier observations.
                 Err(error) => match self.held.get(&name) {
                     Some(before) => before.clone(),
                     None => return Err(failure("read", &name, &error)),

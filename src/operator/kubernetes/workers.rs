@@ -1,5 +1,5 @@
-//! Runs reconciles: one at a time for a cluster, several clusters at once, again when something
-//! changed or the reconcile asked for it. On a stop signal the reconciles under way finish their step.
+//! Runs reconciles: one at a time for a cluster, several clusters at once, again when something changed or the
+//! reconcile requested it. On a stop signal running reconciles finish their step.
 
 use std::time::{Duration, Instant};
 

@@ -224,7 +224,7 @@ impl Stage {
         }
     }
 
-    /// Kills a member's process and takes its disk away, as a burnt machine would.
+    /// Kills a member's process and removes its disk, like the loss of a machine.
     fn lose(&mut self, member: &str) {
         let local = &mut self.runner.local;
         let pvc = local

@@ -1,4 +1,4 @@
-//! How a plan's acts are carried out on this machine, and how the machine looks to a plan.
+//! Executes a plan's actions on this machine, and observes the machine for a plan.
 
 use crate::plan::ObjectAction;
 use std::collections::{BTreeMap, BTreeSet};
@@ -311,7 +311,7 @@ impl Local {
             .collect())
     }
 
-    /// The arguments of a member's server. A new member asks every address that there is.
+    /// The arguments of a member's server. A new member contacts every known address.
     fn arguments(&mut self, member: &str, pvc: &str) -> Result<Vec<String>, home::Error> {
         let own = self.home.ports(member)?;
         let (secret, _) = self.home.secret()?;

@@ -1,6 +1,5 @@
-//! What the StatefulSet controller and the kubelet do on Kubernetes: for each wanted process (a
-//! set) one pod with a UID of its own, running only while its PVC is there. Decides nothing
-//! about membership.
+//! The role of the StatefulSet controller and the kubelet on Kubernetes: for each wanted process (a set) one pod with
+//! its own UID, running only while its PVC exists. Does not decide about membership.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -88,7 +87,7 @@ impl Pods {
                 continue;
             };
             if set.is_none() || pvc_lost {
-                // A pod whose PVC went is over; the next one waits for a PVC.
+                // A pod whose PVC is gone ends; the next one waits for a PVC.
                 child.request_stop();
                 pod.deleting = true;
             }
@@ -159,7 +158,7 @@ impl Pods {
         }
     }
 
-    /// Kills a member's process at once, as a power loss would. It starts again by itself.
+    /// Kills a member's process at once, like a power loss. It is restarted automatically.
     pub fn kill(&self, member: &str) -> bool {
         let pod = self.pods.get(member);
         pod.and_then(|pod| pod.supervisor.as_ref())

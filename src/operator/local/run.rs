@@ -82,7 +82,7 @@ pub struct Runner {
     /// The cluster.
     pub local: Local,
     changed: Arc<Notify>,
-    /// The text of the file as last looked at.
+    /// The text of the file as last read.
     text: String,
     file: PathBuf,
 }

@@ -223,7 +223,7 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// Sends a signal to a child of ours that has not been waited for yet.
+/// Sends a signal to our child that has not been reaped yet.
 fn signal(pid: u32, number: i32) -> bool {
     let Ok(pid) = i32::try_from(pid) else {
         return false;

@@ -45,7 +45,7 @@ pub struct Tally {
 pub struct Verdict {
     /// Acknowledged writes found with their value.
     pub found: u64,
-    /// Acknowledged writes that are gone or differ.
+    /// Acknowledged writes that are missing or differ.
     pub missing: Vec<String>,
 }
 

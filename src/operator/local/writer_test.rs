@@ -46,7 +46,7 @@ impl Kv for Member {
                 ..KeyValue::default()
             })
             .collect();
-        // Pages of two, whatever was asked.
+        // Pages of two, whatever was requested.
         let more = kvs.len() > 2;
         kvs.truncate(2);
         let header = Some(ResponseHeader {

@@ -162,7 +162,7 @@ impl World {
             let (_, acted) = self.reconcile(now);
             acts += usize::from(acted);
             quiet = if acted { 0 } else { quiet + 1 };
-            // What caches that are behind still show may hold up a step until they have caught up.
+            // Stale caches may delay a step until they have caught up.
             if quiet > 5 + self.behind && self.settled() {
                 return acts;
             }
