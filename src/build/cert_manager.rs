@@ -29,7 +29,7 @@ use super::common::{hash, inputs_of, metadata};
 pub struct CertificateSpec {
     /// The Secret that it goes into.
     pub secret_name: String,
-    /// Who signs it.
+    /// The issuer.
     pub issuer_ref: IssuerRef,
     /// Host names.
     #[serde(default)]
@@ -111,7 +111,7 @@ pub fn issued_certificate(cluster: &ValidatedCluster, name: &str) -> Option<Cert
         .partition(|name| name.parse::<IpAddr>().is_ok());
     let mut usages = vec!["digital signature", "key encipherment", "server auth"];
     if port == TlsPort::Peer {
-        // Who joins, and the operator, show the same certificate when they dial.
+        // Joining members, and the operator, use the same certificate when they dial.
         usages.push("client auth");
     }
     let inputs = inputs_of(cluster, ObjectKind::Certificate, name);

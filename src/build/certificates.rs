@@ -21,22 +21,22 @@ use super::server::container_arguments;
 
 /// Value of `app.kubernetes.io/component` of every Secret with a certificate.
 pub const CERTIFICATE_COMPONENT: &str = "certificate";
-/// Keys of the Secrets' data: the authorities that are trusted, an authority's key, a certificate
-/// and its key. Also the names of the files in pods.
+/// Keys of the Secrets' data: the trusted CAs, a CA's key, a certificate and its key. Also the names of the files in
+/// pods.
 pub const CA_CERTIFICATES: &str = "ca.crt";
-/// An authority's key.
+/// A CA's key.
 pub const CA_KEY: &str = "ca.key";
-/// The certificate, or of an authority's Secret the authority that signs.
+/// The certificate, or in a CA's Secret the signing CA.
 pub const CERTIFICATE: &str = "tls.crt";
-/// The authority that signs next.
+/// The next signing CA.
 pub const NEXT_CERTIFICATE: &str = "next.crt";
 /// Its key.
 pub const NEXT_KEY: &str = "next.key";
-/// On an authority's Secret: the value of the resource's annotation that it was last exchanged for.
+/// On a CA's Secret: the value of the resource's annotation at its last rotation.
 pub const ANNOTATION_ROTATED: &str = "quorate.dev/rotated-for";
 /// The certificate's key.
 pub const CERTIFICATE_KEY: &str = "tls.key";
-/// Takes connections of both kinds on the peer port while TLS is switched on.
+/// Accepts both kinds of connections on the peer port while TLS is being enabled.
 pub const TRANSITION: &str = "--peer-tls-transition";
 /// Of the files in pods: for the server's user and group alone.
 const FILE_MODE: i32 = 0o440;
@@ -108,7 +108,7 @@ fn names(cluster: &ValidatedCluster, member: &str, port: TlsPort) -> Vec<String>
     let mut names = BTreeSet::from(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
     names.extend(forms(member));
     match port {
-        // Who joins dials them all by one name.
+        // A joining member dials them all by one name.
         TlsPort::Peer => names.extend(forms(&peers)),
         TlsPort::Client => {
             names.extend(forms(&client_service_name(&cluster.name)));
@@ -123,7 +123,7 @@ fn names(cluster: &ValidatedCluster, member: &str, port: TlsPort) -> Vec<String>
     names.into_iter().collect()
 }
 
-/// What the Secret of an authority holds.
+/// The content of a CA's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityContent {
     /// The one that signs, PEM.
@@ -134,11 +134,11 @@ pub struct AuthorityContent {
     pub trusted: String,
     /// The one that signs next, and its key.
     pub next: Option<(String, String)>,
-    /// The value of the annotation that it was last exchanged for.
+    /// The value of the annotation at its last rotation.
     pub rotated_for: Option<String>,
 }
 
-/// The Secret of a port's authority.
+/// The Secret of a port's CA.
 pub fn authority_secret(
     cluster: &ValidatedCluster,
     port: TlsPort,
@@ -218,8 +218,7 @@ pub fn speaks_tls(pod: Option<&PodSpec>) -> bool {
     is_told(pod, "--listen-peer-urls=https://")
 }
 
-/// Whether a pod's server takes connections without TLS on its peer port, for as long as some member
-/// is dialled so.
+/// Whether a pod's server accepts connections without TLS on its peer port, for as long as some member is dialled so.
 pub fn takes_plain_peers(pod: Option<&PodSpec>) -> bool {
     !speaks_tls(pod) || is_told(pod, TRANSITION)
 }

@@ -1,8 +1,7 @@
 //! The PDB, one object a cluster under either policy.
 //!
-//! As a gate it allows no eviction of a pod that it is over, ever, so a drain waits until the
-//! operator has let the pod go, by a label that takes it out of the selection: one static object,
-//! nothing to recompute, nothing to race.
+//! Under `Gate` it never allows an eviction of a pod that it selects, so a drain waits until the operator has released
+//! the pod, by a label that removes it from the selection: one static object, nothing to recompute, no races.
 //!
 //! As a PDB it names how many members have to stay available, which the plan decides. What
 //! counts as available is a ready pod, and only voters that do not retire are ready: newcomers,
@@ -22,7 +21,7 @@ use crate::plan::ObjectKind;
 
 use super::common::{inputs_of, metadata, selector};
 
-/// The gate over all member pods: no eviction of one that was not let go.
+/// The PDB for all member pods: no eviction of one that was not released.
 pub fn pdb_without_evictions(cluster: &ValidatedCluster) -> PodDisruptionBudget {
     let spec = PodDisruptionBudgetSpec {
         max_unavailable: Some(IntOrString::Int(0)),

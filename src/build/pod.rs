@@ -1,5 +1,5 @@
-//! A member's StatefulSet: one pod, restricted, on a PVC that is referred to by name. The set
-//! restarts nothing by itself (`OnDelete`): the operator alone lets a member's pod go.
+//! A member's StatefulSet: one pod, restricted, on a PVC that is referenced by name. The StatefulSet restarts nothing
+//! by itself (`OnDelete`): only the operator deletes a member's pod.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ const HOST: &str = "kubernetes.io/hostname";
 const CPU: &str = "100m";
 /// Default memory request without a quota.
 const MEMORY: &str = "256Mi";
-/// Seconds to hand over before the kill.
+/// Seconds to hand over before it is killed.
 const GRACE_SECONDS: i64 = 60;
 
 /// What of a member's set the plan decides. No input of the hash: it follows from what is seen, and
@@ -52,8 +52,7 @@ pub struct SetOptions {
     pub one_per_node: bool,
     /// It has no pod.
     pub hibernated: bool,
-    /// Its server takes connections without TLS on its peer port too, until all members are dialled
-    /// with TLS.
+    /// Its server accepts connections without TLS on its peer port too, until all members are dialled with TLS.
     pub plaintext_peers: bool,
 }
 
@@ -263,9 +262,9 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
     volumes
 }
 
-/// What the user gives, and requests where there is neither a request nor a limit of the kind: a pod
-/// that asks for nothing is the first to be starved, and to be evicted. A limit is a request too, by
-/// Kubernetes' own rule; none is ever added.
+/// The user's resources, and default requests where neither a request nor a limit of the kind is set: a pod without
+/// requests is the first to be starved, and to be evicted. Kubernetes derives requests from limits; no limit is ever
+/// added.
 fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
     let mut asked = asked_requirements(cluster).unwrap_or_default();
     let limits = asked.limits.as_ref();
@@ -279,7 +278,7 @@ fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
     asked
 }
 
-/// What the user gives alone; `None` where that is nothing.
+/// Only the user's resources; `None` if there are none.
 pub(super) fn asked_requirements(cluster: &ValidatedCluster) -> Option<ResourceRequirements> {
     let resources = &cluster.spec.resources;
     let map = |from: &BTreeMap<String, crate::crd::Quantity>| {
@@ -297,9 +296,9 @@ pub(super) fn asked_requirements(cluster: &ValidatedCluster) -> Option<ResourceR
     })
 }
 
-/// What a member needs with all the data that its quota lets in: two and a half times as much. Who
-/// states no quota gets what small clusters need: the server's own quota is a bound that few reach,
-/// and what is set aside for it would keep members off most nodes.
+/// What a member needs with all the data that its quota lets in: two and a half times as much. Without a stated quota
+/// the request is that of small clusters: the server's default quota is a limit that few reach, and requesting memory
+/// for it would keep members off most nodes.
 fn memory(cluster: &ValidatedCluster) -> String {
     let quota = cluster.spec.server.quota.as_deref();
     match quota.and_then(|quota| bytes_of(quota).ok()) {
@@ -308,8 +307,8 @@ fn memory(cluster: &ValidatedCluster) -> String {
     }
 }
 
-/// The user's own, and where members are kept apart, a node of its own for each: also against
-/// members that were made before, because the scheduler looks at it from both sides.
+/// The user's own, and with anti-affinity a separate node for each: also against members created before, because the
+/// scheduler evaluates it in both directions.
 fn affinity(cluster: &ValidatedCluster, one_per_node: bool) -> Option<Affinity> {
     let user = cluster.spec.pod_template.spec.affinity.clone();
     if !one_per_node {
@@ -341,7 +340,7 @@ fn spread(cluster: &ValidatedCluster, one_per_node: bool) -> Vec<TopologySpreadC
         topology_key: key.to_owned(),
         max_skew: 1,
         when_unsatisfiable: when.to_owned(),
-        // A cordoned node takes no member, so it must not count as an empty one.
+        // A cordoned node accepts no member, so it must not count as an empty one.
         node_taints_policy: Some("Honor".to_owned()),
         label_selector: Some(own.clone()),
         ..TopologySpreadConstraint::default()

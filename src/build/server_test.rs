@@ -91,7 +91,7 @@ fn only_effective_changes_roll() {
     );
 }
 
-/// What the operator puts on a command line cannot be asked for a second time.
+/// Flags that the operator sets cannot be set a second time.
 #[test]
 fn flags_of_the_operator_are_not_for_users() {
     let tls = "{tls: {plaintext: Accepted}}";

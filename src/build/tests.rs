@@ -658,7 +658,7 @@ fn install_policies_admit_the_operator() {
     assert_eq!(policy.metadata.namespace, place);
 }
 
-/// Whoever begins with a sample begins encrypted. One machine's processes have no TLS.
+/// The samples are encrypted. Processes on one machine have no TLS.
 #[test]
 fn the_samples_are_encrypted() {
     let sample = parse(&file("deploy/samples/cluster.yaml")).expect("valid");

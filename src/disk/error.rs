@@ -27,7 +27,7 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// Bytes that were once durable are no longer what was written.
+    /// Bytes that were once durable have changed.
     #[error("{file} is damaged at offset {offset}: {what}; {remedy}")]
     Corrupt {
         /// The damaged file.
@@ -71,12 +71,12 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// The disk was found to be a copy of the one that its member lives on.
+    /// The disk was found to be a copy of its member's disk.
     #[error("the data directory {directory} is no longer its member's: {why}")]
     Copied {
         /// The directory as the operator wrote it.
         directory: String,
-        /// Who found it, what that was, and what to do.
+        /// Which server found it, what it is, and what to do.
         why: String,
     },
     /// No space is left.
@@ -130,12 +130,12 @@ pub enum Error {
         /// Text of the first error.
         first: String,
     },
-    /// The entries asked for are no longer, or not yet, in the log.
+    /// The requested entries are no longer, or not yet, in the log.
     #[error("entries {from} to {to} are not in the log, which holds {first} to {last}")]
     NotInLog {
-        /// First index asked for.
+        /// First requested index.
         from: u64,
-        /// First index not asked for.
+        /// First index that was not requested.
         to: u64,
         /// First index in the log.
         first: u64,
@@ -166,11 +166,11 @@ pub enum Class {
     Io,
     /// A broken contract inside the process.
     Bug,
-    /// A newer release wrote what is on the disk. The disk is sound.
+    /// A newer release wrote what is on the disk. The disk is intact.
     TooNew,
-    /// A file that is not the server's lies in its directories. The disk is sound.
+    /// A foreign file is in its directories. The disk is intact.
     Stray,
-    /// The disk is a copy of its member's, or was set back to an older state.
+    /// The disk is a copy of its member's, or was rolled back to an older state.
     Copied,
 }
 

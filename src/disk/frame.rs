@@ -9,7 +9,7 @@ pub(crate) const SMALL_HEADER: usize = 8 + 4 + 4 + 4;
 const SMALL_LIMIT: usize = 1 << 20;
 
 /// A little-endian cursor over bytes that were already checked by a checksum. `None` means that
-/// the bytes are shorter than their format says.
+/// the bytes are shorter than their format requires.
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {

@@ -1,4 +1,4 @@
-//! The identity file: whose disk this is. Replaced as a whole, atomically; a checksum and a
+//! The identity file: the owner of this disk. Replaced as a whole, atomically; a checksum and a
 //! format number guard it. Never changes a disk UUID once it is written.
 
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use super::frame;
 
 /// Its name in the data directory.
 pub(crate) const NAME: &str = "reserve";
-/// A file takes up a little more than its length.
+/// A file uses a little more space than its length.
 const ROUNDING: u64 = 64 << 10;
 
 /// The reserve of a data directory.
@@ -22,7 +22,7 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve on this disk, whether it is there or not.
+    /// The reserve on this disk, whether it exists or not.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
         Self { disk }
     }
@@ -40,7 +40,7 @@ impl Reserve {
         let path = || self.disk.describe(NAME);
         let free = self.disk.free_bytes();
         let free = free.map_err(|e| Error::io("measure the volume of", path(), e))?;
-        // What its own name takes up is left.
+        // The space of its own name is left.
         let room = (kept + free).saturating_sub(spare.saturating_add(ROUNDING));
         let wanted = most.min(room);
         if wanted <= kept || wanted < most / 2 {
@@ -66,7 +66,7 @@ impl Reserve {
         Ok(self.bytes()? > 0)
     }
 
-    /// Gives it up. Says whether there was one.
+    /// Deletes it. Returns whether there was one.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -335,8 +335,8 @@ mod tests {
         assert_eq!(other.class().name(), "identity");
     }
 
-    /// A server whose directory a second one had taken over wrote the file back as it knew it: the start
-    /// that the others had seen was gone from the disk, and the disk was a copy to them.
+    /// A server whose directory a second one had used meanwhile wrote back its own state of the file: the start that
+    /// the others had seen was lost on the disk, and they treated the disk as a copy.
     #[test]
     fn loser_of_the_disk_writes_no_start() {
         let disk = MemoryDisk::new();

@@ -11,7 +11,7 @@ impl Model {
         }
         let days = self.pace.days.1;
         let certificate = self.certificate(days, None);
-        // Members with certificates of an earlier authority are trusted on.
+        // Members with certificates of an earlier CA stay trusted.
         let mut trusted = vec![certificate.fingerprint.clone()];
         let suffix = format!("-{}-tls", port.as_str());
         let leaves = self.api.tls.secrets.iter();

@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Faults {
     /// Pods, by UID, that stay as they are: a server that hangs, a container that does not start.
     pub(crate) stuck: BTreeSet<String>,
-    /// Pods, by UID, whose server answers although their node or their status says otherwise.
+    /// Pods, by UID, whose server answers although their node or their status indicates otherwise.
     pub(crate) answering: BTreeSet<String>,
     /// Inputs whose image cannot be pulled.
     pub(crate) bad_inputs: BTreeSet<String>,
-    /// Members whose set makes no pod for now.
+    /// Members whose StatefulSet currently creates no pod.
     pub(crate) podless: BTreeSet<String>,
-    /// Members whose pod takes its whole grace period to end.
+    /// Members whose pod uses its whole grace period.
     pub(crate) lingering: BTreeSet<String>,
-    /// Members whose kubelet does not look whether they are ready any more.
+    /// Members whose kubelet no longer checks readiness.
     pub(crate) unprobed: BTreeSet<String>,
-    /// Members whose kubelet carries no changed Secrets to them.
+    /// Members whose kubelet does not update changed Secrets.
     pub(crate) uncarried: BTreeSet<String>,
     /// Members that the operator cannot dial.
     pub(crate) unseen: BTreeSet<String>,

@@ -79,7 +79,7 @@ pub struct Model {
 pub(crate) struct Disk {
     /// Its UUID.
     pub(crate) uuid: String,
-    /// The member that lives on it; `None` while it is empty.
+    /// The member that uses it; `None` while it is empty.
     pub(crate) member: Option<u64>,
     /// The member was removed.
     pub(crate) removed: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Pace {
     pub(crate) carried_ms: u64,
     /// New volumes are bound to their node.
     pub(crate) node_bound: bool,
-    /// How long a certificate lives, and an authority.
+    /// The validity of certificates and CAs.
     pub(crate) days: (u64, u64),
 }
 

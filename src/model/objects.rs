@@ -145,7 +145,7 @@ impl Model {
     }
 }
 
-/// Whether what is there may be written over.
+/// Whether the existing object may be overwritten.
 pub(super) fn free(name: &str, owner: &Owner, terminating: bool) -> Result<(), Refused> {
     match (owner, terminating) {
         (_, true) => Err(Refused::Terminating(name.to_owned())),

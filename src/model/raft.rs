@@ -160,7 +160,7 @@ impl Model {
             && (self.raft.voters()).any(|view| view.name == candidate && self.lives(view))
     }
 
-    /// A standby that was added joins by itself, and gets the data that its leader has.
+    /// An added standby joins by itself, and receives its leader's data.
     fn join(&mut self, leader: &str) {
         for at in 0..self.raft.members.len() {
             let view = self.raft.members[at].clone();

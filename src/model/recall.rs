@@ -11,7 +11,7 @@ use crate::plan::{CONTACT_MS, Certificate, Description, MemberView, Observed, Ph
 
 /// A learner of a recalled cluster has caught up at once.
 const AT_ONCE: u64 = u64::MAX;
-/// How long the operator's own certificates last, and its authorities, in days.
+/// Validity of the operator's own certificates and CAs, in days.
 const DAYS: (u64, u64) = (90, 3650);
 
 impl Model {
@@ -42,7 +42,7 @@ impl Model {
             },
             faults: faults(o, &raft),
             raft,
-            // Fewer things than milliseconds pass: no name was given before.
+            // Fewer objects are created than milliseconds pass, so no name is reused.
             last: o.now_ms,
             api,
         };
@@ -184,8 +184,8 @@ fn raft(o: &Observed, known: Option<(&String, &Description)>) -> Raft {
     }
 }
 
-/// A member whose data differs now differs for as long as it is one, and newcomers have what the others
-/// have. Where nothing was compared, nothing will be.
+/// A member whose data differs now differs for as long as it is a member, and new members have the others' data. If
+/// nothing was compared, nothing will be.
 fn health(o: &Observed, known: Option<&Description>) -> Health {
     let spaces = o.descriptions.iter();
     let spaces = spaces.map(|(name, description)| (name.clone(), description.space));

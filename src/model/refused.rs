@@ -6,7 +6,7 @@ pub enum Refused {
     /// Another owner has an object of that name.
     #[error("{0} belongs to another owner")]
     Taken(String),
-    /// An object of that name is on its way out.
+    /// An object with that name is being deleted.
     #[error("{0} is still being deleted")]
     Terminating(String),
     /// A precondition does not hold: a UID, a fence, a disk.

@@ -64,7 +64,7 @@ pub struct Raft {
 pub enum Stepped {
     /// It was acted on.
     Taken,
-    /// It was dropped, as the protocol has it, for the reason given.
+    /// It was dropped, as required by the protocol, for the given reason.
     Ignored(&'static str),
 }
 
@@ -316,7 +316,7 @@ impl Raft {
         }
     }
 
-    /// Where this member stands. Costs a copy of the progress of all members.
+    /// The status of this member. Copies the progress of all members.
     pub fn status(&self) -> Status {
         Status {
             id: self.config.id,
@@ -387,7 +387,7 @@ impl Raft {
     }
 }
 
-/// A message that was looked over.
+/// A validated message.
 struct Checked {
     from: MemberId,
     term: Term,

@@ -1,4 +1,4 @@
-//! Elections: timeouts, pre-votes, votes and the roles that come of them (paper §5.2, §5.4.1,
+//! Elections: timeouts, pre-votes, votes and the resulting roles (paper §5.2, §5.4.1,
 //! thesis §6.2 and §9.6).
 
 use crate::mutants::{Mutant, planted};
@@ -21,7 +21,7 @@ pub(super) enum Campaign {
     Pre,
     /// For real.
     Real,
-    /// For real and at the leader's wish: its lease does not stand in the way.
+    /// A real election at the leader's request (TimeoutNow): the lease on votes does not apply.
     Transfer,
 }
 
@@ -80,8 +80,7 @@ impl Raft {
         active >= self.configuration.quorum()
     }
 
-    /// Only a voter whose log and state are in place campaigns; learners and members that
-    /// were removed never do.
+    /// Only a voter whose log and state are complete campaigns; learners and removed members never do.
     fn may_campaign(&self) -> bool {
         let voter = self.configuration.voters.contains(&self.config.id);
         (voter || planted(Mutant::LearnerCampaigns)) && self.install.is_none()
@@ -173,8 +172,8 @@ impl Raft {
         Ok(Stepped::Taken)
     }
 
-    /// A granted pre-vote reply carries the term that was asked for, which is newer than ours
-    /// by one; any other is for a campaign of another time.
+    /// A granted pre-vote response carries the requested term, which is ours plus one; any other belongs to another
+    /// campaign.
     pub(super) fn on_granted_pre_vote(
         &mut self,
         from: MemberId,

@@ -385,7 +385,7 @@ impl Log {
         Ok(())
     }
 
-    /// A snapshot takes the place of the whole log. `applied` follows once it is installed.
+    /// A snapshot replaces the whole log. `applied` follows once it is installed.
     pub(super) fn replace(&mut self, meta: &SnapshotMeta) {
         self.shape = LogShape::new(meta.index, meta.term);
         self.cache.clear();

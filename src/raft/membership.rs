@@ -15,7 +15,7 @@ use super::types::{
     Configuration, ConfigurationChange, Entry, Index, MemberId, SnapshotMeta, Term,
 };
 
-/// A snapshot that takes the place of log and state.
+/// A snapshot that replaces log and state.
 #[derive(Debug)]
 pub(super) struct Install {
     pub(super) meta: SnapshotMeta,
@@ -24,7 +24,7 @@ pub(super) struct Install {
 }
 
 impl Raft {
-    /// Appends a change of membership, at a leader, and gives its term and index. At most one
+    /// Appends a membership change, at a leader, and returns its term and index. At most one
     /// may be in the log and not applied: with that, any two configurations that are in use at
     /// the same time share a member in all their majorities.
     pub fn propose_configuration(
@@ -45,7 +45,7 @@ impl Raft {
 
     /// The change in the configuration entry at `index` takes effect. To be called when that
     /// entry is applied and before it is reported as applied; not for a change that the state
-    /// machine refused. Gives the configuration that is in force now.
+    /// machine refused. Returns the configuration in force.
     pub fn apply_configuration(
         &mut self,
         index: Index,
@@ -117,11 +117,10 @@ impl Raft {
         Ok(())
     }
 
-    /// Appends an empty entry behind a removal that has just taken effect. Whoever stores it
-    /// stores a commit index that includes the removal along with it; so once it is committed, a
-    /// majority of those that stay will count without the removed member after any restart. If
-    /// they did not, they might wait for the vote of a member that is gone for good. A leader
-    /// that has removed itself leads until then, and takes no more proposals.
+    /// Appends an empty entry after a removal that has just taken effect. A member that stores it also stores a commit
+    /// index that includes the removal; so once it is committed, a majority of the remaining members will count without
+    /// the removed member after any restart. Otherwise they might wait for the vote of a member that is permanently
+    /// gone. A leader that has removed itself leads until then, and accepts no more proposals.
     fn confirm_removal(&mut self, id: MemberId) -> Result<(), Error> {
         let index = self.log.last() + 1;
         if id != self.config.id && planted(Mutant::RemovalUnconfirmed) {
@@ -168,8 +167,8 @@ impl Raft {
             return Stepped::Ignored("all of the snapshot is committed here");
         }
         if self.log.term(meta.index) == Some(meta.term) && !newer {
-            // The log holds what the snapshot stands for: only the commit index was behind,
-            // and it cannot be beyond the log.
+            // The log contains the snapshot's entries: only the commit index was behind, and it cannot be beyond the
+            // log.
             let _ = self.log.commit_to(meta.index);
             self.acknowledge(from, meta.index);
             return Stepped::Taken;

@@ -101,8 +101,8 @@ impl Body {
         }
     }
 
-    /// Whether it answers a leader or a candidate, which ask members alone. (A follower's read is
-    /// answered by its leader, which may have removed itself and lead on for a moment.)
+    /// Whether it responds to a leader or a candidate, which send requests only to members. (A follower's read is
+    /// answered by its leader, which may have removed itself and still lead for a moment.)
     pub(super) fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -131,7 +131,7 @@ pub struct VoteRequest {
 /// The answer to a vote request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct VoteReply {
-    /// Whether the vote is given.
+    /// Whether the vote is granted.
     #[prost(bool, tag = "1")]
     pub granted: bool,
     /// With a refusal: an index that is committed, at most the candidate's last one. If the candidate has the same

@@ -39,9 +39,9 @@ impl Uncommitted {
 }
 
 impl Raft {
-    /// Appends one entry for each item, at a leader, and gives their term and the index of the
-    /// first. All are appended or none. They may still be lost if leadership is; whether they
-    /// are committed shows when they, or others at the same indexes, come out to be applied.
+    /// Appends one entry for each item, at a leader, and returns their term and the index of the first. All are
+    /// appended or none. They may still be lost if leadership is lost; whether they are committed shows when they, or
+    /// others at the same indexes, are handed out to be applied.
     pub fn propose(&mut self, items: Vec<Bytes>) -> Result<(Term, Index), ProposeError> {
         let first = self.log.last() + 1;
         let term = self.term;

@@ -294,7 +294,7 @@ pub enum ChangeRefusal {
     /// Member identities start at one.
     #[error("member id 0 is not allowed")]
     ZeroMember,
-    /// The member to add is there already.
+    /// The member to add already exists.
     #[error("{0:x} is a member already")]
     AlreadyMember(MemberId),
     /// Only a learner can be promoted.
@@ -374,7 +374,7 @@ pub struct ConfigurationRecord {
     pub data: Bytes,
 }
 
-/// What the core needs to know of a snapshot: the position it stands for and the members there.
+/// A snapshot's metadata for the core: its position and the members there.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct SnapshotMeta {
     /// The last index that the snapshot includes; zero for "no snapshot".

@@ -24,7 +24,7 @@ pub enum AlarmKind {
 pub struct Alarm {
     /// What is wrong.
     pub kind: AlarmKind,
-    /// With which member (etcd lets a client name any).
+    /// The member (etcd lets a client name any).
     pub member: u64,
 }
 

@@ -149,8 +149,8 @@ impl Written<'_> {
 /// Collects what a list of operations writes and refuses to write a key twice. Nested lists
 /// count with the outer one; the two lists of one nested transaction exclude each other.
 ///
-/// Unlike etcd this also sees that an open-ended delete covers a put: etcd lets that pass and
-/// may then lose the key in a compaction.
+/// Unlike etcd this also detects that an open-ended delete covers a put: etcd accepts that and may then lose the key in
+/// a compaction.
 fn written(ops: &[RequestOp]) -> Result<Written<'_>, Error> {
     let mut all = Written::default();
     for op in ops {

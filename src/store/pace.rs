@@ -24,7 +24,7 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Another key was looked at.
+    /// Another key was examined.
     pub(super) fn step(&self) {
         let Some(pause) = self.pause else { return };
         let steps = self.steps.get() + 1;
@@ -47,8 +47,8 @@ mod tests {
     use crate::store::tests::helpers;
     use crate::store::{Counted, Range, SortOrder, SortTarget};
 
-    /// A sorted range, its answer's end that is thrown away, a transaction and a hash went on for tens of
-    /// milliseconds without a pause, and a put waited for the kernel's next tick.
+    /// A sorted range, dropping the end of its answer, a transaction and a hash ran for tens of milliseconds without a
+    /// pause, and a put waited for the kernel's next tick.
     #[test]
     fn every_long_read_pauses_again_and_again() {
         let names: Vec<String> = (0..20_000).map(|number| format!("k{number}")).collect();

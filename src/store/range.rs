@@ -52,7 +52,7 @@ impl State {
         });
         sort(&mut kvs, order, target, pace);
         while range.limit > 0 && kvs.len() as u64 > range.limit.cast_unsigned() {
-            // One by one: to let go of many keys takes as long as to read them.
+            // One by one: dropping many keys takes as long as reading them.
             kvs.pop();
             pace.step();
             response.more = true;
@@ -116,8 +116,8 @@ pub(super) fn shown(range: &Range) -> Result<u64, Error> {
     })
 }
 
-/// How many keys, in key order, take part in filtering and sorting. A limit cuts before an
-/// ascending sort that was not asked for by name (as in etcd), but not before any other.
+/// How many keys, in key order, take part in filtering and sorting. A limit is applied before an implicit ascending
+/// sort (as in etcd), but not before any other.
 fn fetch_limit(range: &Range, order: SortOrder, target: SortTarget) -> usize {
     let default_order =
         order == SortOrder::None || (target == SortTarget::Key && order == SortOrder::Ascend);

@@ -29,7 +29,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Where it stands in the history of the store.
+    /// Its position in the history of the store.
     pub(super) fn place(&self) -> (Revision, u32) {
         (self.main, self.sub)
     }

@@ -16,9 +16,8 @@ use super::span::{End, Span};
 use super::tree::{Reader, Tree};
 use super::{AuthState, Error, Event, LeaseId, Revision};
 
-/// The newest records are never reclaimed, so that a reader that misses a few views misses no
-/// event: so many of them (few in tests, which then meet the limit), as long as they are no
-/// more than so many bytes.
+/// The newest records are never reclaimed, so that a reader that misses a few views misses no event: this many (few in
+/// tests, to reach the limit), as long as they are within the limit in bytes.
 const RECENT_RECORDS: usize = if cfg!(test) { 16 } else { 1024 };
 const RECENT_BYTES: u64 = 16 << 20;
 
@@ -215,7 +214,7 @@ impl State {
         }
     }
 
-    /// Adds a record to the log; `frees` is what compaction past it gives back.
+    /// Adds a record to the log; `frees` is the space that compaction past it frees.
     pub(super) fn append(&mut self, record: &Arc<Record>, frees: u64) {
         self.added += record.size();
         self.frees += frees;

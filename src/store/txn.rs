@@ -100,7 +100,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Deletes a key, given its newest record.
+    /// Deletes a key by its newest record.
     fn delete(&mut self, record: &Record) {
         let place = self.next_place();
         self.state.delete(record, place);

@@ -129,7 +129,7 @@ impl View {
     }
 
     /// The hash that etcd's `HashKV` gives for the same history, at a revision (0: the current
-    /// one). Takes time in proportion to the number of keys: not for a runtime's thread.
+    /// one). Takes time proportional to the number of keys: not for a runtime's thread.
     ///
     /// # Errors
     /// [`Error::Compacted`], [`Error::FutureRevision`].

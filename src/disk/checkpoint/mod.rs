@@ -67,7 +67,7 @@ pub fn passing_checkpoint_bytes(disk: &dyn Disk) -> Result<u64> {
     let mut bytes = 0;
     for name in passing {
         let name = format!("{CHECKPOINTS}/{name}");
-        // One that is gone or whole meanwhile takes up nothing more.
+        // One that is deleted or complete meanwhile uses no further space.
         let Ok(file) = disk.open(&name) else { continue };
         let length = file.length();
         bytes += length.map_err(|e| Error::io("measure", disk.describe(&name), e))?;
@@ -230,8 +230,8 @@ impl Checkpoints {
         Ok(newer)
     }
 
-    /// The checkpoints that a member keeps account of, oldest first. One whose head or description
-    /// is damaged does not count: the newest, from which a start goes on, was verified whole.
+    /// The checkpoints that a member tracks, oldest first. One with a damaged header or description does not count: the
+    /// newest, from which a start continues, was verified completely.
     ///
     /// # Errors
     /// [`Error::Stray`], [`Error::TooNew`], [`Error::Io`].
@@ -272,7 +272,7 @@ impl Checkpoints {
     }
 
     /// Gives up the older of the two that are kept, to make room for the next, after which there are
-    /// two again. Says whether there was one.
+    /// two again. Returns whether there was one.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Sync`].
@@ -288,7 +288,7 @@ impl Checkpoints {
         Ok(!older.is_empty())
     }
 
-    /// Makes room on a full volume: the older checkpoint goes, then the reserve. Says whether
+    /// Makes room on a full volume: the older checkpoint is deleted, then the reserve. Returns whether
     /// anything was left to give.
     ///
     /// # Errors

@@ -241,7 +241,7 @@ impl Image {
                     lost += 1;
                 }
             }
-            // What a failed sync dropped is gone now, too.
+            // Data that a failed sync dropped is lost now, too.
             file.live.clone_from(&file.durable);
         }
         self.collect();

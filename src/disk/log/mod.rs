@@ -112,7 +112,7 @@ struct Active {
     length: u64,
 }
 
-/// Bytes that the log takes up on a disk.
+/// Bytes that the log uses on a disk.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Stray`].
@@ -120,7 +120,7 @@ pub fn log_bytes(disk: &dyn Disk) -> Result<u64> {
     let mut bytes = 0;
     for sequence in scan::sequences(disk)? {
         let name = segment::name(sequence);
-        // One that was dropped meanwhile takes up nothing.
+        // One that was dropped meanwhile uses no space.
         let Ok(file) = disk.open(&name) else { continue };
         let length = file.length();
         bytes += length.map_err(|e| Error::io("measure", disk.describe(&name), e))?;

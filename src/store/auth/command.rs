@@ -205,7 +205,7 @@ pub enum TokenChange {
         user: String,
         /// Its letters.
         prefix: String,
-        /// When it was asked for, in milliseconds since 1970.
+        /// Time of the request, in milliseconds since 1970.
         issued_ms: u64,
     },
     /// Those of this user are worth nothing any more.

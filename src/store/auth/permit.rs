@@ -1,5 +1,5 @@
-//! Who may do what. One function for each way to ask, all on one frozen state, so that what is
-//! checked and what is read or written are the same.
+//! Who may do what. One function for each kind of request, all on one frozen state, so that the same state is checked
+//! and read or written.
 
 use bytes::Bytes;
 
@@ -148,7 +148,7 @@ impl State {
             Operation::Txn(txn) => self.permit_txn(actor, txn),
             Operation::LeaseRevoke(revoke) => self.permit_lease_write(actor, revoke.id),
             Operation::Auth(command) => match &command.operation {
-                // Whoever asks for a token has none yet.
+                // A request for a token has none yet.
                 None | Some(AuthOperation::Authenticate(_)) => Ok(()),
                 Some(_) => self.auth.require_admin(actor),
             },
@@ -161,7 +161,7 @@ impl State {
         if planted(Mutant::PutRightsUnchecked) {
             return Ok(());
         }
-        // Whoever attaches a key to a lease can have its other keys deleted by revoking it.
+        // A user who attaches a key to a lease can have its other keys deleted by revoking it.
         self.permit_lease_write(actor, put.lease)?;
         if put.prev_kv {
             self.auth.require_read(actor, &put.key, &[])?;

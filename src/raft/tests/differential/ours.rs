@@ -43,7 +43,7 @@ pub(super) struct Ours {
     pub(super) cluster: Cluster,
     settings: Settings,
     cuts: BTreeSet<(MemberId, MemberId)>,
-    /// Who has put a snapshot in the place of its log during the event.
+    /// Members that replaced their log by a snapshot during the event.
     pub(super) installed: BTreeSet<MemberId>,
     /// What the schedules have brought about, for the proof that they are worth something.
     pub(super) seen: Seen,
