@@ -1,9 +1,9 @@
-//! docs/conformance.md says for every call of etcd's API which behaviour is shown by which test.
-//! It is made from the tests: a comment `Shows KV.Put, KV.Range: what is shown.` above a test, or
-//! above a chapter of a client's story, is a row for each call that it names.
+//! docs/conformance.md lists for every call of etcd's API which behaviour is shown by which test. It is generated from
+//! the tests: a comment `Shows KV.Put, KV.Range: what is shown.` above a test, or above a chapter of a client's story,
+//! is a row for each call that it names.
 //!
-//! Fails where a comment names a call that does not exist or stands above no test, and where the
-//! page differs from what the comments say; `CONFORMANCE_WRITE=1` writes the page.
+//! Fails if a comment names a call that does not exist or is not above a test, or if the page differs from the
+//! comments; `CONFORMANCE_WRITE=1` writes the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,11 +24,11 @@ const LANGUAGES: &[(&str, &str, &[&str])] = &[
 const HEAD: &str = "\
 # Conformance
 
-What of etcd's client API is shown by which test. Made from the tests by `make generate`; do not
-edit. Tests in `tests/etcdctl` tell real etcdctl's commands to Quorate and to real etcd and compare
-what it says; those in `tests/differential` send both the same random requests; the stories in
-`tests/interop` are told by client libraries that we did not write, to both. What is known to differ
-is in [differences.md](differences.md).
+Which behaviour of etcd's client API is shown by which test. Generated from the tests by `make generate`; do not
+edit. Tests in `tests/etcdctl` run the same commands of real etcdctl against Quorate and real etcd and compare
+the output; those in `tests/differential` send both the same random requests; the stories in
+`tests/interop` are run by third-party client libraries against both. Known differences are
+in [differences.md](differences.md).
 
 | call | behaviour | shown by |
 |---|---|---|

@@ -67,9 +67,9 @@ const SHELLS: &[(&str, &[&str])] = &[
     ("sim", &["raft", "store", "node", "disk"]),
 ];
 
-/// The room of planted faults. Every room, pure or not, may ask it one question, in the words of
-/// [`THE_QUESTION`], and it uses none. Its switch reads the environment and keeps a thread-local,
-/// but is compiled under its feature alone; without it the answer is a constant.
+/// The room of planted faults. Every room, pure or not, may call one function, [`THE_QUESTION`], and it uses no room.
+/// Its switch reads the environment and uses a thread-local, but is compiled only with its feature; without it the
+/// answer is a constant.
 const PLANTED: &str = "mutants";
 const THE_QUESTION: &str = "use crate::mutants::{Mutant, planted};";
 

@@ -64,7 +64,7 @@ fn headings(page: &str) -> BTreeSet<String> {
     let mut seen = BTreeMap::new();
     let heads = text(page).filter(|line| line.starts_with('#'));
     let names = heads.map(|line| {
-        // Of a link in a heading its words count.
+        // Of a link in a heading only its text counts.
         let mut words = String::new();
         for (at, part) in line.trim_start_matches('#').split("](").enumerate() {
             let part = match at {

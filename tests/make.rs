@@ -1,5 +1,4 @@
-//! The commands of the Makefile on a machine that lacks what they need: each says so by name before
-//! it begins.
+//! The commands of the Makefile on a machine without their prerequisites: each names what is missing before it begins.
 //!
 //! Found on a fresh machine: `make e2e` worked for minutes and then ended with the compiler's "can't
 //! find crate for `core`", because the musl target was something that only `.ci/run` installed.

@@ -3,14 +3,14 @@
 #
 #   certificates.sh DIRECTORY NAME=ADDRESS[,HOST...]...
 #
-# makes in DIRECTORY one authority for clients (clients/ca) and one for the members among themselves
-# (members/ca), a client certificate (client), and for each host a folder NAME with what belongs into
-# its /etc/quorate/pki. Two authorities, because whoever the members' one signs for may act as a member.
-# Keep clients/ca.key and members/ca.key away from the hosts. Run again with another host to add it:
-# authorities and hosts that are there already are left as they are.
-# QUORATE is the program (quorate), DAYS how long certificates last (825).
+# creates in DIRECTORY one CA for clients (clients/ca) and one for traffic between members (members/ca),
+# a client certificate (client), and for each host a folder NAME with the files for its
+# /etc/quorate/pki. Two CAs, because a certificate of the members' CA allows acting as a member.
+# Keep clients/ca.key and members/ca.key off the hosts. Run again with another host to add it:
+# existing CAs and hosts are not changed.
+# QUORATE is the binary (quorate), DAYS the validity of certificates in days (825).
 set -euo pipefail
-[ $# -ge 2 ] || { sed -n '2,12p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,11p' "$0"; exit 2; }
 quorate=$(command -v "${QUORATE:-quorate}") || { echo "certificates.sh: ${QUORATE:-quorate} is not there: install it, or say QUORATE=path" >&2; exit 1; }
 quorate=$(realpath "$quorate")
 umask 077
@@ -24,7 +24,7 @@ for host in "$@"; do
     clients | members) echo "certificates.sh: no host may be called $name here" >&2; exit 2 ;;
   esac
   [ ! -f "$name/peer-ca.crt" ] || continue
-  # What an earlier run did not finish.
+  # Left over from an interrupted run.
   rm -rf "clients/$name" "members/$name" "$name"
   names+=("$name") hosts+=("--member=$host,$name")
 done
@@ -35,7 +35,7 @@ for authority in clients members; do
 done
 cp clients/ca.crt clients/client.crt clients/client.key .
 cp members/ca.crt peer-ca.crt
-# Each host gets what the right authority signed; the rest was made in passing.
+# Each host gets the files that the right CA signed; the others are by-products.
 for name in "${names[@]}"; do
   mkdir "$name"
   mv "clients/$name"/server.* "members/$name"/peer.* "$name/"

@@ -46,7 +46,7 @@ pub fn estimate(view: &View) -> u64 {
 /// [`HEAD_BYTES`]: crate::bolt::HEAD_BYTES
 ///
 /// # Errors
-/// What `append` says; what the format cannot hold.
+/// Those of `append`; data that the format cannot represent.
 pub fn export(
     contents: &Contents,
     mut append: impl FnMut(&[u8]) -> io::Result<()>,
@@ -110,8 +110,8 @@ fn rows(
         }
     }
     if last.max(view.compacted()) < view.revision() {
-        // The revision was raised by hand and nothing is written at it: etcd's own tool leaves
-        // such a row, without a key, to say so.
+        // The revision was raised by hand and nothing is written at it: etcd's own tool marks this with such a row
+        // without a key.
         let row = Row {
             main: view.revision(),
             sub: 0,

@@ -1,8 +1,8 @@
 //! The state of a member as a database of etcd 3.7, and a state made from such a database: what
 //! `etcdctl snapshot save` saves from either server, either can start from.
 //!
-//! Never touches a file, and never decides who the members of a restored cluster are. Bytes are
-//! laid out by `bolt`; this room knows which buckets, keys and values etcd keeps.
+//! Never touches a file, and never decides the membership of a restored cluster. Bytes are laid out by `bolt`; this
+//! room handles etcd's buckets, keys and values.
 
 mod export;
 mod import;

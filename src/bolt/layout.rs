@@ -4,7 +4,7 @@ use super::{Error, Result};
 
 /// Size of the pages that are written, in bytes.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes at the front of a file that the writer knows only at the end: both metas.
+/// Bytes at the start of a file that the writer can fill in only at the end: both metas.
 pub const HEAD_BYTES: usize = 2 * PAGE_BYTES;
 
 /// Length of a page's header.
@@ -59,7 +59,7 @@ impl PageHeader {
     }
 }
 
-/// What a meta page says.
+/// The content of a meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) page_size: u32,

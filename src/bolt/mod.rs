@@ -1,12 +1,12 @@
 //! The file format of bbolt, both ways: a writer that makes a valid file from sorted keys with
 //! memory for a page a level, and a reader that trusts nothing it finds.
 //!
-//! Never touches a file: the writer gives bytes to append, the reader asks a [`Source`]. Never
-//! knows what the keys mean; that is the business of `backup`.
+//! Never touches a file: the writer returns bytes to append, the reader reads from a [`Source`]. Does not interpret
+//! keys; `backup` does.
 //!
 //! A file is a row of pages. Pages 0 and 1 each hold a meta record that names the root of a
 //! B+tree of buckets; a bucket is a B+tree of its own, or, if small, a leaf inside the value that
-//! names it. All numbers are little-endian; a page longer than one unit says by how many more.
+//! names it. All numbers are little-endian; a page longer than one unit contains the number of further units.
 
 mod layout;
 mod read;

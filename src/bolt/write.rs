@@ -96,7 +96,7 @@ impl Writer {
     /// Begins the next bucket. Each name once, in any order.
     ///
     /// # Errors
-    /// [`Error::Bucket`], [`Error::Size`], and what [`Writer::put`] says.
+    /// [`Error::Bucket`], [`Error::Size`], and those of [`Writer::put`].
     pub fn bucket(&mut self, name: &[u8]) -> Result<()> {
         self.close();
         if self.buckets.contains_key(name) {
@@ -200,7 +200,7 @@ impl Writer {
         tree.leaf.push(flags, key, value);
     }
 
-    /// Writes the leaf and tells the level above.
+    /// Writes the leaf and adds it to the level above.
     fn end_leaf(&mut self, tree: &mut Tree) {
         let leaf = std::mem::take(&mut tree.leaf);
         let (page, overflow) = self.claim(leaf.size());

@@ -1,5 +1,5 @@
-//! What cert-manager is asked for (source `CertManager`): one `Certificate` a port, for all members,
-//! and what is read of it again. Nothing of cert-manager's own is made or changed beside it.
+//! The requests to cert-manager (source `CertManager`): one `Certificate` per port, for all members, and its status. No
+//! other objects of cert-manager are created or changed.
 
 use core::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::plan::{ObjectKey, ObjectKind};
 use super::certificates::names_of_all;
 use super::common::{hash, inputs_of, metadata};
 
-/// The part of `cert-manager.io/v1` `Certificate` that is asked for.
+/// The part of `cert-manager.io/v1` `Certificate` that is requested.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "cert-manager.io",
@@ -29,7 +29,7 @@ use super::common::{hash, inputs_of, metadata};
 pub struct CertificateSpec {
     /// The Secret that it goes into.
     pub secret_name: String,
-    /// Who signs it.
+    /// The issuer.
     pub issuer_ref: IssuerRef,
     /// Host names.
     #[serde(default)]
@@ -48,12 +48,12 @@ pub struct CertificateSpec {
 /// The part of its status that is read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateStatus {
-    /// What cert-manager says of it.
+    /// The status that cert-manager writes.
     #[serde(default)]
     pub conditions: Vec<CertificateCondition>,
 }
 
-/// One thing that cert-manager says.
+/// One condition of cert-manager.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateCondition {
     /// Of what, such as `Ready` or `Issuing`.
@@ -61,7 +61,7 @@ pub struct CertificateCondition {
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// In a word.
+    /// Reason.
     #[serde(default)]
     pub reason: String,
     /// In a sentence.
@@ -111,7 +111,7 @@ pub fn issued_certificate(cluster: &ValidatedCluster, name: &str) -> Option<Cert
         .partition(|name| name.parse::<IpAddr>().is_ok());
     let mut usages = vec!["digital signature", "key encipherment", "server auth"];
     if port == TlsPort::Peer {
-        // Who joins, and the operator, show the same certificate when they dial.
+        // Joining members, and the operator, use the same certificate when they dial.
         usages.push("client auth");
     }
     let inputs = inputs_of(cluster, ObjectKind::Certificate, name);
@@ -130,18 +130,18 @@ pub fn issued_certificate(cluster: &ValidatedCluster, name: &str) -> Option<Cert
     })
 }
 
-/// What cert-manager says of a `Certificate` that is not issued.
+/// cert-manager's status for a `Certificate` that is not issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Issue {
     /// Nothing.
     Unseen,
-    /// It is on its way, in cert-manager's words.
+    /// Issuance is in progress, with cert-manager's message.
     Waits(String),
     /// The last try failed, and why.
     Failed(String),
 }
 
-/// What cert-manager says of a `Certificate` that is not issued.
+/// cert-manager's status for a `Certificate` that is not issued.
 pub fn issue_of(certificate: &Certificate) -> Issue {
     let conditions = certificate.status.iter().flat_map(|all| &all.conditions);
     let of = |type_: &str| conditions.clone().find(|one| one.type_ == type_);

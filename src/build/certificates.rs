@@ -1,5 +1,5 @@
-//! TLS of a cluster: the Secrets that hold certificates, the names that certificates are made for,
-//! and what a member's pod mounts and is told of them. Keys and certificates come from the caller.
+//! TLS of a cluster: the Secrets with certificates, the names in certificates, and the mounts and flags of a member's
+//! pod. Keys and certificates come from the caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,22 +21,22 @@ use super::server::container_arguments;
 
 /// Value of `app.kubernetes.io/component` of every Secret with a certificate.
 pub const CERTIFICATE_COMPONENT: &str = "certificate";
-/// Keys of the Secrets' data: the authorities that are trusted, an authority's key, a certificate
-/// and its key. Also the names of the files in pods.
+/// Keys of the Secrets' data: the trusted CAs, a CA's key, a certificate and its key. Also the names of the files in
+/// pods.
 pub const CA_CERTIFICATES: &str = "ca.crt";
-/// An authority's key.
+/// A CA's key.
 pub const CA_KEY: &str = "ca.key";
-/// The certificate, or of an authority's Secret the authority that signs.
+/// The certificate, or in a CA's Secret the signing CA.
 pub const CERTIFICATE: &str = "tls.crt";
-/// The authority that signs next.
+/// The next signing CA.
 pub const NEXT_CERTIFICATE: &str = "next.crt";
 /// Its key.
 pub const NEXT_KEY: &str = "next.key";
-/// On an authority's Secret: the value of the resource's annotation that it was last exchanged for.
+/// On a CA's Secret: the value of the resource's annotation at its last rotation.
 pub const ANNOTATION_ROTATED: &str = "quorate.dev/rotated-for";
 /// The certificate's key.
 pub const CERTIFICATE_KEY: &str = "tls.key";
-/// Takes connections of both kinds on the peer port while TLS is switched on.
+/// Accepts both kinds of connections on the peer port while TLS is being enabled.
 pub const TRANSITION: &str = "--peer-tls-transition";
 /// Of the files in pods: for the server's user and group alone.
 const FILE_MODE: i32 = 0o440;
@@ -52,8 +52,7 @@ pub(super) fn scheme(cluster: &ValidatedCluster) -> &'static str {
     }
 }
 
-/// The hash of what certificates are made from, by port; absent for ports whose certificates the
-/// operator does not make.
+/// The hash of the inputs of certificates, by port; absent for ports whose certificates the operator does not issue.
 pub fn wanted_certificates(cluster: &ValidatedCluster) -> BTreeMap<TlsPort, String> {
     let Some(tls) = &cluster.spec.tls else {
         return BTreeMap::new();
@@ -66,7 +65,7 @@ pub fn wanted_certificates(cluster: &ValidatedCluster) -> BTreeMap<TlsPort, Stri
     TlsPort::ALL.into_iter().filter_map(inputs).collect()
 }
 
-/// What a member's pod depends on, beside its Secrets' contents.
+/// What a member's pod depends on, apart from its Secrets' contents.
 pub(super) fn pod_inputs(cluster: &ValidatedCluster) -> Option<Value> {
     let tls = cluster.spec.tls.as_ref()?;
     let mut inputs = json!({"clientAuth": tls.client_auth, "plaintext": tls.plaintext});
@@ -85,11 +84,11 @@ pub fn certificate_names(cluster: &ValidatedCluster, member: &str, port: TlsPort
     names(cluster, &format!("{}.{peers}", pod_name(member)), port)
 }
 
-/// Host names and addresses in a certificate of all members, whoever comes and goes.
+/// Host names and addresses in a certificate of all members, also future ones.
 pub(super) fn names_of_all(cluster: &ValidatedCluster, port: TlsPort) -> Vec<String> {
     let peers = peers_service_name(&cluster.name);
     let mut names = names(cluster, &format!("*.{peers}"), port);
-    // Over one label alone, a wildcard is refused by many who would have to sign or check it.
+    // A wildcard directly under a single label is refused by many CAs and clients.
     names.retain(|name| !name.starts_with("*.") || name.matches('.').count() > 1);
     names
 }
@@ -109,7 +108,7 @@ fn names(cluster: &ValidatedCluster, member: &str, port: TlsPort) -> Vec<String>
     let mut names = BTreeSet::from(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
     names.extend(forms(member));
     match port {
-        // Who joins dials them all by one name.
+        // A joining member dials them all by one name.
         TlsPort::Peer => names.extend(forms(&peers)),
         TlsPort::Client => {
             names.extend(forms(&client_service_name(&cluster.name)));
@@ -124,7 +123,7 @@ fn names(cluster: &ValidatedCluster, member: &str, port: TlsPort) -> Vec<String>
     names.into_iter().collect()
 }
 
-/// What the Secret of an authority holds.
+/// The content of a CA's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityContent {
     /// The one that signs, PEM.
@@ -135,11 +134,11 @@ pub struct AuthorityContent {
     pub trusted: String,
     /// The one that signs next, and its key.
     pub next: Option<(String, String)>,
-    /// The value of the annotation that it was last exchanged for.
+    /// The value of the annotation at its last rotation.
     pub rotated_for: Option<String>,
 }
 
-/// The Secret of a port's authority.
+/// The Secret of a port's CA.
 pub fn authority_secret(
     cluster: &ValidatedCluster,
     port: TlsPort,
@@ -214,14 +213,12 @@ fn secret(
     }
 }
 
-/// Whether a pod's server was told to speak TLS on its peer port: what it was started with is what it
-/// speaks.
+/// Whether a pod's server was started with TLS on its peer port.
 pub fn speaks_tls(pod: Option<&PodSpec>) -> bool {
     is_told(pod, "--listen-peer-urls=https://")
 }
 
-/// Whether a pod's server takes connections without TLS on its peer port, for as long as some member
-/// is dialled so.
+/// Whether a pod's server accepts connections without TLS on its peer port, for as long as some member is dialled so.
 pub fn takes_plain_peers(pod: Option<&PodSpec>) -> bool {
     !speaks_tls(pod) || is_told(pod, TRANSITION)
 }
@@ -280,7 +277,7 @@ fn volume_name(port: TlsPort) -> String {
     format!("{}-tls", port.as_str())
 }
 
-/// Files of up to two Secrets in one folder: first the certificate's, then that of who is trusted.
+/// Files of up to two Secrets in one folder: first the certificate's, then the trusted CAs'.
 fn given_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
     let source = |name: &str, keys: &[&str]| VolumeProjection {
         secret: Some(SecretProjection {
@@ -303,8 +300,7 @@ fn given_volume(port: TlsPort, certificate: &str, trusted: &str) -> Volume {
     }
 }
 
-/// The Secrets of the user that a pod has for a port: that of the certificate, and that of who is
-/// trusted.
+/// The user's Secrets that a pod has for a port: the certificate's, and the trusted CAs'.
 pub fn given_to(pod: Option<&PodSpec>, port: TlsPort) -> Option<(String, String)> {
     let name = volume_name(port);
     let mut volumes = pod?.volumes.iter().flatten();
@@ -331,7 +327,7 @@ pub(super) fn mounts(cluster: &ValidatedCluster) -> Vec<VolumeMount> {
     TlsPort::ALL.into_iter().map(mount).collect()
 }
 
-/// What a member's server is told of them.
+/// A member's flags for them.
 pub(super) fn arguments(cluster: &ValidatedCluster) -> Vec<String> {
     let Some(tls) = &cluster.spec.tls else {
         return Vec::new();

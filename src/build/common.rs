@@ -32,8 +32,8 @@ pub const METRICS_PORT: u16 = 2381;
 pub struct Settings {
     /// Image without its tag, for clusters that name none: the tag is `spec.version`.
     pub image_repository: String,
-    /// Namespace of the operator's own pods; `None` for an operator that is no pod. It reaches the
-    /// NetworkPolicy at once: that has to let in the operator that there is now.
+    /// Namespace of the operator's own pods; `None` for an operator outside of Kubernetes. A change updates the
+    /// NetworkPolicy at once: it has to admit the current operator.
     pub operator_namespace: Option<String>,
     /// User and group of members; `None` leaves them to the platform, as OpenShift wants it.
     pub user: Option<i64>,
@@ -63,7 +63,7 @@ pub fn wanted_inputs(cluster: &ValidatedCluster) -> String {
     hash(&inputs)
 }
 
-/// The objects beside the members, with the hash of the inputs of each.
+/// The objects that are not a member's, with the hash of the inputs of each.
 pub fn wanted_objects(
     cluster: &ValidatedCluster,
     settings: &Settings,
@@ -77,7 +77,7 @@ pub fn wanted_objects(
     objects
 }
 
-/// The hash of what the NetworkPolicy is made from.
+/// The hash of the NetworkPolicy's inputs.
 pub(super) fn policy_inputs(cluster: &ValidatedCluster, settings: &Settings) -> String {
     hash(&json!({
         "access": cluster.spec.network_policy,
@@ -117,7 +117,7 @@ pub fn resource_objects(cluster: &ValidatedCluster) -> BTreeMap<ObjectKey, Strin
         .collect()
 }
 
-/// The hash of the inputs of a slot's Service: what it is made from beside its number and member.
+/// The hash of the inputs of a slot's Service, apart from its number and member.
 pub fn wanted_slot_inputs() -> String {
     hash(&json!("slot"))
 }
@@ -180,7 +180,7 @@ pub(super) fn selector(cluster: &ValidatedCluster) -> BTreeMap<String, String> {
     ])
 }
 
-/// Metadata of an object that goes away with the resource.
+/// Metadata of an object that is deleted with the resource.
 pub(super) fn metadata(cluster: &ValidatedCluster, name: String, inputs: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),

@@ -1,5 +1,5 @@
-//! A member's set as an earlier builder made it. A newer operator leaves such a set as it is until
-//! its member's next roll, and tells from this rendering what somebody edited of it in the meantime.
+//! A member's StatefulSet as an earlier builder rendered it. A newer operator does not change such a StatefulSet until
+//! its member's next roll, and detects edits by comparing with this rendering.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 
@@ -13,8 +13,8 @@ const FIRST: u32 = 1;
 
 /// The set of a member as this builder made it; `None` for one that this release does not know.
 ///
-/// The first builder said nothing of what it had rendered, requested nothing that the user does not
-/// ask for, and always named the user of the processes.
+/// The first builder did not record its rendering, requested no resources that the user does not set, and always set
+/// the user of the processes.
 pub fn stateful_set_by(
     builder: u32,
     cluster: &ValidatedCluster,

@@ -9,7 +9,7 @@ use super::common::{CLIENT_PORT, METRICS_PORT, PEER_PORT};
 use super::pod::{DATA_FOLDER, KEY_FILE};
 use super::server;
 
-/// DNS name of a member's pod, for as long as the member lives.
+/// DNS name of a member's pod, for as long as the member exists.
 pub fn host(cluster: &ValidatedCluster, member: &str) -> String {
     let service = peers_service_name(&cluster.name);
     format!("{}.{service}.{}.svc", pod_name(member), cluster.namespace)
@@ -48,8 +48,8 @@ pub fn slot_endpoints(cluster: &ValidatedCluster) -> Vec<String> {
     (0..slots).map(url).collect()
 }
 
-/// Arguments of a member's server. `plaintext_peers`: it takes connections without TLS on its peer port
-/// too, until all members are dialled with TLS. `$(POD_UID)` is filled in by the kubelet.
+/// Arguments of a member's server. `plaintext_peers`: it accepts connections without TLS on its peer port too, until
+/// all members are dialled with TLS. `$(POD_UID)` is filled in by the kubelet.
 pub fn server_arguments(
     cluster: &ValidatedCluster,
     member: &str,

@@ -1,9 +1,9 @@
 //! Pure: a validated cluster to Kubernetes objects, one file a kind. The same cluster and settings
 //! give the same objects; nothing is read, and nothing that another room decides is decided here.
 //!
-//! Drift is a difference of *inputs* (the part of the spec that an object is made from), kept as a
-//! hash on the object beside the builder's number. A newer builder that would render otherwise
-//! therefore changes nothing until the inputs change or the member is made anew.
+//! Drift is a difference of *inputs* (the part of the spec from which an object is rendered), stored as a hash on the
+//! object next to the builder's number. A newer builder that would render differently therefore changes nothing until
+//! the inputs change or the member is recreated.
 
 mod cert_manager;
 mod certificates;

@@ -1,10 +1,9 @@
 //! Who may reach the members over the network: one NetworkPolicy a cluster, over all of its members'
 //! pods. What it does not name is refused by networks that enforce policies; others ignore it.
 //!
-//! The port for peers is for the other members and the operator, the port for metrics for whoever the
-//! resource names, the port for clients for everybody unless the resource names some. Probes come
-//! from the kubelet, and what comes from a pod's own node is let in by Kubernetes' rules. Nothing is
-//! said of what members connect to.
+//! The peer port is open to the other members and the operator, the metrics port to the peers named in the resource,
+//! the client port to everyone unless the resource restricts it. Probes come from the kubelet, and traffic from a pod's
+//! own node is allowed by Kubernetes' rules. Egress is not restricted.
 
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
@@ -19,7 +18,7 @@ use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, Settings, metadata, policy_inputs, selector, strings,
 };
 
-/// The label by which Kubernetes tells namespaces apart.
+/// The label that identifies a namespace.
 const NAMESPACE: &str = "kubernetes.io/metadata.name";
 
 /// The policy over the members' pods.
@@ -48,8 +47,8 @@ pub fn network_policy(cluster: &ValidatedCluster, settings: &Settings) -> Networ
     }
 }
 
-/// The other members, and the operator's pods. An operator that is no pod comes from who knows
-/// where: then the port is open to all, as it has to be for it.
+/// The other members, and the operator's pods. The address of an operator outside of Kubernetes is unknown: then the
+/// port has to be open to all.
 fn peers(cluster: &ValidatedCluster, settings: &Settings) -> Vec<NetworkPolicyPeer> {
     let Some(namespace) = &settings.operator_namespace else {
         return Vec::new();
@@ -78,7 +77,7 @@ fn peers(cluster: &ValidatedCluster, settings: &Settings) -> Vec<NetworkPolicyPe
     vec![members, operator]
 }
 
-/// A port and who may reach it; nobody named: everybody.
+/// A port and who may reach it; empty: everyone.
 fn rule(port: u16, from: Vec<NetworkPolicyPeer>) -> NetworkPolicyIngressRule {
     NetworkPolicyIngressRule {
         from: (!from.is_empty()).then_some(from),

@@ -1,17 +1,16 @@
 //! The PDB, one object a cluster under either policy.
 //!
-//! As a gate it allows no eviction of a pod that it is over, ever, so a drain waits until the
-//! operator has let the pod go, by a label that takes it out of the selection: one static object,
-//! nothing to recompute, nothing to race.
+//! Under `Gate` it never allows an eviction of a pod that it selects, so a drain waits until the operator has released
+//! the pod, by a label that removes it from the selection: one static object, nothing to recompute, no races.
 //!
 //! As a PDB it names how many members have to stay available, which the plan decides. What
 //! counts as available is a ready pod, and only voters that do not retire are ready: newcomers,
 //! removed members and those that send their clients away count for nothing.
 //!
-//! Both select the same pods, so a change of policy is one write of one object, and at each moment
-//! one of the two holds. A pod that was let go by its label under a gate is outside of both:
-//! it neither counts as available nor is it matched twice. Once the policy is `Budget`, the label is
-//! taken off first, while the gate still stands; from then on nobody gets it.
+//! Both select the same pods, so a change of policy is one write of one object, and at each moment one of the two
+//! applies. A pod that was released by its label under `Gate` is selected by neither: it does not count as available
+//! and is not matched twice. Once the policy is `Budget`, the label is removed first, while `Gate` still applies; from
+//! then on no pod gets it.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
@@ -22,7 +21,7 @@ use crate::plan::ObjectKind;
 
 use super::common::{inputs_of, metadata, selector};
 
-/// The gate over all member pods: no eviction of one that was not let go.
+/// The PDB for all member pods: no eviction of one that was not released.
 pub fn pdb_without_evictions(cluster: &ValidatedCluster) -> PodDisruptionBudget {
     let spec = PodDisruptionBudgetSpec {
         max_unavailable: Some(IntOrString::Int(0)),

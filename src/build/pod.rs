@@ -1,5 +1,5 @@
-//! A member's StatefulSet: one pod, restricted, on a PVC that is referred to by name. The set
-//! restarts nothing by itself (`OnDelete`): the operator alone lets a member's pod go.
+//! A member's StatefulSet: one pod, restricted, on a PVC that is referenced by name. The StatefulSet restarts nothing
+//! by itself (`OnDelete`): only the operator deletes a member's pod.
 
 use std::collections::BTreeMap;
 
@@ -33,15 +33,15 @@ pub(super) const DATA_FOLDER: &str = "/var/lib/quorate";
 /// The key that authorises the operator.
 pub(super) const KEY_FILE: &str = "/etc/quorate/operator/key";
 const KEY_FOLDER: &str = "/etc/quorate/operator";
-/// The container of a member's server, whatever others a mesh or a policy puts beside it.
+/// The container of a member's server, whatever containers a mesh or a policy adds.
 pub const CONTAINER: &str = "member";
-/// The label by which nodes are told apart.
+/// The label that identifies a node.
 const HOST: &str = "kubernetes.io/hostname";
-/// Requested of a processor where the user says nothing.
+/// Default CPU request.
 const CPU: &str = "100m";
-/// Requested of memory where the user says nothing, not even a quota.
+/// Default memory request without a quota.
 const MEMORY: &str = "256Mi";
-/// Seconds to hand over before the kill.
+/// Seconds to hand over before it is killed.
 const GRACE_SECONDS: i64 = 60;
 
 /// What of a member's set the plan decides. No input of the hash: it follows from what is seen, and
@@ -52,8 +52,7 @@ pub struct SetOptions {
     pub one_per_node: bool,
     /// It has no pod.
     pub hibernated: bool,
-    /// Its server takes connections without TLS on its peer port too, until all members are dialled
-    /// with TLS.
+    /// Its server accepts connections without TLS on its peer port too, until all members are dialled with TLS.
     pub plaintext_peers: bool,
 }
 
@@ -104,8 +103,8 @@ pub fn stateful_set(
         }),
         status: None,
     };
-    // Outside of the template: it says what the set was made as, by which edits of it are told from
-    // a rendering that would be another by now.
+    // Outside of the template: it records the rendering of the StatefulSet, which distinguishes edits from a rendering
+    // that has changed since.
     let rendered = hash(&json!(set));
     let annotations = set.metadata.annotations.get_or_insert_default();
     annotations.insert(ANNOTATION_RENDERED.to_owned(), rendered);
@@ -263,9 +262,9 @@ fn volumes(cluster: &ValidatedCluster, member: &str) -> Vec<Volume> {
     volumes
 }
 
-/// What the user gives, and requests where there is neither a request nor a limit of the kind: a pod
-/// that asks for nothing is the first to be starved, and to be evicted. A limit is a request too, by
-/// Kubernetes' own rule; none is ever added.
+/// The user's resources, and default requests where neither a request nor a limit of the kind is set: a pod without
+/// requests is the first to be starved, and to be evicted. Kubernetes derives requests from limits; no limit is ever
+/// added.
 fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
     let mut asked = asked_requirements(cluster).unwrap_or_default();
     let limits = asked.limits.as_ref();
@@ -279,7 +278,7 @@ fn requirements(cluster: &ValidatedCluster) -> ResourceRequirements {
     asked
 }
 
-/// What the user gives alone; `None` where that is nothing.
+/// Only the user's resources; `None` if there are none.
 pub(super) fn asked_requirements(cluster: &ValidatedCluster) -> Option<ResourceRequirements> {
     let resources = &cluster.spec.resources;
     let map = |from: &BTreeMap<String, crate::crd::Quantity>| {
@@ -297,9 +296,9 @@ pub(super) fn asked_requirements(cluster: &ValidatedCluster) -> Option<ResourceR
     })
 }
 
-/// What a member needs with all the data that its quota lets in: two and a half times as much. Who
-/// states no quota gets what small clusters need: the server's own quota is a bound that few reach,
-/// and what is set aside for it would keep members off most nodes.
+/// What a member needs with all the data that its quota lets in: two and a half times as much. Without a stated quota
+/// the request is that of small clusters: the server's default quota is a limit that few reach, and requesting memory
+/// for it would keep members off most nodes.
 fn memory(cluster: &ValidatedCluster) -> String {
     let quota = cluster.spec.server.quota.as_deref();
     match quota.and_then(|quota| bytes_of(quota).ok()) {
@@ -308,8 +307,8 @@ fn memory(cluster: &ValidatedCluster) -> String {
     }
 }
 
-/// The user's own, and where members are kept apart, a node of its own for each: also against
-/// members that were made before, because the scheduler looks at it from both sides.
+/// The user's own, and with anti-affinity a separate node for each: also against members created before, because the
+/// scheduler evaluates it in both directions.
 fn affinity(cluster: &ValidatedCluster, one_per_node: bool) -> Option<Affinity> {
     let user = cluster.spec.pod_template.spec.affinity.clone();
     if !one_per_node {
@@ -330,8 +329,8 @@ fn affinity(cluster: &ValidatedCluster, one_per_node: bool) -> Option<Affinity> 
     Some(affinity)
 }
 
-/// Over nodes as the spec says unless members are kept apart anyway, over zones where that is possible, then the user's own, each with
-/// the selector of this cluster's member pods.
+/// Over nodes according to the spec unless anti-affinity applies anyway, over zones where possible, then the user's
+/// own, each with the selector of this cluster's member pods.
 fn spread(cluster: &ValidatedCluster, one_per_node: bool) -> Vec<TopologySpreadConstraint> {
     let own = LabelSelector {
         match_labels: Some(selector(cluster)),
@@ -341,7 +340,7 @@ fn spread(cluster: &ValidatedCluster, one_per_node: bool) -> Vec<TopologySpreadC
         topology_key: key.to_owned(),
         max_skew: 1,
         when_unsatisfiable: when.to_owned(),
-        // A cordoned node takes no member, so it must not count as an empty one.
+        // A cordoned node accepts no member, so it must not count as an empty one.
         node_taints_policy: Some("Honor".to_owned()),
         label_selector: Some(own.clone()),
         ..TopologySpreadConstraint::default()
@@ -356,8 +355,7 @@ fn spread(cluster: &ValidatedCluster, one_per_node: bool) -> Vec<TopologySpreadC
         all.push(over(HOST, hosts));
     }
     all.push(over("topology.kubernetes.io/zone", "ScheduleAnyway"));
-    // Kubernetes tells them apart by these two fields and refuses a second one of the same: the
-    // user's stands in for ours.
+    // Kubernetes identifies them by these two fields and refuses duplicates: the user's replaces ours.
     let same = |a: &TopologySpreadConstraint, b: &TopologySpreadConstraint| {
         a.topology_key == b.topology_key && a.when_unsatisfiable == b.when_unsatisfiable
     };

@@ -1,5 +1,5 @@
-//! The operator's rights: one list, from which the chart and the one-file install are made. Only
-//! what the shell really asks for.
+//! The operator's permissions: one list, from which the chart and the one-file install are generated. Only what the
+//! operator really uses.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -38,7 +38,7 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
         // Under `disruption.policy: Budget` pods that serve are evicted, not deleted.
         rule("", &["pods/eviction"], &["create"]),
-        // With TLS of source CertManager. A right to what is not installed harms nobody.
+        // For TLS with source CertManager. Permission for a kind that is not installed does no harm.
         rule(
             "cert-manager.io",
             &["certificates"],
@@ -48,17 +48,16 @@ pub fn rules() -> Vec<PolicyRule> {
     ]
 }
 
-/// What it may do with its Lease, in its own namespace and nowhere else: whoever may write the Lease
-/// decides who acts. Rights to create know no names.
+/// What it may do with its Lease, only in its own namespace: writing the Lease decides which operator is active. Create
+/// permissions cannot be restricted by name.
 pub fn lease_rules(name: &str) -> Vec<PolicyRule> {
     let mut known = rule("coordination.k8s.io", &["leases"], &["get", "update"]);
     known.resource_names = Some(vec![name.to_owned()]);
     vec![rule("coordination.k8s.io", &["leases"], &["create"]), known]
 }
 
-/// What it may read of the whole Kubernetes cluster: evidence that a disk or a node is gone, and
-/// whether a volume can leave its node; and who asks it for metrics or forecasts, and may. Without
-/// these rights it goes on and says what it misses.
+/// Cluster-scoped read permissions: evidence that a disk or a node is gone, and whether a volume can leave its node;
+/// and authentication of callers of metrics and forecasts. Without these it keeps working and reports what is missing.
 fn cluster_rules() -> Vec<PolicyRule> {
     vec![
         rule("", &["nodes", "persistentvolumes"], WATCH),

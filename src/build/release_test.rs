@@ -1,5 +1,5 @@
-//! What the operator of release 0.1.0 made on a real Kubernetes (`tests/data/releases/0.1.0/objects`) is what this
-//! build wants as well: an upgrade of the operator alone changes no object's inputs, so it restarts nobody.
+//! The objects that the operator of release 0.1.0 created on a real Kubernetes (`tests/data/releases/0.1.0/objects`)
+//! match this build's: an upgrade of the operator alone changes no object's inputs, so it restarts no member.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use crate::crd::{EtcdClusterSpec, ValidatedCluster};
 
 use super::common::{hash, metadata};
 
-/// Hash of a specification. Whether it is paused does not count: nothing is made from that.
+/// Hash of a specification. `paused` does not count: nothing is rendered from it.
 pub fn spec_hash(cluster: &ValidatedCluster) -> String {
     let spec = EtcdClusterSpec {
         paused: false,

@@ -54,7 +54,7 @@ pub fn read_identity_secret(secret: &Secret, owner: Owner) -> Option<IdentitySec
     })
 }
 
-/// The Secret with the operator's key. Its content is chosen once, by whoever creates it.
+/// The Secret with the operator's key. Its content is generated once, when it is created.
 pub fn operator_secret(cluster: &ValidatedCluster, key: &str) -> Secret {
     let name = operator_secret_name(&cluster.name);
     let inputs = inputs_of(cluster, ObjectKind::Secret, &name);

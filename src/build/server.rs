@@ -1,4 +1,4 @@
-//! What `spec.server` asks for, as flags of a member's server, and what a pod's server was told.
+//! `spec.server` as flags of a member's server, and the flags with which a pod's server was started.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Map, Value, json};
@@ -50,8 +50,7 @@ fn settings(server: &Server) -> Vec<(String, String)> {
     settings
 }
 
-/// Arguments of a server's command line. A value means what it says: where `$(NAME)` is replaced, as
-/// the kubelet does, the caller guards against that.
+/// Arguments of a server's command line. Values are literal: the kubelet expands `$(NAME)`, which the caller prevents.
 pub fn server_flags(server: &Server) -> Vec<String> {
     let flag = |(name, value): (String, String)| format!("--{name}={value}");
     settings(server).into_iter().map(flag).collect()
@@ -78,7 +77,7 @@ pub fn container_image(pod: Option<&PodSpec>) -> Option<&str> {
     container.image.as_deref()
 }
 
-/// What a server with these arguments was told: what it was started with is what it does.
+/// The settings of a server with these arguments.
 pub fn server_facts<'a>(arguments: impl Iterator<Item = &'a str> + Clone) -> ServerFacts {
     let value = |name: &str| {
         arguments.clone().find_map(|argument| {

@@ -1,4 +1,4 @@
-//! `spec.server` as flags, and whom it makes outdated.
+//! `spec.server` as flags, and which members it makes outdated.
 
 use super::*;
 use crate::crd::{
@@ -53,8 +53,8 @@ fn a_value_means_what_it_says() {
     assert_eq!(last, Some("--cors=a$$(POD_UID)"));
 }
 
-/// An operator that knows settings of the server restarts nobody; nor does a setting that is the
-/// server's own, or the same one written otherwise.
+/// A newer operator with settings of the server restarts no member; nor does setting the server's default, or the same
+/// value written differently.
 #[test]
 fn only_effective_changes_roll() {
     let of = |server: &str| wanted_inputs(&cluster(&format!("{{server: {server}}}")));
@@ -91,7 +91,7 @@ fn only_effective_changes_roll() {
     );
 }
 
-/// What the operator puts on a command line cannot be asked for a second time.
+/// Flags that the operator sets cannot be set a second time.
 #[test]
 fn flags_of_the_operator_are_not_for_users() {
     let tls = "{tls: {plaintext: Accepted}}";

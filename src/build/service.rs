@@ -15,7 +15,7 @@ use super::common::{
     CLIENT_PORT, METRICS_PORT, PEER_PORT, inputs_of, metadata, selector, wanted_slot_inputs,
 };
 
-/// The Service of this name beside the slots; `None` when the cluster has none of this name.
+/// The Service with this name other than the slots; `None` if the cluster has none with this name.
 pub fn service(cluster: &ValidatedCluster, name: &str) -> Option<Service> {
     if name == peers_service_name(&cluster.name) {
         Some(peers_service(cluster))
@@ -74,8 +74,8 @@ pub fn client_service(cluster: &ValidatedCluster) -> Service {
     }
 }
 
-/// The Service of a slot, in front of this member while it is ready. An address inside the
-/// Kubernetes cluster, whatever `spec.service` says of the common one.
+/// The Service of a slot, in front of this member while it is ready. ClusterIP, whatever type `spec.service` sets for
+/// the common one.
 pub fn slot_service(cluster: &ValidatedCluster, slot: u32, member: &str) -> Service {
     let mut selector = selector(cluster);
     selector.insert(LABEL_MEMBER.to_owned(), member.to_owned());
@@ -92,7 +92,7 @@ pub fn slot_service(cluster: &ValidatedCluster, slot: u32, member: &str) -> Serv
     }
 }
 
-/// The member that a slot's Service stands in front of, as its selector says.
+/// The member of a slot's Service, according to its selector.
 pub fn slot_member(service: &Service) -> Option<String> {
     let selector = service.spec.as_ref()?.selector.as_ref()?;
     selector.get(LABEL_MEMBER).cloned()

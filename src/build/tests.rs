@@ -172,7 +172,7 @@ fn pods_mount_what_the_user_gives() {
     assert_eq!(given_to(pod.as_ref(), TlsPort::Peer), None);
 }
 
-/// What no pod depends on reaches certificates alone: nobody is restarted for a name.
+/// Changes that affect no pod change only certificates: no member is restarted for a name.
 #[test]
 fn further_names_restart_nobody() {
     let plain = cluster("spec: {}");
@@ -247,7 +247,7 @@ fn selectors_name_the_cluster_uid() {
     }
     let spec = pdb_without_evictions(&cluster).spec.expect("a spec");
     let selector = spec.selector.expect("a selector");
-    // One object is over the same pods under either policy; it says one of two things about them.
+    // One object selects the same pods under either policy; only its rule differs.
     let counted = pdb_with_min_available(&cluster, 2).spec.expect("a spec");
     assert_eq!(counted.selector.as_ref(), Some(&selector));
     assert_eq!(
@@ -410,7 +410,7 @@ fn node_bound_members_get_their_own_nodes() {
     let host = pair("kubernetes.io/hostname", "DoNotSchedule");
     assert_eq!(placement("spec: {}", false), (0, vec![host, zone.clone()]));
     assert_eq!(placement("spec: {}", true), (1, vec![zone]));
-    // The user's own affinity stays beside it.
+    // The user's own affinity is kept.
     let user = "spec: {podTemplate: {spec: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack, labelSelector: {matchLabels: {app: etcd}}}]}}}}}";
     let set = stateful_set(&cluster(user), &settings(), "demo-4", how(true));
     let affinity = set.spec.and_then(|spec| spec.template.spec?.affinity);
@@ -501,8 +501,8 @@ fn controller_revision_holds_the_spec() {
     assert_ne!(super::spec_hash(&other), super::spec_hash(&paused));
 }
 
-/// An operator that was moved to another namespace has to be let in at once: everything that it does
-/// goes through the port for peers. The members themselves are not made anew for it.
+/// An operator that was moved to another namespace has to be admitted at once: everything that it does goes through the
+/// peer port. The members themselves are not recreated for it.
 #[test]
 fn network_policy_follows_operator_and_resource() {
     let plain = cluster("spec: {}");
@@ -543,7 +543,7 @@ fn ports_of(policy: &k8s_openapi::api::networking::v1::NetworkPolicy) -> Vec<(i3
     ports.collect()
 }
 
-/// Port and how many peers may reach it; none named: everybody. A port without a rule is closed.
+/// Port and number of peers that may reach it; none: everyone. A port without a rule is closed.
 #[test]
 fn network_policy_opens_only_named_ports() {
     let of = |yaml: &str, settings: &Settings| ports_of(&network_policy(&cluster(yaml), settings));
@@ -605,7 +605,7 @@ fn memory_request_follows_the_quota() {
     ] {
         assert_eq!(of(spec), (requests.to_owned(), limits.to_owned()), "{spec}");
     }
-    // A newer operator that asks for them restarts nothing: what a member is made from is the same.
+    // A newer operator that sets them restarts nothing: the inputs of a member are the same.
     assert_ne!(
         wanted_inputs(&cluster("spec: {server: {quota: 1Gi}}")),
         wanted_inputs(&cluster("spec: {}"))
@@ -617,8 +617,8 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The operator as it is installed: nobody is let in but its probes, and the members' policies name
-/// its pods by the labels and the namespace that they have.
+/// The operator as installed: only its probes are admitted, and the members' policies select its pods by their labels
+/// and namespace.
 #[test]
 fn install_policies_admit_the_operator() {
     use k8s_openapi::api::apps::v1::Deployment;
@@ -658,7 +658,7 @@ fn install_policies_admit_the_operator() {
     assert_eq!(policy.metadata.namespace, place);
 }
 
-/// Whoever begins with a sample begins encrypted. One machine's processes have no TLS.
+/// The samples are encrypted. Processes on one machine have no TLS.
 #[test]
 fn the_samples_are_encrypted() {
     let sample = parse(&file("deploy/samples/cluster.yaml")).expect("valid");

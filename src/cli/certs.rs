@@ -1,5 +1,5 @@
-//! `quorate certs`: an authority and the certificates of a cluster's members and clients, for
-//! hosts outside Kubernetes. Writes new files only: what is there is never overwritten.
+//! `quorate certs`: a CA and the certificates of a cluster's members and clients, for hosts outside Kubernetes. Writes
+//! new files only: existing files are never overwritten.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -11,34 +11,34 @@ use clap::Parser;
 
 use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 
-/// Makes a certificate authority and certificates for a cluster's members and clients.
+/// Creates a certificate authority and certificates for a cluster's members and clients.
 ///
 /// Writes ca.crt and ca.key, and for each --member NAME=HOST,... the files NAME/server.crt,
 /// NAME/server.key, NAME/peer.crt, NAME/peer.key, and for each --client NAME the files
-/// NAME.crt and NAME.key. Where ca.crt and ca.key exist, they sign what is new.
+/// NAME.crt and NAME.key. Existing ca.crt and ca.key are used to sign new certificates.
 #[derive(Parser)]
 #[command(name = "quorate certs", disable_version_flag = true)]
 struct Arguments {
-    /// Folder for the files; made if it is missing.
+    /// Directory for the files; created if it does not exist.
     #[arg(long, default_value = "certs")]
     out: PathBuf,
     /// A member and the host names and addresses at which it is dialled: NAME=HOST[,HOST...].
     #[arg(long = "member", value_name = "NAME=HOST,...")]
     members: Vec<String>,
-    /// A client; the name is the certificate's common name, and so the user's.
+    /// A client; the name is the certificate's common name, and thus the user name.
     #[arg(long = "client", value_name = "NAME")]
     clients: Vec<String>,
-    /// Days that the certificates last.
+    /// Validity of the certificates in days.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..))]
     days: u32,
-    /// Days that a new authority lasts.
+    /// Validity of a new CA in days.
     #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..))]
     ca_days: u32,
 }
 
-/// The authority's common name. It stands in every certificate, so it never changes.
+/// The CA's common name. It is in every certificate, so it never changes.
 const AUTHORITY: &str = "quorate";
-/// A member's own programs dial it here.
+/// Local programs connect to a member here.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Runs the subcommand.
@@ -74,7 +74,7 @@ fn issue(arguments: &Arguments) -> Result<Vec<PathBuf>, String> {
         check_name(name)?;
     }
     let out = &arguments.out;
-    // Clocks differ by hours, and zones by a day.
+    // Clocks may differ by hours, and time zones by a day.
     let today = jiff::Timestamp::now()
         .to_zoned(jiff::tz::TimeZone::UTC)
         .date();
@@ -122,7 +122,7 @@ fn member(text: &str) -> Result<(&str, Vec<String>), String> {
     Ok((name, hosts))
 }
 
-/// A name is a file's name as well.
+/// A name is also a file name.
 fn check_name(name: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) || name == "ca" {
@@ -133,7 +133,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The authority of the folder, or a new one with the files to write for it.
+/// The CA in the directory, or a new one with the files to write for it.
 fn authority(
     out: &Path,
     validity: Validity,
@@ -164,7 +164,7 @@ fn authority(
     }
 }
 
-/// What the authority signs must lead to the certificate that is there.
+/// What the key signs must verify against the existing certificate.
 fn check_fits(authority: &Authority, certificate: &Path) -> Result<(), String> {
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject as _;
@@ -193,7 +193,7 @@ fn check_fits(authority: &Authority, certificate: &Path) -> Result<(), String> {
     ))
 }
 
-/// Writes every pair, or nothing where one of the files is there.
+/// Writes every pair, or nothing if one of the files exists.
 fn write_all(files: &[(PathBuf, Issued)]) -> Result<Vec<PathBuf>, String> {
     let named = |base: &Path, end: &str| {
         let mut name = base.as_os_str().to_owned();

@@ -9,9 +9,9 @@ use clap::Parser;
 use crate::operator::local::demo::{Ending, Story, tell};
 use crate::operator::local::home::any_port;
 
-/// Tells the life of a cluster on this machine, in less than a minute: it grows by learners, is
-/// written to without pause, loses a member with its disk and heals, and has every member
-/// replaced one at a time. The exit code is 0 only if all of it held.
+/// Shows the life of a cluster on this machine, in less than a minute: it grows by learners under continuous writes,
+/// loses a member with its disk and heals, and has every member replaced one at a time. The exit code is 0 only if
+/// everything succeeded.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
@@ -50,7 +50,7 @@ pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok::<(), crate::operator::local::run::Error>(())
     });
     if ending == Ending::Good && !given {
-        // What is left of a good story is of no use to anybody.
+        // After success the files are not needed.
         let _ = std::fs::remove_dir_all(&directory);
     } else {
         println!("data and logs are in {}", directory.display());

@@ -1,4 +1,4 @@
-//! `quorate describe`: what one server says of itself and of its cluster, asked on its peer port.
+//! `quorate describe`: one server's description of itself and its cluster, requested on its peer port.
 //! Reads only. Meant for `kubectl exec` in a member's pod, where the secret is mounted.
 
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Where a member's pod has the roots of the peer port.
 const POD_ROOTS: &str = "/etc/quorate/peer/ca.crt";
 
-/// What a server says of itself and of its cluster.
+/// Prints a server's description of itself and its cluster.
 #[derive(Debug, Parser)]
 #[command(name = "quorate describe")]
 struct Arguments {
@@ -32,11 +32,11 @@ struct Arguments {
         default_value = "/etc/quorate/operator/key"
     )]
     operator_secret_file: PathBuf,
-    /// PEM roots of the peer port, where it speaks TLS; by default those of a member's pod, where it
-    /// has any. A server that speaks none is asked without.
+    /// PEM root certificates of the peer port if it uses TLS; by default those of a member's pod, if any. A server
+    /// without TLS is queried without.
     #[arg(long)]
     trusted_ca_file: Option<PathBuf>,
-    /// Name in the server's certificate, where it is not the host of the address.
+    /// Name in the server's certificate, if it is not the host of the address.
     #[arg(long)]
     server_name: Option<String>,
     /// Only the last 64 changes of the configuration, oldest first: one "KIND NAME" a line.
@@ -85,7 +85,7 @@ fn ask(arguments: &Arguments) -> Result<String, String> {
     })
 }
 
-/// What the server has to show; nothing where no roots are known.
+/// How the server's certificate is verified; `None` without known root certificates.
 fn secure(arguments: &Arguments) -> Result<Option<Secure>, String> {
     let path = match &arguments.trusted_ca_file {
         Some(path) => path.as_path(),
@@ -106,7 +106,7 @@ fn secure(arguments: &Arguments) -> Result<Option<Secure>, String> {
     }))
 }
 
-/// How a port is secured, as one line; nothing of a server that does not say.
+/// How a port is secured, as one line; empty for a server that does not report it.
 fn port(name: &str, port: Option<&PortSecurity>) -> String {
     let Some(port) = port else {
         return String::new();

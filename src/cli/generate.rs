@@ -1,5 +1,5 @@
-//! `quorate generate`: files that are made from the code, printed, written or compared. What is
-//! in the repository is what this prints; the check fails where they differ.
+//! `quorate generate`: files that are generated from the code, printed, written or compared. The check fails if the
+//! files in the repository differ.
 
 mod api_reference;
 
@@ -14,7 +14,7 @@ use crate::server::flags::feature_gates::GATES;
 use crate::server::flags::table::{Class, FLAGS, Kind};
 use crate::{build, crd};
 
-/// Prints or writes what is made from the code.
+/// Prints or writes files that are generated from the code.
 #[derive(Parser)]
 #[command(about, disable_version_flag = true)]
 struct Arguments {
@@ -33,7 +33,7 @@ struct Arguments {
 enum What {
     /// The custom resource definition.
     Crds,
-    /// The operator's rights as a ClusterRole.
+    /// The operator's permissions as a ClusterRole.
     Rbac,
     /// The server's flags as a Markdown table.
     Flags,
@@ -47,7 +47,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // Nothing can be done about a closed terminal.
+            // A closed terminal cannot be handled.
             let _ = error.print();
             return ExitCode::from(code);
         }

@@ -1,4 +1,4 @@
-//! `quorate local`: flags of the operator over child processes of this machine.
+//! `quorate local`: flags of the operator for child processes on this machine.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use clap::Parser;
 use crate::operator::local::home::any_port;
 use crate::operator::local::run::{self, Options};
 
-/// Runs a cluster as processes of this machine, from the same resource and by the same plan as on
-/// Kubernetes. Edits of the file take effect while it runs. To see it heal, kill a member's
-/// process, or remove its directory below DIR/claims as well.
+/// Runs a cluster as processes on this machine, from the same resource and with the same planner as on Kubernetes.
+/// Edits of the file take effect while it runs. To see it heal, kill a member's process, or remove its directory below
+/// DIR/claims as well.
 #[derive(Debug, Parser)]
 #[command(version, about, verbatim_doc_comment)]
 struct Arguments {

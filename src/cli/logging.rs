@@ -1,5 +1,4 @@
-//! The log of the operator: one line an event on standard error. `RUST_LOG` chooses what is in it.
-//! Never waits for whoever reads it.
+//! The log of the operator: one line per event on standard error, filtered by `RUST_LOG`. Never waits for its reader.
 
 use tracing_subscriber::EnvFilter;
 
@@ -10,11 +9,11 @@ use crate::server::process::log_pipe::Pipe;
 pub(super) enum Format {
     /// For people.
     Text,
-    /// For collectors: one JSON object a line.
+    /// For log collectors: one JSON object per line.
     Json,
 }
 
-/// Starts logging; `info` and up unless `RUST_LOG` says otherwise.
+/// Starts logging; `info` and up unless `RUST_LOG` is set.
 pub(super) fn start(format: Format) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let pipe = Pipe::new(std::io::stderr(), format == Format::Json);

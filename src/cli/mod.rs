@@ -23,7 +23,7 @@ use std::process::ExitCode;
 /// Exit code of wrong usage.
 const USAGE: u8 = 2;
 
-/// One line a subcommand: its name, what it does, what runs it. Hidden ones have no description.
+/// One line per subcommand: its name, description and function. Hidden ones have no description.
 type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
 /// Every subcommand, in the order of the help text.
@@ -83,12 +83,12 @@ const SUBCOMMANDS: &[Subcommand] = &[
 
 /// Runs the binary with these arguments (the first is the program's name).
 ///
-/// Each subcommand gets its own arguments, led by a name for its messages.
+/// Each subcommand gets its own arguments, preceded by a name for its messages.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let program = arguments.next().unwrap_or_default();
-    // Called as `etcd` it is a drop-in server, and as `kubectl-quorate` kubectl's plugin: all
-    // arguments are theirs.
+    // Run as `etcd` it is a drop-in server, and as `kubectl-quorate` kubectl's plugin: all arguments are passed to
+    // them.
     for (called, name) in [("etcd", "server"), ("kubectl-quorate", "kubectl")] {
         if Path::new(&program).file_name() == Some(OsStr::new(called)) {
             return dispatch(name, std::iter::once(program).chain(arguments).collect());
@@ -139,9 +139,9 @@ fn help() -> String {
     text
 }
 
-/// Shows what clap has to say: help on standard output, an error on standard error.
+/// Prints clap's output: help on standard output, an error on standard error.
 fn refuse(error: &clap::Error) -> ExitCode {
-    // Whoever reads may have gone.
+    // The reader may have closed the pipe.
     let _ = error.print();
     if error.use_stderr() {
         ExitCode::from(USAGE)

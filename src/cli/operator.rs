@@ -10,15 +10,15 @@ use crate::operator::kubernetes::cache::Namespaces;
 use crate::operator::kubernetes::{self, Options};
 use crate::server::process::log_pipe::last_word;
 
-/// Name of the Lease by which one of several operators acts, if no other is given.
+/// Name of the Lease for leader election among operators, if no other is given.
 pub(super) const LEASE: &str = "quorate-operator";
 
 /// Runs replicated etcd-style clusters on Kubernetes: one EtcdCluster resource, one cluster.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// Image of the members where spec.image is not given; usually the operator's own. Its tag,
-    /// if it has one, gives way to the cluster's spec.version.
+    /// Image of the members without spec.image; usually the operator's own. Its tag, if any, is replaced by the
+    /// cluster's spec.version.
     #[arg(long, env = "QUORATE_IMAGE", value_parser = repository)]
     image: String,
 
@@ -30,7 +30,7 @@ struct Arguments {
     #[arg(long, default_value = "0.0.0.0:8080")]
     probe_address: SocketAddr,
 
-    /// Name of the Lease by which one of several operators acts.
+    /// Name of the Lease for leader election among operators.
     #[arg(long, default_value = LEASE)]
     lease_name: String,
 
@@ -38,23 +38,23 @@ struct Arguments {
     #[arg(long, env = "POD_NAMESPACE")]
     lease_namespace: Option<String>,
 
-    /// Clusters that may be worked on at the same time.
+    /// Maximum number of concurrent reconciles.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     concurrency: u16,
 
-    /// The user that members run as: a number; `platform` leaves it to the platform, as OpenShift wants
-    /// it; `auto` does so on an OpenShift, and is 65532 elsewhere.
+    /// The user ID of members: a number; `platform` leaves it to the platform, as required on OpenShift; `auto` does so
+    /// on OpenShift, and is 65532 elsewhere.
     #[arg(long, default_value = "auto")]
     member_user: kubernetes::MemberUser,
 
-    /// Who may read /metrics: `known`, whose bearer token the API server knows (TokenReview) and lets
-    /// get /metrics (SubjectAccessReview); or everybody, or nobody. They name the clusters, and the
-    /// Secrets with certificates, of every namespace.
+    /// Who may read /metrics: `known` (a bearer token that the API server accepts by TokenReview, and whose subject may
+    /// get /metrics by SubjectAccessReview), everybody, or nobody. The metrics name the clusters, and the Secrets with
+    /// certificates, of every namespace.
     #[arg(long, value_enum, default_value = "known")]
     metrics: kubernetes::MetricsFor,
 
-    /// Whether POST /forecast at the probes' address says what would be done about a cluster, for
-    /// `kubectl quorate plan`: to whom the API server lets read the cluster.
+    /// Whether POST /forecast at the probes' address returns what the operator would do for a cluster, for `kubectl
+    /// quorate plan`, to callers that may read the cluster.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     forecasts: bool,
 

@@ -10,7 +10,7 @@ use clap::{ArgAction, Parser};
 use super::{USAGE, chain, refuse};
 use crate::server::restore::{Restore, RestoreError};
 
-/// A member's data directory from a snapshot that etcd or Quorate has saved.
+/// Creates a member's data directory from a snapshot of etcd or Quorate.
 #[derive(Debug, Parser)]
 #[command(name = "quorate restore")]
 struct Arguments {
@@ -19,31 +19,31 @@ struct Arguments {
     /// Name of the member.
     #[arg(long, default_value = "default")]
     name: String,
-    /// Directory to make; 'NAME.etcd' if not given. Must be empty or not exist.
+    /// Directory to create; default 'NAME.etcd'. Must be empty or not exist.
     #[arg(long, default_value = "")]
     data_dir: String,
-    /// Refused: the log lives in --data-dir.
+    /// Refused: the log is always in --data-dir.
     #[arg(long, default_value = "")]
     wal_dir: String,
-    /// name=URL of every member of the new cluster, comma-separated; this one alone if not given.
+    /// name=URL of every member of the new cluster, comma-separated; default only this one.
     #[arg(long, default_value = "")]
     initial_cluster: String,
     /// Part of the new cluster's identity.
     #[arg(long, default_value = "etcd-cluster")]
     initial_cluster_token: String,
-    /// Peer URLs of this member, as --initial-cluster has them.
+    /// Peer URLs of this member, as in --initial-cluster.
     #[arg(long, default_value = "http://localhost:2380")]
     initial_advertise_peer_urls: String,
-    /// Take a file without a digest (copied from a data directory), or with a wrong one.
+    /// Accept a file without a digest (copied from a data directory), or with a wrong one.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     skip_hash_check: bool,
-    /// Raise the revision by so much, so that no client sees it go back.
+    /// Raise the revision by this number, so that no client sees it decrease.
     #[arg(long, default_value_t = 0)]
     bump_revision: u64,
     /// Mark everything before the raised revision as compacted; goes with --bump-revision.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     mark_compacted: bool,
-    /// Without effect: there is no memory map.
+    /// Accepted without effect: no memory map is used.
     #[arg(long)]
     initial_memory_map_size: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `quorate server`, also when called as `etcd`: hands arguments and environment to the server.
+//! `quorate server`, also when run as `etcd`: passes arguments and environment to the server.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The variables that are settings.
+/// The environment variables that are settings.
 fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))

@@ -1,6 +1,6 @@
-//! `quorate witness`: writes to a cluster without pause, and proves afterwards that every write
-//! that was acknowledged is there. For the end-to-end tests, and for anyone who wants to watch a
-//! cluster while they upgrade it. It never deletes or changes a key that it did not write.
+//! `quorate witness`: writes to a cluster continuously, and verifies afterwards that every acknowledged write exists.
+//! For the end-to-end tests, and for watching a cluster during an upgrade. It never deletes or changes a key that it
+//! did not write.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -11,23 +11,23 @@ use tokio::sync::watch;
 
 use crate::operator::local::writer::{Client, Writer};
 
-/// How often the stop key is looked for.
+/// How often the stop key is checked.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Writes without pause, then proves that every acknowledged write is there.
+/// Writes continuously, then verifies that every acknowledged write exists.
 #[derive(Debug, Parser)]
 #[command(name = "quorate witness")]
 struct Arguments {
-    /// Client endpoints of the cluster, with commas between them.
+    /// Client endpoints of the cluster, comma-separated.
     #[arg(long, required = true, value_delimiter = ',')]
     endpoints: Vec<String>,
-    /// What the written keys begin with; run two witnesses under two prefixes.
+    /// Prefix of the written keys; use different prefixes for several witnesses.
     #[arg(long, default_value = "witness/")]
     prefix: String,
-    /// Writes for so many seconds; 0 writes until the key `<prefix>stop` exists.
+    /// Duration in seconds; 0 writes until the key `<prefix>stop` exists.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
-    /// How many failed writes are forgiven.
+    /// How many failed writes are tolerated.
     #[arg(long, default_value_t = 0)]
     allow_failed: u64,
 }
@@ -57,7 +57,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 
 async fn watch_over(arguments: Arguments) -> ExitCode {
     let (_keep, endpoints) = watch::channel(arguments.endpoints.clone());
-    // The stop key is not under the written keys' prefix, so that reading back does not meet it.
+    // The stop key is not under the written keys' prefix, so that it is not found when reading back.
     let prefix = format!("{}writes/", arguments.prefix);
     let writer = Writer::start(endpoints.clone(), &prefix);
     println!("writing to {}", arguments.endpoints.join(", "));

@@ -1,4 +1,4 @@
-//! The condition vocabulary: which conditions a cluster reports and what each one says.
+//! The conditions that a cluster reports, and their meanings.
 
 /// A condition type of an `EtcdCluster`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -7,17 +7,17 @@ pub enum ConditionType {
     Ready,
     /// At least one voter serves linearizable requests.
     Available,
-    /// A leader is seen that holds a quorum of the voters.
+    /// A leader with a quorum of the voters was observed.
     Quorate,
     /// The operator is changing the cluster, or waits for a change that it began.
     Progressing,
-    /// A member is unhealthy or missing, or the size tolerates less than it could.
+    /// A member is unhealthy or missing, or the size tolerates fewer failures than it could.
     Degraded,
-    /// Every certificate is there, holds, and is what the members use. Only with TLS.
+    /// Every certificate exists, is valid, and is used by the members. Only with TLS.
     TlsReady,
-    /// Members acknowledge nothing that is not on a quorum's disks.
+    /// Members acknowledge only what is on the disks of a quorum.
     Durable,
-    /// The operator cannot go on by itself: somebody has to change something.
+    /// The operator cannot continue by itself: the user has to change something.
     Stalled,
 }
 
@@ -56,7 +56,7 @@ pub enum ConditionStatus {
     True,
     /// It does not hold.
     False,
-    /// Nothing was seen within the freshness bound.
+    /// Nothing was observed recently enough.
     Unknown,
 }
 

@@ -12,26 +12,24 @@ pub const LABEL_CLUSTER_UID: &str = "quorate.dev/cluster-uid";
 pub const LABEL_CLUSTER: &str = "quorate.dev/cluster";
 /// Name of the member that a set, pod or PVC belongs to.
 pub const LABEL_MEMBER: &str = "quorate.dev/member";
-/// What a PVC has been: absent while new, then `joined` or `retired`.
+/// The state of a PVC: absent while new, then `joined` or `retired`.
 pub const LABEL_CLAIM_STATE: &str = "quorate.dev/claim-state";
-/// On a pod: the operator has prepared its member's leave, and an eviction may take it. The value is
-/// the time of that, in Unix seconds. The PDB is not over pods with this label. Under
-/// `disruption.policy: Budget` nobody gets it.
+/// On a pod: the operator has prepared its member to leave, and it may be evicted. The value is the time of that, in
+/// Unix seconds. The PDB does not select pods with this label. Not used under `disruption.policy: Budget`.
 pub const LABEL_RELEASED: &str = "quorate.dev/released";
-/// On a Node: a cordon of it does not mean that it goes away. Any value but `false`.
+/// On a Node: a cordon does not count as a drain. Any value but `false`.
 pub const ANNOTATION_IGNORE_CORDON: &str = "quorate.dev/ignore-cordon";
-/// On a resource with TLS: its authorities for the port for clients, or for peers, are exchanged once
-/// for each value. One that ends with `now` leaves clients no time. On an authority's Secret: the
-/// value that it was made for.
+/// On a resource with TLS: the CA of the client port, or of the peer port, is rotated once for each value. One that
+/// ends with `now` gives clients no grace period. On a CA's Secret: the value for which it was created.
 pub const ANNOTATION_ROTATE_CLIENT: &str = "quorate.dev/rotate-client-ca";
-/// The same for the port for peers.
+/// The same for the peer port.
 pub const ANNOTATION_ROTATE_PEER: &str = "quorate.dev/rotate-peer-ca";
 /// Hash of the inputs that an object was rendered from.
 pub const ANNOTATION_INPUTS: &str = "quorate.dev/inputs";
 /// Number of the builder that rendered an object.
 pub const ANNOTATION_BUILDER: &str = "quorate.dev/builder";
 
-/// Hash of what a set was rendered as.
+/// Hash of a StatefulSet's rendering.
 pub const ANNOTATION_RENDERED: &str = "quorate.dev/rendered";
 
 /// Name of the identity Secret of a cluster.
@@ -39,7 +37,7 @@ pub fn identity_secret_name(cluster: &str) -> String {
     format!("{cluster}-identity")
 }
 
-/// Name of the Secret with the key that authorises the operator at the members.
+/// Name of the Secret with the key that authenticates the operator to the members.
 pub fn operator_secret_name(cluster: &str) -> String {
     format!("{cluster}-operator")
 }
@@ -54,7 +52,7 @@ pub fn client_service_name(cluster: &str) -> String {
     format!("{cluster}-client")
 }
 
-/// Name of the Service of a slot: the endpoint of whichever voter the slot is mapped to.
+/// Name of the Service of a slot: the endpoint of the voter that the slot is mapped to.
 pub fn slot_service_name(cluster: &str, slot: u32) -> String {
     format!("{}-{slot}", client_service_name(cluster))
 }
@@ -79,8 +77,8 @@ pub fn member_name(cluster: &str, n: u64) -> String {
     format!("{cluster}-{n}")
 }
 
-/// Number of a member of this cluster by its name; `None` for a name that is not ours. No cluster ever
-/// counts beyond 32 bits, so that whoever makes up a larger one leaves room for the next.
+/// Number of a member of this cluster by its name; `None` for a name that is not ours. Numbers beyond 32 bits are
+/// ignored, so that a made-up number cannot exhaust them.
 pub fn member_number(cluster: &str, member: &str) -> Option<u64> {
     let digits = member.strip_prefix(cluster)?.strip_prefix('-')?;
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
@@ -92,7 +90,7 @@ pub fn member_number(cluster: &str, member: &str) -> Option<u64> {
     }
 }
 
-/// Name of the PVC of a member: the cluster's UID keeps lives of one name apart.
+/// Name of the PVC of a member: the cluster's UID distinguishes clusters that had the same name.
 pub fn pvc_name(member: &str, cluster_uid: &str) -> String {
     let uid: String = cluster_uid
         .chars()
@@ -102,7 +100,7 @@ pub fn pvc_name(member: &str, cluster_uid: &str) -> String {
     format!("data-{member}-{}", uid.to_ascii_lowercase())
 }
 
-/// Name of the pod of a member: its set has exactly one.
+/// Name of the pod of a member: its StatefulSet has exactly one.
 pub fn pod_name(member: &str) -> String {
     format!("{member}-0")
 }

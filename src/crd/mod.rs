@@ -1,8 +1,8 @@
 //! Custom resource types, defaults, CEL rules, printer columns and the condition vocabulary.
 //!
-//! A field is in the schema only when it has an effect. The API server refuses any other one
-//! (`kubectl apply` validates strictly), and [`parse()`] refuses it for files that never meet an API
-//! server. Types and rules only: nothing here talks to Kubernetes.
+//! A field is in the schema only when it has an effect. The API server refuses any other one (`kubectl apply` validates
+//! strictly), and [`parse()`] refuses it for files that are not sent to an API server. Types and rules only: nothing
+//! here talks to Kubernetes.
 
 mod condition;
 mod labels;

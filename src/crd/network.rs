@@ -1,5 +1,5 @@
-//! Who may reach the members over the network: `spec.networkPolicy`. Other members and the operator
-//! always may; what else may is said here.
+//! Who may reach the members over the network: `spec.networkPolicy`. Other members and the operator always may; others
+//! are listed here.
 
 use k8s_openapi::api::networking::v1::{IPBlock, NetworkPolicyPeer};
 use schemars::JsonSchema;
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 
-/// Who may reach the members' ports, where the Kubernetes cluster's network enforces it. The port
-/// for peers is for the other members and the operator alone, whatever is said here.
+/// Who may reach the members' ports, where the Kubernetes cluster's network enforces NetworkPolicies. The peer port is
+/// always open only to the other members and the operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkAccess {
-    /// Who may reach the port for clients. Left out: everybody. As in Kubernetes: networking.k8s.io/v1
+    /// Who may reach the client port. Default: everyone. As in Kubernetes: networking.k8s.io/v1
     /// NetworkPolicyPeer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::clients")]
     pub clients: Vec<NetworkPolicyPeer>,
-    /// Who may reach the port for metrics, such as Prometheus. Left out: nobody; the probes come
-    /// from the node, which may. As in Kubernetes: networking.k8s.io/v1 NetworkPolicyPeer.
+    /// Who may reach the metrics port, such as Prometheus. Default: no one but probes, which come from the node. As in
+    /// Kubernetes: networking.k8s.io/v1 NetworkPolicyPeer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::scrapers")]
     pub metrics: Vec<NetworkPolicyPeer>,
 }
 
 impl NetworkAccess {
-    /// Nothing is said: left out where a resource is written.
+    /// Nothing is set: omitted when a resource is written.
     pub(super) fn is_default(&self) -> bool {
         *self == NetworkAccess::default()
     }
 
-    /// What the expressions of the schema cannot see: blocks of addresses that are none, which the
-    /// API server would refuse to the operator.
+    /// What the schema's expressions cannot check: invalid CIDRs, which the API server would refuse when the operator
+    /// writes the policy.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (field, peers) in [("clients", &self.clients), ("metrics", &self.metrics)] {
@@ -59,7 +59,7 @@ fn judge(block: &IPBlock) -> Result<(), String> {
     Ok(())
 }
 
-/// A block of addresses: the first so many bits of those of a family.
+/// A CIDR: an address family and a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cidr {
     bits: u128,
@@ -68,7 +68,7 @@ struct Cidr {
 }
 
 impl Cidr {
-    /// It is larger than the other and holds all of it.
+    /// Whether it strictly contains the other.
     fn holds(self, part: Cidr) -> bool {
         let kept = |bits: u128| {
             let gone = self.family - self.length;

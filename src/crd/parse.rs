@@ -15,7 +15,7 @@ pub enum ParseError {
     /// Another kind or version.
     #[error("expected apiVersion quorate.dev/v1alpha1 and kind EtcdCluster, found {0}")]
     Kind(String),
-    /// Fields that are unknown or of the wrong type, and broken rules; a line each.
+    /// Fields that are unknown or of the wrong type, and violated rules; one line each.
     #[error("invalid EtcdCluster: {}", .0.join("; "))]
     Invalid(Vec<String>),
 }
@@ -61,7 +61,7 @@ pub fn parse(yaml: &str) -> Result<EtcdCluster, ParseError> {
     }
 }
 
-/// The custom resource definition as YAML, as `crds/` holds it.
+/// The custom resource definition as YAML, as in `crds/`.
 ///
 /// # Errors
 /// [`ParseError::Yaml`] when the definition cannot be written as YAML.
@@ -82,7 +82,7 @@ pub(super) fn schema() -> Value {
         .unwrap_or(Value::Null)
 }
 
-/// Collects fields that the schema does not know and values that it does not allow.
+/// Collects fields that are not in the schema and values that it does not allow.
 fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
     if value.is_null() {
         return;

@@ -1,5 +1,5 @@
-//! The part of a pod that users may add to. What the operator itself decides (command, probes,
-//! volumes, security, hostname) is not in the schema and is refused.
+//! The part of a pod that users may extend. What the operator sets itself (command, probes, volumes, security,
+//! hostname) is not in the schema and is refused.
 
 use std::collections::BTreeMap;
 
@@ -48,11 +48,11 @@ pub struct PodSpecSubset {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::tolerations")]
     pub tolerations: Vec<Toleration>,
-    /// Affinity, in addition to the operator's own spread. As in Kubernetes: core/v1 Affinity.
+    /// Affinity, in addition to the operator's own spreading. As in Kubernetes: core/v1 Affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::affinity")]
     pub affinity: Option<Affinity>,
-    /// Spread over further topologies; the operator adds the selector of the cluster's pods. As in
+    /// Spreading over further topologies; the operator adds the selector of the cluster's pods. As in
     /// Kubernetes: core/v1 TopologySpreadConstraint, without its selectors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::spread_constraints")]
@@ -66,7 +66,7 @@ pub struct PodSpecSubset {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::image_pull_secrets")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// Service account of the pods; they need no access to Kubernetes and get no token.
+    /// Service account of the pods; they need no access to the Kubernetes API and get no token.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub service_account_name: Option<String>,

@@ -60,7 +60,7 @@ impl JsonSchema for Quantity {
 /// The whole bytes that a quantity stands for, rounded up.
 ///
 /// # Errors
-/// [`QuantityError`] when the text is no quantity, is negative or does not fit.
+/// [`QuantityError`] when the text is not a quantity, is negative or does not fit.
 pub fn bytes_of(text: &str) -> Result<u64, QuantityError> {
     let wrong = || QuantityError {
         text: text.to_owned(),

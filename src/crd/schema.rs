@@ -230,7 +230,7 @@ pub(super) fn scrapers(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
-/// Peers as in a NetworkPolicy; a list that names nobody could be read in two ways.
+/// Peers as in a NetworkPolicy; an empty list is ambiguous and refused.
 fn peers(nobody: &str) -> Schema {
     let block = |message: &str| {
         json!({

@@ -1,6 +1,5 @@
-//! What the user asks of the members' servers: `spec.server`. Where nothing is said, the server's own
-//! defaults count. Which flags there are, and what they take, is the server's business: only those
-//! that have a field, or that the operator sets itself, are known by name here.
+//! Settings of the members' servers: `spec.server`. Unset fields have the server's own defaults. Flags and their values
+//! are defined by the server: only those that have a field, or that the operator sets itself, are listed here.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,36 +14,34 @@ use super::schema;
     "server.electionTimeoutMilliseconds (1000 where it is left out) must be at least five times server.heartbeatIntervalMilliseconds (100): raise the one or lower the other",
 )])))]
 pub struct Server {
-    /// Most data that the members take, such as 2Gi: at most a quarter of `storage.size`, and two
-    /// fifths of the memory limit. When it is used up, writes are refused until somebody has made
-    /// room. Left out: 2Gi, or two fifths of the memory limit where that is less.
+    /// Maximum data size, such as 2Gi: at most a quarter of `storage.size`, and two fifths of the memory limit. When it
+    /// is used up, writes are refused until space is freed. Default: 2Gi, or two fifths of the memory limit where that
+    /// is less.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("isQuantity(self) && quantity(self).compareTo(quantity('1Mi')) >= 0", "server.quota must be a quantity of at least 1Mi, such as 2Gi: leave the field out for the server's own")])))]
     pub quota: Option<String>,
-    /// History that the members drop by themselves. Off by default: kube-apiserver and many other
-    /// clients compact what they have written themselves.
+    /// Automatic compaction of the history. Off by default: kube-apiserver and many other clients compact themselves.
     #[serde(skip_serializing_if = "AutoCompaction::is_default")]
     pub auto_compaction: AutoCompaction,
-    /// Milliseconds between the leader's heartbeats, 10 to 1000. Left out: 100. About the time of a
-    /// round trip between the members that are farthest apart.
+    /// Milliseconds between the leader's heartbeats, 10 to 1000. Default: 100. About the round-trip time between the
+    /// members that are farthest apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 10 && self <= 1000", "server.heartbeatIntervalMilliseconds must be 10 to 1000: a member that is not heard for three seconds counts as unhealthy")])))]
     pub heartbeat_interval_milliseconds: Option<i32>,
-    /// Milliseconds without a leader after which a member calls an election, 50 to 10000. Left out:
-    /// 1000.
+    /// Milliseconds without a leader after which a member starts an election, 50 to 10000. Default: 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 50 && self <= 10000", "server.electionTimeoutMilliseconds must be 50 to 10000: members stay ready for ten seconds without a leader")])))]
     pub election_timeout_milliseconds: Option<i32>,
-    /// Further flags of the server (`quorate server --help`), without dashes. Those with a field
-    /// here or in `tls`, and those that the operator sets itself, are refused; so are those that the
-    /// server does not know or that have no effect.
+    /// Further flags of the server (`quorate server --help`), without dashes. Those with a field here or in `tls`, and
+    /// those that the operator sets itself, are refused; so are unknown flags and those without effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "extra_args")]
     pub extra_args: Vec<ExtraArg>,
 }
 
-/// History that the members drop by themselves.
+/// Automatic compaction of the history.
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[
@@ -52,9 +49,9 @@ pub struct Server {
     ("self.mode != 'Revision' || self.retention.matches('^[0-9]{1,9}$')", "server.autoCompaction.retention must be a number of revisions, such as 10000, with mode Revision; 0 for off"),
 ])))]
 pub struct AutoCompaction {
-    /// What `retention` counts.
+    /// The unit of `retention`.
     pub mode: CompactionMode,
-    /// History that is kept: a duration such as `1h`, or a number of revisions. 0: everything.
+    /// History to keep: a duration such as `1h`, or a number of revisions. 0: everything.
     #[schemars(length(min = 1, max = 32))]
     pub retention: String,
 }
@@ -73,14 +70,14 @@ impl AutoCompaction {
         *self == AutoCompaction::default()
     }
 
-    /// Nothing is dropped.
+    /// Nothing is compacted.
     pub fn is_off(&self) -> bool {
         // `0h` is as much as `0`: no digit but zeros.
         !self.retention.contains(|c: char| ('1'..='9').contains(&c))
     }
 }
 
-/// What the retention of history counts.
+/// The unit of the retention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CompactionMode {
     /// Time.
@@ -99,7 +96,7 @@ pub struct ExtraArg {
     pub value: String,
 }
 
-/// Flags that the operator sets itself, or that would undo what it sets.
+/// Flags that the operator sets itself, or that would override what it sets.
 pub const FLAGS_OF_OPERATOR: &[&str] = &[
     "name",
     "data-dir",
@@ -136,7 +133,7 @@ pub const FLAGS_OF_SERVER: &[&str] = &[
     "election-timeout",
 ];
 
-/// Flags of certificates and of who is trusted.
+/// Flags for certificates and trusted CAs.
 pub const FLAGS_OF_TLS: &[&str] = &[
     "cert-file",
     "key-file",
@@ -212,7 +209,7 @@ fn extra_args(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-/// How long a member waits, in milliseconds.
+/// Timings of a member, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
     /// Between two heartbeats of a leader.
@@ -222,7 +219,7 @@ pub struct Timings {
 }
 
 impl Default for Timings {
-    /// The server's.
+    /// The server's defaults.
     fn default() -> Self {
         Timings {
             heartbeat_ms: 100,
@@ -232,24 +229,24 @@ impl Default for Timings {
 }
 
 impl Timings {
-    /// Whether members with these timings and members with those do without needless elections: the
-    /// slower heartbeats are still heard twice within the shorter patience.
+    /// Whether members with the two timings run without needless elections: the slower heartbeats arrive at least twice
+    /// within the shorter election timeout.
     pub fn go_with(self, other: Timings) -> bool {
         2 * self.heartbeat_ms.max(other.heartbeat_ms) <= self.election_ms.min(other.election_ms)
     }
 }
 
 impl Server {
-    /// The name of the flag that leaves out every sync of the disk.
+    /// The name of the flag that skips every disk sync.
     pub const NO_FSYNC: &'static str = "unsafe-no-fsync";
 
-    /// The members are asked to leave out every sync of the disk.
+    /// Whether the members skip every disk sync.
     pub fn leaves_out_syncs(&self) -> bool {
         let mut flags = self.extra_args.iter();
         flags.any(|flag| flag.name == Self::NO_FSYNC && means_true(&flag.value))
     }
 
-    /// Nothing is asked for.
+    /// Whether nothing is set.
     pub fn is_default(&self) -> bool {
         *self == Server::default()
     }

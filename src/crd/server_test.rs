@@ -1,4 +1,4 @@
-//! `spec.server`: what is refused, and with which words; what is left out; which timings go together.
+//! `spec.server`: what is refused, and with which message; what is omitted; which timings are compatible.
 
 use super::*;
 
@@ -89,7 +89,7 @@ fn both_timings_may_be_slow_and_fast() {
     }
 }
 
-/// Where nothing is asked for, nothing is stored: existing resources look as they did.
+/// If nothing is set, nothing is stored: existing resources do not change.
 #[test]
 fn default_server_settings_are_left_out() {
     let cluster = parse(&text("{server: {autoCompaction: {}}}")).expect("valid");

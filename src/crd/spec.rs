@@ -1,6 +1,6 @@
-//! What the user asks for: the `EtcdCluster` resource. Every field has an effect.
+//! The desired state: the `EtcdCluster` resource. Every field has an effect.
 
-// The derive makes a public copy of the spec for its schema.
+// The derive creates a public copy of the spec for its schema.
 #![allow(unreachable_pub)]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::schema;
 use super::server::Server;
 use super::tls::Tls;
 
-/// The wanted state of a cluster.
+/// The desired state of a cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "quorate.dev",
@@ -53,9 +53,9 @@ use super::tls::Tls;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
-    /// Voting members, 1 to 9. Odd sizes are better: an even one needs one more member for its
-    /// quorum and tolerates no more failures than the odd size below it. 0 hibernates: every member
-    /// stops, volumes and identities stay, and any other size wakes all of them together.
+    /// Voting members, 1 to 9. Odd sizes are better: an even one needs one more member for its quorum and tolerates no
+    /// more failures than the odd size below it. 0 hibernates the cluster: every member stops, volumes and identities
+    /// are kept, and any other size starts all of them together.
     #[serde(default = "default_replicas")]
     #[x_kube(
         validation = kube::core::Rule::new("self >= 0 && self <= 9").message("replicas must be 0 (hibernation) to 9: more members make every write slower without making the cluster safer")
@@ -84,36 +84,34 @@ pub struct EtcdClusterSpec {
     /// Additions to the member pods. New values reach the members one at a time.
     #[serde(default)]
     pub pod_template: PodTemplate,
-    /// Settings of the members' servers. New values reach the members one at a time. Left out where
-    /// nothing is asked for: the servers' own defaults count.
+    /// Settings of the members' servers. New values reach the members one at a time. Unset fields have the servers'
+    /// defaults.
     #[serde(default, skip_serializing_if = "Server::is_default")]
     pub server: Server,
     /// The Service that clients use.
     #[serde(default)]
     pub service: ServiceOptions,
-    /// Who may reach the members over the network. The port for peers is for the other members and
-    /// the operator alone.
+    /// Who may reach the members over the network. The peer port is open only to the other members and the operator.
     #[serde(default, skip_serializing_if = "NetworkAccess::is_default")]
     pub network_policy: NetworkAccess,
-    /// TLS of both ports. Left out: connections are not encrypted. `{}` is enough for certificates
-    /// that the operator makes and renews.
+    /// TLS of both ports. Without it connections are not encrypted. `{}` is enough for certificates that the operator
+    /// creates and renews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Where members may run.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// How a changed version, image, resource, setting of the servers or pod template reaches the
-    /// members.
+    /// How a changed version, image, resource, server setting or pod template is rolled out to the members.
     #[serde(default)]
     pub update_strategy: UpdateStrategy,
-    /// When sick or slow members are replaced.
+    /// When unhealthy or slow members are replaced.
     #[serde(default)]
     pub healing: Healing,
-    /// What happens to members whose node goes away.
+    /// What happens to members whose node is drained or removed.
     #[serde(default)]
     pub disruption: Disruption,
-    /// Names of members to replace, one at a time: a new member is added and promoted first, then
-    /// the named one leaves. Names of members that are gone mean nothing.
+    /// Names of members to replace, one at a time: a new member is added and promoted first, then the named one leaves.
+    /// Names of members that no longer exist are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::member_names")]
     pub replace_members: Vec<String>,
@@ -158,12 +156,12 @@ pub struct Storage {
     /// Kind of storage: one PVC for each member.
     #[serde(rename = "type")]
     pub type_: StorageType,
-    /// Size of each member's volume, such as 8Gi. Can grow, where the storage class allows it;
-    /// never shrinks.
+    /// Size of each member's volume, such as 8Gi. Can be raised where the storage class allows expansion, but not
+    /// lowered.
     #[schemars(length(max = 32))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("isQuantity(self) && quantity(self).isGreaterThan(quantity('16Mi'))", "storage.size must be a quantity of more than 16Mi, such as 8Gi")])))]
     pub size: String,
-    /// Storage class of the volumes; left out, the default class of the Kubernetes cluster.
+    /// Storage class of the volumes; by default the default class of the Kubernetes cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self != ''", "storage.storageClassName must not be empty: leave the field out for the default class")])))]
@@ -186,7 +184,7 @@ impl Default for Storage {
 /// Kind of storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StorageType {
-    /// A PVC a member.
+    /// One PVC per member.
     #[default]
     PersistentVolume,
 }
@@ -213,7 +211,7 @@ impl Default for Retention {
 /// Keep or delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RetentionPolicy {
-    /// The PVC stays, with its data.
+    /// The PVC is kept, with its data.
     Retain,
     /// The PVC is deleted.
     Delete,
@@ -223,12 +221,12 @@ pub enum RetentionPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resources {
-    /// At least this much, such as `cpu: 500m`. Where neither a request nor a limit is given: 100m of
-    /// a processor, and two and a half times `server.quota` of memory, 256Mi without a quota.
+    /// Requested resources, such as `cpu: 500m`. By default, if neither a request nor a limit is set: 100m CPU, and 2.5
+    /// times `server.quota` of memory, 256Mi without a quota.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub requests: BTreeMap<String, Quantity>,
-    /// At most this much, such as `memory: 2Gi`. None by default.
+    /// Resource limits, such as `memory: 2Gi`. None by default.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub limits: BTreeMap<String, Quantity>,
@@ -254,12 +252,12 @@ pub struct ServiceOptions {
 /// Type of a Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ServiceType {
-    /// An address inside the Kubernetes cluster.
+    /// An address inside the Kubernetes cluster only.
     #[default]
     ClusterIP,
-    /// A port on every node as well.
+    /// Also a port on every node.
     NodePort,
-    /// A load balancer of the cloud as well.
+    /// Also a cloud load balancer.
     LoadBalancer,
 }
 
@@ -274,50 +272,49 @@ pub struct Scheduling {
     pub volumes: VolumeMobility,
 }
 
-/// How members are spread over nodes. Over zones they are spread where that is possible.
+/// How members are spread over nodes. They are also spread over zones where possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Spread {
-    /// A member waits rather than make one node hold two members more than another; with volumes
-    /// that only one node can use, rather than share a node with another member.
+    /// Nodes hold at most one member more than another, and with node-bound volumes at most one member each; a member
+    /// for which no such node is free waits.
     #[default]
     Required,
-    /// Evenly where possible: a member does not wait for a better node.
+    /// Evenly where possible; a member does not wait for a better node.
     Preferred,
 }
 
 /// Whether volumes can follow their members to other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum VolumeMobility {
-    /// As the bound volumes show: one with a node affinity on the host name cannot. Before any is
-    /// bound, as their class tells: those of `kubernetes.io/no-provisioner` cannot.
+    /// Detected: a bound volume with a node affinity on the host name cannot. Before any is bound, by the storage
+    /// class: volumes of `kubernetes.io/no-provisioner` cannot.
     #[default]
     Auto,
-    /// They cannot: `spread: Required` gives each member a node of its own.
+    /// They cannot: with `spread: Required` members never share a node.
     NodeBound,
-    /// They can, where their own affinity allows it.
+    /// They can, within their node affinity.
     Movable,
 }
 
 impl VolumeMobility {
-    // Left out where it is the default: the inputs of existing members stay what they were.
+    // Omitted if it is the default, so that the inputs of existing members do not change.
     fn is_auto(&self) -> bool {
         *self == VolumeMobility::Auto
     }
 }
 
-/// How a changed version, image, resource or pod template reaches the members: one at a time, the
-/// leader last.
+/// How a changed version, image, resource or pod template is rolled out: one member at a time, the leader last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpdateStrategy {
-    /// What is done with an outdated member.
+    /// How an outdated member is updated.
     #[serde(rename = "type")]
     pub type_: UpdateType,
     /// Seconds that every member must have been ready before the next one is restarted.
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 0 && self <= 86400", "updateStrategy.minReadySeconds must be 0 to 86400 (a day)")])))]
     pub min_ready_seconds: i32,
-    /// Seconds after which a member that does not come back from its restart is called failed: the
-    /// condition Stalled says which one and why, and the others stay as they are.
+    /// Seconds after which a member that does not come back from its restart counts as failed: the condition Stalled
+    /// states which one and why, and the others are not changed.
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 604800", "updateStrategy.progressDeadlineSeconds must be 1 to 604800 (a week)")])))]
     pub progress_deadline_seconds: i32,
 }
@@ -332,30 +329,29 @@ impl Default for UpdateStrategy {
     }
 }
 
-/// What is done with a member that runs an older spec.
+/// How a member that runs an older spec is updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateType {
-    /// Its pod is made anew on the same volume. A cluster of one or two tolerates no restart: its
-    /// members are replaced.
+    /// Its pod is recreated on the same volume. Clusters of one or two members tolerate no restart: their members are
+    /// replaced.
     #[default]
     Restart,
     /// A new member is added and promoted first, then the outdated one leaves.
     Replace,
 }
 
-/// When sick or slow members are replaced.
+/// When unhealthy or slow members are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Healing {
-    /// Seconds without contact after which a voter is removed and replaced. Longer than a reboot
-    /// takes. 0: never by time alone, only on evidence that its disk is gone.
+    /// Seconds without contact after which a voter is removed and replaced; set it longer than a reboot takes. 0: never
+    /// by time alone, only on evidence that its disk is gone.
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 0 && self <= 604800", "healing.unhealthySeconds must be 0 (never by time alone) to 604800 (a week)")])))]
     pub unhealthy_seconds: i32,
-    /// Seconds that a new member has to start and catch up before it is given up.
+    /// Seconds for a new member to start and catch up before it is given up.
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 1 && self <= 604800", "healing.learnerDeadlineSeconds must be 1 to 604800 (a week); large data needs longer")])))]
     pub learner_deadline_seconds: i32,
-    /// Times that the pod of a voter without contact is replaced on a healthy node before the
-    /// voter is removed.
+    /// How often the pod of a voter without contact is replaced on a healthy node before the voter is removed.
     #[schemars(extend("x-kubernetes-validations" = schema::rules(&[("self >= 0 && self <= 100", "healing.maxRestarts must be 0 to 100")])))]
     pub max_restarts: i32,
 }
@@ -370,47 +366,46 @@ impl Default for Healing {
     }
 }
 
-/// What happens to members whose node goes away: it is cordoned, is being deleted, or carries the
-/// taint of a cluster autoscaler, of Karpenter, of a cloud that shut it down, or that says that it
-/// is out of service. The Node annotation `quorate.dev/ignore-cordon` keeps a member on a cordoned node.
+/// What happens to members whose node is drained or removed: it is cordoned, is being deleted, or has the taint of a
+/// cluster autoscaler, of Karpenter, of a cloud shutdown, or the out-of-service taint. The Node annotation
+/// `quorate.dev/ignore-cordon` keeps a member on a cordoned node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disruption {
-    /// What evictions of member pods meet.
+    /// How evictions of member pods are handled.
     pub policy: DisruptionPolicy,
-    /// How a member leaves a node that goes away. One member at a time.
+    /// How a member leaves a drained node. One member at a time.
     pub node_replacement: NodeReplacement,
-    /// Keys of further taints that say that a node goes away.
+    /// Keys of further taints that mark a node as drained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::taint_keys")]
     pub drain_taints: Vec<String>,
 }
 
-/// What evictions of member pods meet.
+/// How evictions of member pods are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DisruptionPolicy {
-    /// None is allowed until the operator has prepared the member's leave and opens the gate for
-    /// its pod: a drain waits for exactly as long as it has to.
+    /// Evictions are blocked until the operator has prepared the member to leave: a drain waits exactly as long as
+    /// necessary.
     #[default]
     Gate,
-    /// As many at once as leave a quorum available, whoever asks, and a member hands over when its
-    /// pod is told to end: for pools of nodes whose autoscaler evicts by itself. The operator
-    /// evicts as well, where it would delete pods that serve.
+    /// As many evictions at once as leave a quorum available, from any source; a member hands over when its pod is
+    /// terminated. For node pools whose autoscaler does not wait. The operator itself evicts serving pods instead of
+    /// deleting them.
     Budget,
 }
 
-/// How a member leaves a node that goes away.
+/// How a member leaves a drained node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NodeReplacement {
-    /// It moves with its volume where another node can take both; else another member is added on
-    /// another node and promoted first.
+    /// It moves with its volume if another node can take both; otherwise another member is added on another node and
+    /// promoted first.
     #[default]
     Auto,
-    /// It moves with its volume, and stays where it is while no other node can take both.
+    /// It moves with its volume, and stays while no other node can take both.
     Move,
-    /// Another member is added on another node and promoted first, whatever the volume can do.
+    /// Another member is added on another node and promoted first, also if the volume could move.
     AddFirst,
-    /// It is removed first, and another one is added then, with one failure less to tolerate in
-    /// between. Needs no spare node.
+    /// It is removed first, then another one is added; one failure less is tolerated in between. Needs no spare node.
     RemoveFirst,
 }

@@ -1,4 +1,4 @@
-//! What the operator reports: the last seen state, what it does, why it waits and what is next.
+//! What the operator reports: the last observed state, what it does, why it waits and what is next.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 
-/// State of a cluster as last seen. A hint for people and tools: the operator derives every
-/// decision from live facts, and losing the status only restarts its waits.
+/// State of a cluster as last observed. A hint for people and tools: the operator derives every decision from live
+/// state, and losing the status only restarts its waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdClusterStatus {
     /// Generation of the spec that this status was computed from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Voters of the cluster, as its own member list says.
+    /// Voters in the cluster's own member list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// Voters that answer linearizable reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Voters that run what the spec asks for.
+    /// Voters that run the current spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
     /// Ready voters of wanted voters, such as `3/3`.
@@ -35,7 +35,7 @@ pub struct EtcdClusterStatus {
     /// UID of the resource that the members are bound to.
     #[serde(rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     pub cluster_uid: Option<String>,
-    /// Life of the cluster under this UID; only an explicit recovery raises it.
+    /// Incarnation of the cluster under this UID; only an explicit recovery increases it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<i64>,
     /// Cluster ID that etcd clients see, in hexadecimal.
@@ -44,43 +44,43 @@ pub struct EtcdClusterStatus {
     /// Lowest version that a voter runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Name of the member that leads; absent when no leader with a quorum was seen.
+    /// Name of the leader; absent when no leader with a quorum was observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
     /// Where clients connect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<Endpoints>,
-    /// One plain sentence: what happens now and what comes next.
+    /// One sentence: what happens now and what comes next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// The step in hand; absent at rest.
+    /// The current step; absent at rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepStatus>,
-    /// One entry a member, learners and standbys included.
+    /// One entry per member, including learners and standbys.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<MemberStatus>,
-    /// Objects that are kept or belong to another life of this name; never adopted.
+    /// Objects that are kept, or belong to an earlier cluster with this name; never adopted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub leftovers: Vec<Leftover>,
-    /// How many leftovers there are beside those listed; absent where that is none.
+    /// Number of leftovers that are not listed; absent if it is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leftovers_omitted: Option<i32>,
-    /// New members that did not make it, and since when; absent when the last one did.
+    /// New members that failed to join; absent after a successful one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_failures: Option<JoinFailures>,
-    /// How often the alarm NOSPACE was switched off in a row; absent once it has stayed off for an hour.
+    /// How often the alarm NOSPACE was disarmed in a row; absent once it has stayed off for an hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disarms: Option<Disarms>,
-    /// What is worth knowing and stops nothing.
+    /// Findings that block nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub notes: Vec<NoteStatus>,
-    /// A write that failed, while it does; absent otherwise.
+    /// The write that is failing; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing: Option<FailingAct>,
-    /// The certificates in use, and until when they hold.
+    /// The certificates in use, with their expiry.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["secret"]))]
     pub certificates: Vec<CertificateStatus>,
@@ -96,16 +96,15 @@ pub struct EtcdClusterStatus {
 pub struct Endpoints {
     /// URL of the client Service: any ready voter.
     pub client: String,
-    /// URLs of the slots, one a wanted voter: each leads to one voter and outlives it, so a client
-    /// that wants to know all members (kube-apiserver's `--etcd-servers`) lists these.
+    /// URLs of the slots, one per wanted voter: each routes to one voter and outlives it. For clients that list all
+    /// members, such as kube-apiserver (`--etcd-servers`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "atomic"))]
     pub slots: Vec<String>,
-    /// Secret whose `ca.crt` holds the authorities that vouch for the members.
+    /// Secret whose `ca.crt` holds the CAs of the members' certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<SecretReference>,
-    /// Secret with a certificate for clients: `tls.crt`, `tls.key` and `ca.crt`. Absent where the
-    /// operator makes none.
+    /// Secret with a certificate for clients: `tls.crt`, `tls.key` and `ca.crt`. Absent if the operator creates none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret_ref: Option<SecretReference>,
 }
@@ -122,31 +121,31 @@ pub struct SecretReference {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// The Secret that holds it.
+    /// The Secret that contains it.
     pub secret: String,
     /// The port that it is for: `client` or `peer`.
     pub port: String,
-    /// The member that shows it; absent for an authority, for the certificate of clients, and for
-    /// one that the user gives to all members.
+    /// The member that uses it; absent for a CA, for the client certificate, and for the user's own certificate of all
+    /// members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// When it ends.
+    /// When it expires.
     #[schemars(extend("format" = "date-time"))]
     pub not_after: String,
 }
 
-/// The step in hand.
+/// The current step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepStatus {
-    /// What is done or waited for, such as `Promote`.
+    /// The action that is executed or waits, such as `Promote`.
     pub action: String,
-    /// The member that it concerns.
+    /// The member that it affects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
     /// Whether the operator acts or waits.
     pub state: StepState,
-    /// A machine-readable word for why.
+    /// Machine-readable reason.
     pub reason: String,
     /// What has to happen first, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,11 +153,11 @@ pub struct StepStatus {
     /// What comes after it, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Since when this step is in hand.
+    /// When this step began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub start_time: Option<String>,
-    /// When the wait ends and the operator does something else.
+    /// When the wait ends and the operator takes another step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub deadline: Option<String>,
@@ -173,22 +172,22 @@ pub enum StepState {
     Waiting,
 }
 
-/// What a member is.
+/// Role of a member.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum MemberRole {
-    /// Counts for the quorum.
+    /// Counts towards the quorum.
     Voter,
     /// Receives the log, does not vote.
     Learner,
-    /// Its pod exists or is being made; it is not in the cluster yet.
+    /// Its pod exists or is being created; it has not joined the cluster yet.
     Standby,
-    /// It is out of the cluster; its objects are going.
+    /// It was removed from the cluster; its objects are being deleted.
     Leaving,
 }
 
-/// What was seen of a member within the freshness bound.
+/// Health of a member, from recent observations.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -197,7 +196,7 @@ pub enum MemberHealth {
     Healthy,
     /// There is evidence that it does not serve.
     Unhealthy,
-    /// Not enough was seen to say either.
+    /// Not enough was observed to decide.
     Unknown,
 }
 
@@ -220,7 +219,7 @@ pub struct MemberStatus {
     /// Why it is not healthy, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Entries that a learner still lacks.
+    /// Log entries that a learner has not received yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_entries: Option<i64>,
     /// Version that it runs.
@@ -235,15 +234,15 @@ pub struct MemberStatus {
     /// Its PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_claim_name: Option<String>,
-    /// Whether its pod was made from the current spec.
+    /// Whether its pod was created from the current spec.
     #[serde(default)]
     pub updated: bool,
-    /// Times that the operator replaced its pod since it was last healthy.
+    /// How often the operator replaced its pod since it was last healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<i32>,
 }
 
-/// An object that is kept, or that belongs to another life of this name.
+/// An object that is kept, or that belongs to an earlier cluster with this name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Leftover {
@@ -251,47 +250,47 @@ pub struct Leftover {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Why it is left and what to do about it.
+    /// Why it is kept, and what to do about it.
     pub reason: String,
 }
 
-/// Something worth knowing.
+/// A finding that blocks nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NoteStatus {
-    /// Machine-readable word for it, such as VolumeKept.
+    /// Machine-readable reason, such as VolumeKept.
     pub reason: String,
-    /// What was seen and what it leads to, in words.
+    /// What was observed and its consequence, in words.
     pub message: String,
 }
 
-/// A write that failed and is tried again.
+/// A write that fails and is retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailingAct {
-    /// What is to be done, in words.
+    /// The action, in words.
     pub action: String,
-    /// Why it failed last, in words.
+    /// The last error, in words.
     pub message: String,
-    /// Since when it fails.
+    /// Since when it has been failing.
     #[schemars(extend("format" = "date-time"))]
     pub start_time: String,
 }
 
-/// The alarm NOSPACE was switched off, and came on again or may.
+/// The alarm NOSPACE was disarmed, and was raised again or may be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Disarms {
     /// How often in a row.
     pub count: i32,
-    /// When last.
+    /// Time of the last one.
     #[schemars(extend("format" = "date-time"))]
     pub last_time: String,
-    /// The ID of the member that it named then, in hexadecimal.
+    /// ID of the member that the alarm named then, in hexadecimal.
     pub member_id: String,
 }
 
-/// New members that did not make it.
+/// New members that failed to join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinFailures {
@@ -300,7 +299,7 @@ pub struct JoinFailures {
     /// When the last one was given up.
     #[schemars(extend("format" = "date-time"))]
     pub last_time: String,
-    /// What its pod was made from and how long it had; what differs is tried at once.
+    /// What its pod was created from and its deadline; after a change the next attempt is immediate.
     pub inputs: String,
     /// Why, in words.
     pub reason: String,

@@ -1,4 +1,4 @@
-//! Tests of the schema, its rules and its defaults: what is refused, and with which words.
+//! Tests of the schema, its rules and its defaults: what is refused, and with which message.
 
 use kube::core::CustomResourceExt;
 
@@ -227,7 +227,7 @@ fn a_volume_only_grows_and_stays_in_its_class() {
     );
 }
 
-/// Trust would have to overlap between authorities that nobody could compare.
+/// Trust would have to overlap between CAs that the operator cannot compare.
 #[test]
 fn the_source_of_certificates_stays() {
     let cluster = |spec: &str| parse(&text("demo", spec)).expect("valid");

@@ -1,5 +1,5 @@
-//! TLS of a cluster's two ports, as the user asks for it, and the names of the Secrets that it is
-//! kept in. Only sources that are built are in the schema.
+//! TLS of a cluster's two ports, as specified by the user, and the names of its Secrets. Only implemented sources are
+//! in the schema.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use super::labels::{ANNOTATION_ROTATE_CLIENT, ANNOTATION_ROTATE_PEER};
 use super::schema;
 
-/// TLS of both ports: that for clients, and that for the other members and the operator.
+/// TLS of both ports: the client port, and the peer port for the other members and the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[
     ("!has(self.peer.issuerRef) || !has(oldSelf.peer.issuerRef) || self.peer.issuerRef == oldSelf.peer.issuerRef || has(self.peer.caSecretRef) && has(oldSelf.peer.caSecretRef)", "with another issuer cert-manager exchanges the certificate and who is trusted at once, and members would refuse each other: first set peer.caSecretRef, to a Secret of yours with both authorities in its ca.crt, then change peer.issuerRef"),
 ])))]
 pub struct Tls {
-    /// Certificates of the port for clients.
+    /// Certificates of the client port.
     pub client: PortTls,
-    /// Certificates of the port for the other members.
+    /// Certificates of the peer port.
     pub peer: PortTls,
-    /// Whether clients must show a certificate of the client authority.
+    /// Whether clients must present a certificate of the client CA.
     pub client_auth: ClientAuth,
-    /// Whether the port for clients takes connections without TLS as well.
+    /// Whether the client port also accepts connections without TLS.
     pub plaintext: Plaintext,
 }
 
@@ -38,51 +38,50 @@ pub struct Tls {
     ("self.source == oldSelf.source", "the source of a port's certificates cannot change for a cluster that exists: set it back, or make a new cluster and copy the data (`etcdctl make-mirror`, or a snapshot)"),
 ])))]
 pub struct PortTls {
-    /// Who makes them. Cannot change for a cluster that exists.
+    /// Who issues them. Cannot be changed for an existing cluster.
     pub source: CertificateSource,
-    /// With source Secret: the Secret with the certificate of all members (`tls.crt`) and its key
-    /// (`tls.key`), in the namespace of the resource. New content is taken over without a restart,
-    /// another name by a roll.
+    /// With source Secret: the Secret with the certificate of all members (`tls.crt`) and its key (`tls.key`), in the
+    /// namespace of the resource. New content is loaded without a restart, another name is rolled out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_secret_ref: Option<GivenSecret>,
-    /// With source CertManager: who signs. Another one signs the next certificate; for the peer port
-    /// the members have to trust both first, by `caSecretRef`.
+    /// With source CertManager: the issuer. After a change the next certificate comes from the new one; for the peer
+    /// port the members have to trust both first, by `caSecretRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer_ref: Option<IssuerRef>,
-    /// With source Secret or CertManager: the Secret whose `ca.crt` holds the authorities that are
-    /// trusted; left out, that of the certificate.
+    /// With source Secret or CertManager: the Secret whose `ca.crt` holds the trusted CAs; by default that of the
+    /// certificate.
     #[serde(rename = "caSecretRef", skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<GivenSecret>,
-    /// Further host names and IP addresses in the members' certificates, beside those that members
-    /// and Services have. New ones are taken over without a restart.
+    /// Further host names and IP addresses in the members' certificates, in addition to those of members and Services.
+    /// Changes take effect without a restart.
     #[serde(rename = "extraSANs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::alternative_names")]
     pub extra_sans: Vec<String>,
 }
 
-/// Who makes the certificates of a port.
+/// Who issues the certificates of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CertificateSource {
-    /// The operator, with an authority for this cluster and port alone, which is kept in a Secret.
-    /// It renews certificates before they end.
+    /// The operator, with a CA for this cluster and port only, which is stored in a Secret. It renews certificates
+    /// before they expire.
     #[default]
     Operator,
-    /// The user, who keeps them in Secrets and renews them there. The operator checks them, follows
-    /// them, and never writes them.
+    /// The user, who stores them in Secrets and renews them there. The operator checks and watches them, and never
+    /// writes them.
     Secret,
-    /// cert-manager: the operator asks for one certificate of all members by a `Certificate`, and
-    /// checks and follows the Secret that comes of it as one that the user keeps.
+    /// cert-manager: the operator requests one certificate for all members by a `Certificate`, and checks and watches
+    /// the resulting Secret like one of the user's.
     CertManager,
 }
 
-/// Who signs for cert-manager.
+/// The issuer for cert-manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerRef {
     /// Name of the issuer.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Kind of the issuer: an Issuer of the resource's namespace, a ClusterIssuer, or one of another group's.
+    /// Kind of the issuer: an Issuer in the resource's namespace, a ClusterIssuer, or a kind of another group.
     #[serde(default = "issuer")]
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
@@ -100,7 +99,7 @@ fn cert_manager() -> String {
     "cert-manager.io".to_owned()
 }
 
-/// A Secret that the user keeps, in the namespace of the resource.
+/// A Secret of the user's, in the namespace of the resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GivenSecret {
@@ -110,25 +109,25 @@ pub struct GivenSecret {
     pub name: String,
 }
 
-/// Whether clients must show a certificate.
+/// Whether clients must present a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ClientAuth {
-    /// One that the client authority signed: whoever has one may do everything, unless users and
-    /// roles are switched on.
+    /// A certificate signed by the client CA: its holder has full access, unless authentication (users and roles) is
+    /// enabled.
     #[default]
     Required,
-    /// None is asked for.
+    /// No client certificate is requested.
     None,
 }
 
-/// Whether the port for clients takes connections without TLS.
+/// Whether the client port accepts connections without TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Plaintext {
     /// They are refused.
     #[default]
     Refused,
-    /// They are taken, and ask for no certificate: for the time in which clients of a cluster that
-    /// lived without TLS change over.
+    /// They are accepted, without a client certificate: for the transition of clients of a cluster that ran without
+    /// TLS.
     Accepted,
 }
 
@@ -145,7 +144,7 @@ impl TlsPort {
     /// Both, in order.
     pub const ALL: [TlsPort; 2] = [TlsPort::Client, TlsPort::Peer];
 
-    /// The annotation that asks for another authority of this port.
+    /// The annotation that requests a rotation of this port's CA.
     pub fn rotation(self) -> &'static str {
         match self {
             TlsPort::Client => ANNOTATION_ROTATE_CLIENT,
@@ -153,7 +152,7 @@ impl TlsPort {
         }
     }
 
-    /// The word for it in names and texts.
+    /// Its name in object names and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             TlsPort::Client => "client",
@@ -163,12 +162,12 @@ impl TlsPort {
 }
 
 impl Tls {
-    /// The names that the user adds, of both ports.
+    /// The names that the user adds, for both ports.
     pub(super) fn extra_sans(&self) -> impl Iterator<Item = &String> {
         self.client.extra_sans.iter().chain(&self.peer.extra_sans)
     }
 
-    /// What is asked for on this port.
+    /// The settings of this port.
     pub fn port(&self, port: TlsPort) -> &PortTls {
         match port {
             TlsPort::Client => &self.client,
@@ -176,8 +175,8 @@ impl Tls {
         }
     }
 
-    /// Names of the Secrets that somebody else fills: that with the certificate, and that with what
-    /// is trusted. `None` for a port whose certificates the operator makes.
+    /// Names of the Secrets that the operator does not write: with the certificate, and with the trusted CAs. `None`
+    /// for a port whose certificates the operator issues.
     pub fn given(&self, cluster: &str, port: TlsPort) -> Option<(String, String)> {
         let asked = self.port(port);
         let certificate = match asked.source {
@@ -191,8 +190,7 @@ impl Tls {
     }
 }
 
-/// Whether one of a certificate's names is this host's: the very name, or a wildcard for its first
-/// label.
+/// Whether one of a certificate's names matches this host: exactly, or by a wildcard for the first label.
 pub fn is_named(names: &BTreeSet<String>, host: &str) -> bool {
     let wildcard = host.split_once('.').map(|(_, rest)| format!("*.{rest}"));
     names.iter().any(|name| {
@@ -201,7 +199,7 @@ pub fn is_named(names: &BTreeSet<String>, host: &str) -> bool {
     })
 }
 
-/// Name of the Secret with a cluster's authority for a port.
+/// Name of the Secret with a cluster's CA for a port.
 pub fn authority_secret_name(cluster: &str, port: TlsPort) -> String {
     format!("{cluster}-{}-ca", port.as_str())
 }
@@ -211,12 +209,12 @@ pub fn member_certificate_name(member: &str, port: TlsPort) -> String {
     format!("{member}-{}-tls", port.as_str())
 }
 
-/// Name of the `Certificate` that cert-manager is asked for, and of the Secret that comes of it.
+/// Name of the `Certificate` that is requested from cert-manager, and of the resulting Secret.
 pub fn issued_certificate_name(cluster: &str, port: TlsPort) -> String {
     format!("{cluster}-{}-certificate", port.as_str())
 }
 
-/// Name of the Secret with a certificate for whoever uses the cluster.
+/// Name of the Secret with the certificate for clients.
 pub fn user_certificate_name(cluster: &str) -> String {
     format!("{cluster}-client")
 }

@@ -1,5 +1,5 @@
-//! From the resource as stored to a cluster that the other rooms can trust. Runs the same rules
-//! as the API server, because an object can be older than its rules.
+//! From the stored resource to a validated cluster for the other rooms. Runs the same rules as the API server, because
+//! an object can be older than its rules.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use super::quantity::bytes_of;
 use super::spec::{EtcdCluster, EtcdClusterSpec};
 use super::tls::Tls;
 
-/// A resource that passed every rule. Nothing after validation looks at the raw object.
+/// A resource that passed every rule. Nothing after validation uses the raw object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidatedCluster {
     /// Namespace of the resource.
@@ -33,20 +33,20 @@ impl ValidatedCluster {
     }
 }
 
-/// A resource that breaks rules; each line names the field and the remedy.
+/// A resource that violates rules; each line names the field and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problems.join("; "))]
 pub struct Invalid {
-    /// The broken rules.
+    /// The violated rules.
     pub problems: Vec<String>,
 }
 
-/// The schema's rules, compiled once a process: that takes far longer than to check a resource.
+/// The schema's rules, compiled once per process: compiling takes far longer than checking a resource.
 static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&super::parse::schema()));
 
 /// Checks a resource against the expressions of its schema.
 pub(super) fn obeys_rules(cluster: &EtcdCluster) -> Result<(), ValidationErrors> {
-    // All of its maps have texts for keys, so it can be written as JSON.
+    // All of its maps have string keys, so it can be written as JSON.
     let object = serde_json::to_value(cluster).expect("a resource is JSON");
     Validator::new().validate_compiled(&RULES, &object, None)
 }
@@ -54,7 +54,7 @@ pub(super) fn obeys_rules(cluster: &EtcdCluster) -> Result<(), ValidationErrors>
 /// Checks a resource against every rule of its schema that is an expression.
 ///
 /// # Errors
-/// [`Invalid`] with one line a broken rule.
+/// [`Invalid`] with one line per violated rule.
 pub fn validate(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
     let mut problems = Vec::new();
     if let Err(errors) = obeys_rules(cluster) {

@@ -34,7 +34,7 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn free_bytes(&self) -> io::Result<u64>;
     /// Bytes of the volume, used or not.
     fn total_bytes(&self) -> io::Result<u64>;
-    /// Creates a file that takes up `bytes` of the volume; what it holds does not matter.
+    /// Creates a file that uses `bytes` of the volume; its content does not matter.
     fn allocate(&self, name: &str, bytes: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
         let file = self.create(name)?;

@@ -61,8 +61,8 @@ impl DataDirectory {
         })
     }
 
-    /// The directory as it is now, under the same lock, for whoever reads or makes its files. That
-    /// takes as long as they are large, and nobody who asks whose disk this is may wait for it.
+    /// The current directory, under the same lock, for reading or creating its files. That takes long if they are
+    /// large, and a query for the disk's identity must not wait for it.
     pub fn share(&self) -> Self {
         Self {
             disk: Arc::clone(&self.disk),

@@ -1,5 +1,5 @@
-//! What can go wrong with a disk, in the words an operator needs: which file, where in it, and
-//! what to do. Never hides a failed sync: those are fatal and are never retried.
+//! Disk errors, in terms that an operator needs: which file, the offset, and what to do. Never hides a failed sync:
+//! those are fatal and are never retried.
 
 use std::io;
 
@@ -27,7 +27,7 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// Bytes that were once durable are no longer what was written.
+    /// Bytes that were once durable have changed.
     #[error("{file} is damaged at offset {offset}: {what}; {remedy}")]
     Corrupt {
         /// The damaged file.
@@ -48,7 +48,7 @@ pub enum Error {
         file: String,
         /// Its format number.
         found: u32,
-        /// The newest format that this binary knows.
+        /// The newest format that this binary supports.
         supported: u32,
     },
     /// A file that this server did not make lies among its own.
@@ -71,12 +71,12 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// The disk was found to be a copy of the one that its member lives on.
+    /// The disk was found to be a copy of its member's disk.
     #[error("the data directory {directory} is no longer its member's: {why}")]
     Copied {
         /// The directory as the operator wrote it.
         directory: String,
-        /// Who found it, what that was, and what to do.
+        /// Which server found it, what it is, and what to do.
         why: String,
     },
     /// No space is left.
@@ -130,12 +130,12 @@ pub enum Error {
         /// Text of the first error.
         first: String,
     },
-    /// The entries asked for are no longer, or not yet, in the log.
+    /// The requested entries are no longer, or not yet, in the log.
     #[error("entries {from} to {to} are not in the log, which holds {first} to {last}")]
     NotInLog {
-        /// First index asked for.
+        /// First requested index.
         from: u64,
-        /// First index not asked for.
+        /// First index that was not requested.
         to: u64,
         /// First index in the log.
         first: u64,
@@ -166,11 +166,11 @@ pub enum Class {
     Io,
     /// A broken contract inside the process.
     Bug,
-    /// A newer release wrote what is on the disk. The disk is sound.
+    /// A newer release wrote what is on the disk. The disk is intact.
     TooNew,
-    /// A file that is not the server's lies in its directories. The disk is sound.
+    /// A foreign file is in its directories. The disk is intact.
     Stray,
-    /// The disk is a copy of its member's, or was set back to an older state.
+    /// The disk is a copy of its member's, or was rolled back to an older state.
     Copied,
 }
 
@@ -228,7 +228,7 @@ impl Error {
         }
     }
 
-    /// An error of `act` on `file`; a full disk is told apart.
+    /// An error of `act` on `file`; a full disk is distinguished.
     pub(crate) fn io(act: &'static str, file: String, source: io::Error) -> Self {
         if source.kind() == io::ErrorKind::StorageFull
             || source.kind() == io::ErrorKind::QuotaExceeded
@@ -240,7 +240,7 @@ impl Error {
     }
 }
 
-/// The remedy for a file that somebody, or a newer release, put among the server's own.
+/// The remedy for a foreign file, or one of a newer release, among the server's own.
 pub(crate) const MOVE_AWAY: &str = "move it out of the data directory if you put it there, or start the release that made it; the rest of the directory is kept as it is";
 
 /// The remedy for damage in a member's own durable state.

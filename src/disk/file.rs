@@ -181,14 +181,14 @@ fn patiently<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     open()
 }
 
-/// The lock lives as long as the file is open.
+/// The lock is held as long as the file is open.
 #[derive(Debug)]
 struct HeldLock(#[expect(dead_code, reason = "held, not read")] File);
 
 impl DiskLock for HeldLock {}
 
 /// Creates `path` and what is missing above it, each readable by the owner only, and syncs each
-/// parent, so that a power loss cannot take a directory whose files were synced.
+/// parent, so that a power loss cannot lose a directory whose files were synced.
 fn create_directories(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     if path.is_dir() {

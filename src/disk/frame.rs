@@ -9,7 +9,7 @@ pub(crate) const SMALL_HEADER: usize = 8 + 4 + 4 + 4;
 const SMALL_LIMIT: usize = 1 << 20;
 
 /// A little-endian cursor over bytes that were already checked by a checksum. `None` means that
-/// the bytes are shorter than their format says.
+/// the bytes are shorter than their format requires.
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -90,7 +90,7 @@ pub(crate) fn load_small(
     Ok(Some(body.to_vec()))
 }
 
-/// The error of a small file whose checksum matches, and whose body says nothing that makes sense.
+/// The error for a small file whose checksum matches, but whose content is invalid.
 pub(crate) fn corrupt_small(disk: &dyn Disk, name: &str, what: String) -> Error {
     Error::Corrupt {
         file: disk.describe(name),

@@ -1,4 +1,4 @@
-//! The identity file: whose disk this is. Replaced as a whole, atomically; a checksum and a
+//! The identity file: the owner of this disk. Replaced as a whole, atomically; a checksum and a
 //! format number guard it. Never changes a disk UUID once it is written.
 
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl Identity {
         Ok(Some(identity))
     }
 
-    /// Writes the identity file anew: temporary file, sync, rename, sync of the directory.
+    /// Rewrites the identity file: temporary file, sync, rename, sync of the directory.
     ///
     /// # Errors
     /// [`Error::Misuse`] if another disk UUID, or another member ID of a disk that has been a

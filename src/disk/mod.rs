@@ -13,15 +13,15 @@
 //! | name | content |
 //! |---|---|
 //! | `lock` | held by the process that uses the directory |
-//! | `identity` | whose disk this is: [`Identity`] |
+//! | `identity` | the owner of this disk: [`Identity`] |
 //! | `starts` | its starts, and the newest of each other member: [`Starts`] |
 //! | `log/<sequence>.log` | segments: [`Log`] |
 //! | `checkpoints/<index>-<term>.checkpoint` | states of the machine: [`Checkpoints`] |
-//! | `reserve` | nothing: room for the moment when there is none ([`Reserve`]) |
+//! | `reserve` | nothing: reserved space for a full volume ([`Reserve`]) |
 //! | `*/*.tmp` | unfinished work, removed at start |
 
 /// The oldest version whose servers can read what this one writes into a data directory, the log's
-/// entries and the states of the machine included. Rises with whatever an older one could not read.
+/// entries and the states of the machine included. Raised with every format that an older one cannot read.
 pub const READABLE_SINCE: &str = "0.1.0";
 
 mod checkpoint;

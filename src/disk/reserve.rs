@@ -1,6 +1,6 @@
-//! Room that is kept for the moment when there is none: a file that takes up space and holds
-//! nothing. A full volume could not be started on, and so not be compacted, since a start writes
-//! the last segment of the log anew. The file is removed where a write finds no other room.
+//! Space that is reserved for a full volume: a file that allocates space without content. Without it a server could not
+//! start on a full volume, and so not compact, because a start writes the last segment of the log again. The file is
+//! removed when a write has no other space.
 //!
 //! Never needed for anything that was acknowledged; made again when there is room to spare.
 
@@ -12,7 +12,7 @@ use super::frame;
 
 /// Its name in the data directory.
 pub(crate) const NAME: &str = "reserve";
-/// A file takes up a little more than its length.
+/// A file uses a little more space than its length.
 const ROUNDING: u64 = 64 << 10;
 
 /// The reserve of a data directory.
@@ -22,13 +22,13 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve on this disk, whether it is there or not.
+    /// The reserve on this disk, whether it exists or not.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
         Self { disk }
     }
 
-    /// Keeps up to `most` bytes, and leaves `spare` bytes free beside them: all of it, or what there
-    /// is if that is at least half. Says whether anything is kept.
+    /// Reserves up to `most` bytes, and leaves `spare` bytes free: all of it, or what is available if that is at least
+    /// half. Returns whether anything is reserved.
     ///
     /// # Errors
     /// Any of this room's but [`Error::Full`].
@@ -40,7 +40,7 @@ impl Reserve {
         let path = || self.disk.describe(NAME);
         let free = self.disk.free_bytes();
         let free = free.map_err(|e| Error::io("measure the volume of", path(), e))?;
-        // What its own name takes up is left.
+        // The space of its own name is left.
         let room = (kept + free).saturating_sub(spare.saturating_add(ROUNDING));
         let wanted = most.min(room);
         if wanted <= kept || wanted < most / 2 {
@@ -66,7 +66,7 @@ impl Reserve {
         Ok(self.bytes()? > 0)
     }
 
-    /// Gives it up. Says whether there was one.
+    /// Deletes it. Returns whether there was one.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -1,10 +1,10 @@
-//! The starts of this disk, and the newest start of each other member that this one has seen: how a
-//! disk that was set back to an older state, or copied, is told from the one that its member lives on.
-//! Both have the same UUID, and a vote given from one is not known to the other.
+//! The starts of this disk, and the newest start of each other member that this one has seen: they distinguish a disk
+//! that was rolled back to an older state, or copied, from the one that its member uses. Both have the same UUID, and a
+//! vote from one is not recorded on the other.
 //!
-//! Each start writes a number and a nonce before the server speaks. A disk that goes on from where it
-//! was seen holds the start that was seen then; a copy made before that start does not. Pure but for the
-//! file; never decides who is asked or believed.
+//! Each start writes a number and a nonce before the server sends anything. A disk that continues contains the last
+//! start that others saw; a copy made before that start does not. Pure except for the file; does not decide which
+//! members are asked or trusted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Lineage {
     }
 }
 
-/// What the starts that a disk shows say beside the one that was seen of it before.
+/// The result of comparing a disk's starts with the one that was seen of it before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descent {
     /// Nothing was seen of it before, or its release keeps no starts.
@@ -165,8 +165,7 @@ impl Starts {
         }
     }
 
-    /// Takes note of the newest start of a member, unless it is a copy's. Forgets whoever is not
-    /// `expected`.
+    /// Records the newest start of a member, unless it is a copy's. Drops members that are not `expected`.
     pub fn note(
         &mut self,
         id: u64,
@@ -261,8 +260,8 @@ mod tests {
         nonces.fold(Starts::default(), |_, nonce| starts(disk, nonce))
     }
 
-    /// A volume was set back to an older state, or copied: UUID, member and log were those of the
-    /// member, and it was heard as the member, though another process had voted since.
+    /// A volume was rolled back to an older state, or copied: UUID, member and log were those of the member, and it was
+    /// accepted as the member, although another process had voted since.
     #[test]
     fn rolled_back_disk_lacks_the_seen_start() {
         let (mut peer, disk) = (Starts::default(), MemoryDisk::new());
@@ -270,7 +269,7 @@ mod tests {
         let first = after(&disk, 1..4);
         assert_eq!(peer.note(2, "d", first.own(), all), Descent::Unknown);
         let copy = disk.fork();
-        // Two starts that nobody saw are of no harm.
+        // Two starts that no member saw do no harm.
         let on = after(&disk, 4..7);
         assert_eq!(peer.note(2, "d", on.own(), all), Descent::Continues);
         let seen = on.own().newest().expect("one");
@@ -336,8 +335,8 @@ mod tests {
         assert_eq!(other.class().name(), "identity");
     }
 
-    /// A server whose directory a second one had taken over wrote the file back as it knew it: the start
-    /// that the others had seen was gone from the disk, and the disk was a copy to them.
+    /// A server whose directory a second one had used meanwhile wrote back its own state of the file: the start that
+    /// the others had seen was lost on the disk, and they treated the disk as a copy.
     #[test]
     fn loser_of_the_disk_writes_no_start() {
         let disk = MemoryDisk::new();

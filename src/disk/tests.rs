@@ -135,8 +135,8 @@ fn a_damaged_or_newer_identity_is_refused() {
     }
 }
 
-/// Stopped at any sync or write, a new member is made or may be made again; once the identity
-/// says so, it is there.
+/// Stopped at any sync or write, creation of a new member is complete or can be repeated; once it is in the identity,
+/// it is complete.
 #[test]
 fn interrupted_creation_is_finished() {
     let mut finished = 0;
@@ -243,10 +243,9 @@ fn interrupted_install_is_finished_or_dropped() {
     assert!(old > 20 && new > 20, "{old} old, {new} new");
 }
 
-/// A start that passed over a damaged newest checkpoint went on to count it: the server refused to
-/// start where its head was damaged; where only its data was, the member took it for the one to
-/// send to others, and kept it in the place of the whole one when the next was written. Found by
-/// the simulator's bit rot, whose own account of checkpoints had been another than the server's.
+/// A start that skipped a damaged newest checkpoint still counted it: the server refused to start if its header was
+/// damaged; if only its data was, the member sent it to others, and kept it instead of the intact one when the next was
+/// written. Found by the simulator's bit rot, whose own tracking of checkpoints had differed from the server's.
 #[test]
 fn skipped_damaged_checkpoint_does_not_count() {
     for offset in [20, 60] {
@@ -304,7 +303,7 @@ fn exit_codes_and_names_are_fixed() {
     }
 }
 
-/// What members say of who can read their disks follows the formats: raise it with them.
+/// The version that members report as able to read their disks follows the formats: change both together.
 #[test]
 fn disk_formats_are_documented() {
     let formats = [

@@ -1,5 +1,5 @@
-//! Alarms, how full members are, and what a leader finds when it compares their data. Raises no alarm by
-//! itself: whoever was full or different when it was seen stays so.
+//! Alarms, how full members are, and the result of a leader's comparison of their data. Raises no alarm by itself: a
+//! member that was observed as full or different stays so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const KEPT: usize = 3;
 pub(crate) struct Health {
     /// The alarms that are on, such as `NOSPACE 1f`.
     pub(crate) alarms: Vec<String>,
-    /// How full members are, by name; `None` where it does not say.
+    /// How full members are, by name; `None` if not reported.
     pub(crate) spaces: BTreeMap<String, Option<Space>>,
     /// How full all others are.
     pub(crate) space: Space,

@@ -1,4 +1,4 @@
-//! What becomes of the Secret of a port's authority: it is made, and exchanged in stages.
+//! The Secret of a port's CA: it is created, and rotated in stages.
 
 use super::{Model, Refused};
 use crate::crd::TlsPort;
@@ -11,7 +11,7 @@ impl Model {
         }
         let days = self.pace.days.1;
         let certificate = self.certificate(days, None);
-        // Members with certificates of an earlier authority are trusted on.
+        // Members with certificates of an earlier CA stay trusted.
         let mut trusted = vec![certificate.fingerprint.clone()];
         let suffix = format!("-{}-tls", port.as_str());
         let leaves = self.api.tls.secrets.iter();
@@ -22,7 +22,7 @@ impl Model {
             }
         }
         let mut facts = self.new_secret((port, None), certificate, trusted);
-        // What it signs is made from these; it is not.
+        // The inputs of what it signs, not of the CA itself.
         facts.inputs = None;
         self.write_secret(secret, facts);
         Ok(())

@@ -1,5 +1,5 @@
-//! What becomes of the Secrets with certificates, and with the certificates of authorities, when the
-//! operator writes them. Makes no keys: a certificate is its fingerprint, its issuer and its life.
+//! The Secrets with certificates, and with CAs, when the operator writes them. Generates no keys: a certificate is its
+//! fingerprint, its issuer and its validity.
 
 use super::{Model, Refused};
 use crate::crd::{TlsPort, authority_secret_name};
@@ -78,7 +78,7 @@ impl Model {
         found.ok_or_else(|| Refused::Changed(format!("there is no Secret {name}")))
     }
 
-    /// Somebody wrote this Secret a moment ago.
+    /// This Secret was just written.
     pub(crate) fn written(&mut self, name: &str) {
         self.written_ms.insert(name.to_owned(), self.api.now_ms);
     }

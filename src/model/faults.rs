@@ -1,5 +1,4 @@
-//! What does not work. A forecast knows what it has seen to be silent, and breaks nothing; tests break
-//! all of it.
+//! What does not work. A forecast takes silent members from its observation and adds no faults; tests use all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,22 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Faults {
     /// Pods, by UID, that stay as they are: a server that hangs, a container that does not start.
     pub(crate) stuck: BTreeSet<String>,
-    /// Pods, by UID, whose server answers although their node or their status says otherwise.
+    /// Pods, by UID, whose server answers although their node or their status indicates otherwise.
     pub(crate) answering: BTreeSet<String>,
     /// Inputs whose image cannot be pulled.
     pub(crate) bad_inputs: BTreeSet<String>,
-    /// Members whose set makes no pod for now.
+    /// Members whose StatefulSet currently creates no pod.
     pub(crate) podless: BTreeSet<String>,
-    /// Members whose pod takes its whole grace period to end.
+    /// Members whose pod uses its whole grace period.
     pub(crate) lingering: BTreeSet<String>,
-    /// Members whose kubelet does not look whether they are ready any more.
+    /// Members whose kubelet no longer checks readiness.
     pub(crate) unprobed: BTreeSet<String>,
-    /// Members whose kubelet carries no changed Secrets to them.
+    /// Members whose kubelet does not update changed Secrets.
     pub(crate) uncarried: BTreeSet<String>,
     /// Members that the operator cannot dial.
     pub(crate) unseen: BTreeSet<String>,
     /// Members whose answers carry no signature, as of version 0.1.0.
     pub(crate) unsigned: BTreeSet<String>,
-    /// Sides of a partition between members; who is not named is on side 0.
+    /// Sides of a partition between members; members that are not listed are on side 0.
     pub(crate) side: BTreeMap<String, u8>,
 }

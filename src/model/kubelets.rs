@@ -1,6 +1,6 @@
-//! What controllers, scheduler and kubelets do by themselves: sets make their pods, pods without a set go,
-//! PVCs that are let go are gone once no pod uses them, and pods start on a node that takes them. A pod
-//! that is made starts in the same moment where nothing hinders it.
+//! Controllers, scheduler and kubelets: StatefulSets create their pods, pods without a StatefulSet are deleted, deleted
+//! PVCs are gone once no pod uses them, and pods start on a node that accepts them. A created pod starts at once unless
+//! something prevents it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use super::{Disk, Model};
 use crate::crd::TlsPort;
 use crate::plan::{Observed, PodFacts, PodPhase, PortSecurity};
 
-/// What a server has in memory: it is gone with the pod.
+/// A server's memory: lost with the pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
-    /// It takes connections without TLS on its peer port as well.
+    /// It accepts connections without TLS on its peer port as well.
     pub(super) plain_peers: bool,
     /// What it has loaded, by port.
     pub(super) loaded: BTreeMap<TlsPort, PortSecurity>,
@@ -42,7 +42,7 @@ impl Model {
         self.servers.retain(|uid, _| uids.contains(uid));
     }
 
-    /// A pod that is being deleted ends, unless it takes its time or its kubelet does not work.
+    /// A pod that is being deleted ends, unless it uses its grace period or its kubelet does not work.
     fn end_pods(&mut self) {
         let ends = |(member, pod): &(&String, &PodFacts)| {
             let lingers = self.faults.lingering.contains(*member);
@@ -148,7 +148,7 @@ impl Model {
         Next::Starts(node)
     }
 
-    /// The emptiest node that takes the member's pod; `None` where nodes are not seen.
+    /// The emptiest node that accepts the member's pod; `None` if nodes are not observed.
     fn place(&self, member: &str) -> Result<Option<String>, String> {
         let name = self.pvc_of(member);
         let Some(pvc) = self.api.pvcs.get(&name).filter(|pvc| !pvc.terminating) else {
@@ -209,7 +209,7 @@ impl Model {
         self.disks.entry(name).or_insert(disk);
     }
 
-    /// The kubelets ask each server whether it is ready.
+    /// The kubelets probe each server's readiness.
     pub(super) fn probe(&mut self) {
         // As in etcd, under CORRUPT none is.
         let corrupt = self.health.is_corrupt();

@@ -1,4 +1,4 @@
-//! Who can be dialled: kubelets carry Secrets to servers some time after they were written, and members
+//! Which members can be dialled: kubelets update mounted Secrets some time after they were written, and members
 //! reach each other with TLS only where each accepts what the other shows.
 
 use super::Model;
@@ -12,7 +12,7 @@ pub(crate) fn url(member: &str, secure: bool) -> String {
 }
 
 impl Model {
-    /// The URL that a member gives as its own when it forms a cluster.
+    /// A member's advertised URL when it forms a cluster.
     pub(super) fn own_url(&self, member: &str) -> String {
         let pod = self.api.pods.get(member).filter(|pod| pod.peer_tls);
         url(member, pod.is_some_and(|pod| !self.takes_plain(pod)))
@@ -35,13 +35,13 @@ impl Model {
         !self.speaks_tls() || TlsPort::ALL.into_iter().all(has)
     }
 
-    /// Servers load what their kubelets carried to them; one that starts, what is there.
+    /// Servers load what their kubelets have mounted; one that starts, the current content.
     pub(super) fn carry_certificates(&mut self) {
         let names: Vec<String> = self.api.pods.keys().cloned().collect();
         names.iter().for_each(|member| self.load(member));
     }
 
-    /// A member's server loads what is there for it.
+    /// A member's server loads its current mount.
     pub(super) fn load(&mut self, member: &str) {
         let running = |pod: &&PodFacts| pod.started_ms.is_some() && pod.peer_tls;
         let Some(pod) = self.api.pods.get(member).filter(running) else {
@@ -87,8 +87,8 @@ impl Model {
         })
     }
 
-    /// Whether a member can be dialled by another one: by its URL with TLS, where each accepts what the
-    /// other shows, or without, where it takes that.
+    /// Whether a member can be dialled by another one: by its URL with TLS, if each accepts the other's certificate, or
+    /// without, if it accepts that.
     pub(super) fn dials(&self, from: &str, to: &str) -> bool {
         let view = self.raft.by_name(to);
         let mut urls = view.iter().flat_map(|view| &view.peer_urls);

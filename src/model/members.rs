@@ -165,7 +165,7 @@ impl Model {
         self.health.compared.clear();
     }
 
-    /// It becomes unready, and hands over what it leads.
+    /// It becomes unready, and transfers leadership.
     fn retire(&mut self, member: &str, pod_uid: &str) -> Result<(), Refused> {
         let pod = self.api.pods.get(member);
         if pod.is_none_or(|pod| pod.uid != pod_uid) || !self.runs(member) {

@@ -1,12 +1,11 @@
-//! Pure: what an action does. One model of the API server, its controllers and kubelets, and of the
-//! members, as far as a plan can tell: the forecast, the plan's tests and the tests of the reconcile
-//! all run it. It is built from an [`Observed`], [`Model::act`] carries an action out or refuses it as
-//! the real ones would, [`Model::advance`] lets time pass, and [`Model::observe`] shows what an
-//! operator would see.
+//! Pure: what an action does. One model of the API server, its controllers and kubelets, and of the members, as far as
+//! a plan depends on them: the forecast, the plan's tests and the tests of the reconcile all use it. It is built from
+//! an [`Observed`], [`Model::act`] executes an action or refuses it like the real components, [`Model::advance`] lets
+//! time pass, and [`Model::observe`] returns what an operator would observe.
 //!
-//! It decides nothing, and never asks whether an action is wise: what an operator must not do is
-//! asserted by the tests around it, and checked by the lints, which do not know it. It knows no
-//! clock, no randomness and no time-out: time is an argument, and names are counted.
+//! It decides nothing, and never judges whether an action is safe: what an operator must not do is asserted by the
+//! tests around it, and checked by the lints, which do not depend on it. It has no clock, no randomness and no
+//! timeouts: time is an argument, and names are counted.
 
 mod alarms;
 mod authorities;
@@ -47,7 +46,7 @@ pub struct Model {
     /// What the API server holds, and what the resource is rendered to: all that is observed, but for
     /// the members' own descriptions and the PDB's count.
     pub(crate) api: Observed,
-    /// What sets say of their pods beyond what is observed of them, by member.
+    /// Properties of StatefulSets' pods that are not observed, by member.
     pub(crate) templates: BTreeMap<String, Template>,
     /// What is on the volumes, by PVC.
     pub(crate) disks: BTreeMap<String, Disk>,
@@ -80,32 +79,32 @@ pub struct Model {
 pub(crate) struct Disk {
     /// Its UUID.
     pub(crate) uuid: String,
-    /// The member that lives on it; `None` while it is empty.
+    /// The member that uses it; `None` while it is empty.
     pub(crate) member: Option<u64>,
     /// The member was removed.
     pub(crate) removed: bool,
     /// Nonce of the bootstrap call that made the member, if one did.
     pub(crate) nonce: Option<String>,
-    /// What its server says where that does not follow from the above (its disk is another cluster's,
-    /// or it has not joined yet): it goes on saying so.
+    /// What its server reports if that does not follow from the above (its disk is another cluster's, or it has not
+    /// joined yet): it keeps reporting this.
     foreign: Option<Box<crate::plan::Description>>,
 }
 
-/// How long things take, and what is made as.
+/// Delays, and properties of created objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     /// Entries that a learner receives in a second.
     pub(crate) catch_up: u64,
     /// How long kubelets take to carry a changed Secret to the servers.
     pub(crate) carried_ms: u64,
-    /// Volumes that are made stay on their node.
+    /// New volumes are bound to their node.
     pub(crate) node_bound: bool,
-    /// How long a certificate lives, and an authority.
+    /// The validity of certificates and CAs.
     pub(crate) days: (u64, u64),
 }
 
 impl Model {
-    /// Carries out an action, or says why the API server or the members refuse it.
+    /// Executes an action, or returns why the API server or the members refuse it.
     ///
     /// # Errors
     /// [`Refused`]; then nothing has changed. What was created or deleted before is no failure, as for

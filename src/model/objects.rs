@@ -1,6 +1,6 @@
-//! What the API server makes of an action on an object: each kind of object has its own file, and those
-//! beside the members are here. Objects of other owners and objects that are on their way out are left
-//! alone. Never looks at whether a member lives.
+//! The API server's handling of an action on an object: each kind of object has its own file, and those that are not a
+//! member's are here. Objects of other owners and terminating objects are not touched. Never checks the state of a
+//! member.
 
 use super::{Model, Refused};
 use crate::plan::{
@@ -145,7 +145,7 @@ impl Model {
     }
 }
 
-/// Whether what is there may be written over.
+/// Whether the existing object may be overwritten.
 pub(super) fn free(name: &str, owner: &Owner, terminating: bool) -> Result<(), Refused> {
     match (owner, terminating) {
         (_, true) => Err(Refused::Terminating(name.to_owned())),

@@ -1,12 +1,12 @@
-//! What an operator sees: the objects as the API server holds them, and what each member that answers
-//! says of itself. Changes nothing.
+//! What an operator observes: the objects in the API server, and the description of each member that answers. Changes
+//! nothing.
 
 use super::{Disk, Model};
 use crate::plan::{Description, MemberView, Observed, Phase};
 
 /// How old an answer is when it is planned from.
 const ANSWER_MS: u64 = 100;
-/// A learner that was heard from this lately is promotable.
+/// A learner whose last contact is this recent is promotable.
 const HEARD_MS: u64 = 1_000;
 
 impl Model {
@@ -42,7 +42,7 @@ impl Model {
         })
     }
 
-    /// What it says whether it is a member or not.
+    /// The part of its description that does not depend on membership.
     fn of_itself(&self, name: &str, disk: &Disk) -> Description {
         let pod = self.api.pods.get(name);
         let uid = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// The members as one of them knows them; contact and progress are the leader's to know.
+    /// The member list of one of them; only the leader has contact and progress.
     fn views(&self, leads: bool) -> Vec<MemberView> {
         let mut views = self.raft.members.clone();
         for view in &mut views {

@@ -22,7 +22,7 @@ impl Model {
         Ok(())
     }
 
-    /// Another pod than this one is left alone, and it is no failure that this one is gone.
+    /// Another pod than this one is not touched, and it is not an error if this one is already gone.
     pub(super) fn delete_pod(&mut self, member: &str, uid: &str) -> Result<(), Refused> {
         let Some(pod) = self.api.pods.get_mut(member).filter(|pod| pod.uid == uid) else {
             return Ok(());
@@ -43,7 +43,7 @@ impl Model {
         }
     }
 
-    /// An eviction by the pod's name, as `kubectl drain` asks for it.
+    /// An eviction by the pod's name, as requested by `kubectl drain`.
     pub(crate) fn evict(&mut self, member: &str) -> Result<(), Refused> {
         let allowed = self.api.pods.get(member).is_some_and(|pod| {
             let counted = pod.released_ms.is_none() && pod.phase != PodPhase::Pending;

@@ -1,5 +1,5 @@
-//! What the API server makes of an action on a PVC. The volume behind it is made by whoever starts on
-//! it, and goes with it: see `kubelets`.
+//! The API server's handling of an action on a PVC. The volume behind it is created by the first pod that starts on it,
+//! and deleted with it: see `kubelets`.
 
 use super::{Model, Refused};
 use crate::crd::RetentionPolicy;

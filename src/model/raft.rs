@@ -1,6 +1,6 @@
-//! What the members do by themselves: a quorum of those that reach each other elects one of them, the
-//! leader hears from those that it reaches and brings them up to date, and a standby that was added joins.
-//! The configuration is one value: a member that is cut off knows it as well.
+//! The members' own behaviour: a quorum of those that reach each other elects one of them, the leader has contact with
+//! those that it reaches and brings them up to date, and an added standby joins. The configuration is one value: a
+//! partitioned member has it as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const WRITES_A_SECOND: u64 = 10;
 /// The members.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Raft {
-    /// The configuration, without what its leader alone knows.
+    /// The configuration, without the leader's own knowledge.
     pub(crate) members: Vec<MemberView>,
     /// Members that were removed: ID and name.
     pub(crate) tombstones: Vec<(u64, String)>,
@@ -27,7 +27,7 @@ pub(crate) struct Raft {
     pub(super) term: u64,
     /// Its commit index.
     pub(crate) commit: u64,
-    /// When the leader last heard from a member, by its ID.
+    /// The leader's last contact with a member, by its ID.
     pub(super) contact_ms: BTreeMap<u64, u64>,
     /// The newest epoch of an operator that was seen.
     pub(super) epoch: u64,
@@ -160,7 +160,7 @@ impl Model {
             && (self.raft.voters()).any(|view| view.name == candidate && self.lives(view))
     }
 
-    /// A standby that was added joins by itself, and gets the data that its leader has.
+    /// An added standby joins by itself, and receives its leader's data.
     fn join(&mut self, leader: &str) {
         for at in 0..self.raft.members.len() {
             let view = self.raft.members[at].clone();

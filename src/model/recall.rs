@@ -1,7 +1,7 @@
-//! From what was observed to what is so, as far as that shows: a server that answers goes on answering,
-//! one that does not stays silent until its pod is another one, and then finds on its volume what the
-//! leader knows to be there. What was not seen is taken to be well, and so is a member that answers
-//! while its leader does not hear from it: it may have started a moment ago. Asks nothing further.
+//! From the observation to the state behind it, as far as that is visible: a server that answers keeps answering, one
+//! that does not stays silent until its pod is replaced, and then finds on its volume the data that the leader has
+//! recorded. What was not observed is assumed to work, and so is a member that answers but without contact to its
+//! leader: it may have just started. Makes no further requests.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::plan::{CONTACT_MS, Certificate, Description, MemberView, Observed, Ph
 
 /// A learner of a recalled cluster has caught up at once.
 const AT_ONCE: u64 = u64::MAX;
-/// How long the operator's own certificates last, and its authorities, in days.
+/// Validity of the operator's own certificates and CAs, in days.
 const DAYS: (u64, u64) = (90, 3650);
 
 impl Model {
@@ -42,7 +42,7 @@ impl Model {
             },
             faults: faults(o, &raft),
             raft,
-            // Fewer things than milliseconds pass: no name was given before.
+            // Fewer objects are created than milliseconds pass, so no name is reused.
             last: o.now_ms,
             api,
         };
@@ -53,7 +53,7 @@ impl Model {
         model
     }
 
-    /// A set says what its pod was made from, where that is the same; else what is wanted now.
+    /// The inputs of a StatefulSet's pod, if they are the same; otherwise the wanted ones.
     fn recall_templates(&mut self, o: &Observed) {
         for (member, set) in &o.sets {
             let pod = o.pods.get(member).filter(|pod| pod.inputs == set.inputs);
@@ -68,7 +68,7 @@ impl Model {
     }
 
     fn recall_disks(&mut self, o: &Observed) {
-        // What the leader knows of those that do not answer.
+        // The leader's knowledge of members that do not answer.
         let mut disks = BTreeMap::new();
         for view in &self.raft.members {
             let pvc = self.pvc_of(&view.name);
@@ -92,7 +92,7 @@ impl Model {
         let id = Some(description.member_id);
         let ours = description.cluster_uid.as_deref() == Some(self.uid());
         let formed = matches!(description.phase, Phase::Member | Phase::Removed);
-        // One that fetches its first snapshot says so until it has joined.
+        // A member that receives its first snapshot reports this until it has joined.
         let strange = match description.phase {
             Phase::Member | Phase::Removed => {
                 !ours || description.cluster_id != self.raft.cluster_id
@@ -129,8 +129,8 @@ impl Model {
     }
 }
 
-/// The member that knows best about all: a leader of the highest term, or one that has seen the last
-/// change of the configuration.
+/// The member with the most recent knowledge: a leader with the highest term, or one that has seen the last
+/// configuration change.
 fn known_best(o: &Observed) -> Option<(&String, &Description)> {
     let uid = o.cluster.as_ref().ok().map(|cluster| cluster.uid.as_str());
     let all = o.descriptions.iter();
@@ -184,8 +184,8 @@ fn raft(o: &Observed, known: Option<(&String, &Description)>) -> Raft {
     }
 }
 
-/// A member whose data differs now differs for as long as it is one, and newcomers have what the others
-/// have. Where nothing was compared, nothing will be.
+/// A member whose data differs now differs for as long as it is a member, and new members have the others' data. If
+/// nothing was compared, nothing will be.
 fn health(o: &Observed, known: Option<&Description>) -> Health {
     let spaces = o.descriptions.iter();
     let spaces = spaces.map(|(name, description)| (name.clone(), description.space));
@@ -226,7 +226,7 @@ fn issued(o: &Observed) -> BTreeMap<String, Certificate> {
         .collect()
 }
 
-/// As the leader says of its own disk; where none leads, as any says.
+/// From the leader's description of its own disk; without a leader, from any.
 fn readable_since(o: &Observed, known: Option<(&String, &Description)>) -> Option<String> {
     let best = known.map(|(_, description)| description);
     let description = best.or_else(|| o.descriptions.values().next())?;
@@ -240,7 +240,7 @@ fn versions(o: &Observed) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A member that does not answer, and from which the leader hears, runs: only the operator cannot dial it.
+/// A member that does not answer, but has contact with the leader, is running: only the operator cannot reach it.
 fn faults(o: &Observed, raft: &Raft) -> Faults {
     let mut faults = Faults::default();
     for (name, pod) in &o.pods {

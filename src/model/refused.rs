@@ -1,12 +1,12 @@
 //! Why an action is not carried out. Nothing has changed then.
 
-/// Why an action is not carried out, as the API server or a member would say it.
+/// Why an action is refused, as the API server or a member would report it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Another owner has an object of that name.
     #[error("{0} belongs to another owner")]
     Taken(String),
-    /// An object of that name is on its way out.
+    /// An object with that name is being deleted.
     #[error("{0} is still being deleted")]
     Terminating(String),
     /// A precondition does not hold: a UID, a fence, a disk.

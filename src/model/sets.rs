@@ -4,7 +4,7 @@ use super::objects::free;
 use super::{Model, Refused};
 use crate::plan::{Owner, ServerFacts, SetFacts};
 
-/// What a set says of its pods beyond what is observed of it.
+/// Properties of a StatefulSet's pods that are not observed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Template {
     /// The server speaks TLS on its peer port.
@@ -52,7 +52,7 @@ impl Model {
         Ok(())
     }
 
-    /// What a set that is made from the resource as it is says of its pods.
+    /// Properties of the pods of a StatefulSet that is created from the current resource.
     pub(super) fn template_now(&self) -> Template {
         let server = self.cluster().map(|cluster| &cluster.spec.server);
         Template {

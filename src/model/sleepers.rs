@@ -1,5 +1,5 @@
-//! What the disks of a cluster that hibernates hold: the voters that the status names, each on its own
-//! disk. They cannot be asked before they run; members that were only learning are not remembered.
+//! The disks of a hibernating cluster: the voters in the status, each on its own disk. They cannot be queried before
+//! they run; learners are not recorded.
 
 use super::{Disk, Model};
 use crate::plan::{MemberView, Observed, PvcState};

@@ -170,7 +170,7 @@ fn an_object_with_another_uid_is_left_alone() {
         uid: "another".into(),
     };
     assert!(is_changed(object(&mut model, set)));
-    // The UID alone names a pod: one that is gone is what was wanted.
+    // Only the UID identifies a pod: a missing one is the wanted result.
     let before = pod(&model, "demo-1");
     let pod_of = ObjectAction::DeletePod {
         member: "demo-1".into(),

@@ -1,6 +1,6 @@
-//! Whether a resource can be carried out: the rules of its schema, and then the command line that
-//! its members would get, judged by the server's own parser. So what a server would not start with is
-//! refused before any pod is touched, in the server's own words.
+//! Whether a resource can be carried out: the rules of its schema, and then the command line of its members, checked by
+//! the server's own parser. So settings with which a server would not start are refused before any pod is touched, with
+//! the server's own error.
 //!
 //! Reads nothing: neither the files that a command line names nor the machine.
 
@@ -41,7 +41,7 @@ pub fn admit(cluster: &EtcdCluster) -> Result<ValidatedCluster, Invalid> {
     }
 }
 
-/// What is wrong with a flag, whatever else is asked for.
+/// Errors of a flag by itself, independent of the others.
 fn objection(asked: &ExtraArg) -> Option<String> {
     let name = &asked.name;
     let Some(flag) = table::find(name) else {
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Nothing that is not asked of the servers makes a resource invalid that was valid before.
+    /// Flags that are not set cannot make a valid resource invalid.
     #[test]
     fn no_settings_no_more_requests() {
         assert!(admitted("{resources: {limits: {memory: 1Mi}}}").is_ok());

@@ -1,4 +1,4 @@
-//! The time as the operator's platform asks for it: this machine's, or one that a simulation sets.
+//! The operator's clock: this machine's, or one set by a simulation.
 //! Waits are measured on the monotonic reading; the wall clock is only compared with times that
 //! the API server wrote.
 
@@ -14,7 +14,7 @@ pub struct Clock(Source);
 enum Source {
     /// The monotonic reading counts from here.
     Machine(Instant),
-    /// Unix milliseconds, which never go back; both readings are taken from them.
+    /// Unix milliseconds, monotonic; both readings are derived from them.
     Simulated(Arc<AtomicU64>),
 }
 
@@ -25,7 +25,7 @@ impl Clock {
         Self(Source::Machine(Instant::now()))
     }
 
-    /// A clock that somebody else sets, in Unix milliseconds.
+    /// A clock that is set from outside, in Unix milliseconds.
     #[must_use]
     pub fn simulated(unix_ms: Arc<AtomicU64>) -> Self {
         Self(Source::Simulated(unix_ms))
@@ -64,7 +64,7 @@ impl Clock {
     }
 }
 
-/// A moment that knows its own age.
+/// A moment whose age can be queried.
 #[derive(Clone, Debug)]
 pub struct Moment {
     clock: Clock,

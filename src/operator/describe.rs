@@ -1,4 +1,4 @@
-//! From what members say on the wire, and how they end, to the facts that a plan takes.
+//! From the members' descriptions and exit states to the facts for a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use crate::disk::Class;
 use crate::plan::{Comparison, Description, Exit, MemberView, Phase, PortSecurity, Space};
 use crate::wire::member as proto;
 
-/// What releases say of a disk or an entry that a newer one wrote, whatever code they end with.
+/// Messages of all releases for a disk or an entry of a newer version, whatever their exit code.
 const NEWER: [&str; 4] = [
     "this binary reads formats up to",
     "this version knows up to",
     "run the version that wrote it",
     "a newer version wrote it",
 ];
-/// What releases say of a file that they did not make.
+/// Messages of all releases for a foreign file.
 const STRAY: [&str; 2] = [
     "this file is not a log segment",
     "this file is not a checkpoint",
@@ -60,9 +60,8 @@ pub fn description(described: &Described, age_ms: u64) -> Description {
     }
 }
 
-/// Of the removed members those that are known to have been learners to their end: the record of
-/// changes goes back to their coming, and says nothing of a promotion. Where it does not go back
-/// so far, a member counts as one that voted.
+/// The removed members that are known to have been learners until their removal: the record of changes includes their
+/// addition, and no promotion. If it does not go back that far, a member counts as one that voted.
 fn never_voted(said: &proto::DescribeResponse) -> BTreeSet<u64> {
     let is = |kind: &str, id: u64| {
         let mut changes = said.changes.iter();
@@ -127,8 +126,7 @@ fn member(view: &proto::MemberView) -> MemberView {
     }
 }
 
-/// A phase that this operator does not know is not taken for one that it does: `Joining` allows
-/// nothing to be decided.
+/// An unknown phase is not treated as a known one: `Joining` allows no decision.
 fn phase(phase: proto::Phase) -> Phase {
     match phase {
         proto::Phase::Standby => Phase::Standby,
@@ -142,8 +140,8 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// How a server ended, from its exit code and the words that it left in its termination message.
-/// `None`: a platform that keeps no such words, whose servers are of the operator's own release.
+/// How a server exited, from its exit code and its termination message. `None`: a platform without termination
+/// messages, whose servers are of the operator's own release.
 pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
     let Some(words) = termination_message else {
         return by_code(code);
@@ -151,8 +149,8 @@ pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
     let said = serde_json::from_str::<serde_json::Value>(words.trim()).ok();
     let field = |name: &str| said.as_ref()?.get(name)?.as_str();
     let (class, message) = (field("class"), field("message").unwrap_or_default());
-    // What release ended is not known: 0.1.0 called a newer release's disk damaged, and a strange
-    // file a foreign disk. Its words tell them apart.
+    // The release that exited is not known: 0.1.0 reported a newer release's disk as damaged, and a foreign file as a
+    // foreign disk. Its messages distinguish them.
     if NEWER.iter().any(|words| message.contains(words)) {
         return Exit::TooNew;
     }
@@ -169,7 +167,7 @@ pub fn exit(code: i32, termination_message: Option<&str>) -> Exit {
         Some("disk_full") => Exit::DiskFull,
         Some("fsync") => Exit::Fsync,
         _ => match by_code(code) {
-            // Nobody said so, and a member is removed for it.
+            // It was not reported explicitly, and a member is removed for it.
             Exit::Corrupt | Exit::ForeignDisk | Exit::Copied => Exit::Other(code),
             exit => exit,
         },
@@ -221,9 +219,9 @@ mod tests {
         assert_eq!(exit(137, Some("no JSON")), Exit::Other(137));
     }
 
-    /// A rollback by `spec.image` to 0.1.0 had the operator remove the member and delete its disk:
-    /// that release ends on a newer one's disk with the code and the class of damage. Its words are
-    /// the only difference, so a code of damage without words is no evidence either.
+    /// After a rollback by `spec.image` to 0.1.0 the operator removed the member and deleted its disk: that release
+    /// exits on a newer one's disk with the code and the class of damage. Its message is the only difference, so a
+    /// damage code without a message is not evidence either.
     #[test]
     fn newer_disk_format_is_not_damage() {
         let said = |class: &str, code: i32, message: &str| {

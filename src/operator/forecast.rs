@@ -1,6 +1,6 @@
-//! What would be done about a cluster, step by step, until nothing is left to do: the rules as
-//! shipped, over an imagined future in which whatever works goes on working, whatever is made
-//! starts, and nothing else changes. A function of what was observed; nothing is asked or done.
+//! What would be done for a cluster, step by step, until nothing is left to do: the rules as shipped, over a simulated
+//! future in which everything that works keeps working, new pods start, and nothing else changes. A function of the
+//! observation; it makes no requests and executes nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::plan::{Plan, plan};
 const HORIZON_S: u64 = 6 * 3600;
 /// Looks without anything to do before it counts as rest.
 const REST: u32 = 3;
-/// While nothing is done, looks are this far apart at most, in seconds.
+/// Maximum interval between observations while nothing is done, in seconds.
 const LONGEST_LOOK_S: u64 = 15;
 
 /// What would be done.
@@ -37,7 +37,7 @@ pub struct ForecastStep {
     /// The member that it concerns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// What is done, in words.
+    /// The action, in words.
     pub what: String,
     /// Why, in words.
     pub why: String,
@@ -47,13 +47,13 @@ pub struct ForecastStep {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state", content = "words")]
 pub enum End {
-    /// Nothing is left to do; how the cluster then is, in words.
+    /// Nothing is left to do; the final state of the cluster, in words.
     Rest(String),
-    /// It waits for something that does not come by itself: for what, in words.
+    /// It waits for something that does not happen by itself: for what, in words.
     Waits(String),
-    /// Nothing can be done until somebody changes something: what, in words.
+    /// Nothing can be done until the user changes something: what, in words.
     Stalled(String),
-    /// The imagined future goes in circles, or further than is looked: where it was, in words.
+    /// The simulated future repeats itself, or exceeds the limit: where it stopped, in words.
     Open(String),
 }
 
@@ -68,7 +68,7 @@ pub fn forecast(seen: &Observation) -> Forecast {
     loop {
         let plan = plan(&observed);
         let after_seconds = (observed.now_ms - start_ms) / 1000;
-        // What would be refused is not named: the next look finds out what comes of that.
+        // Refused actions are not listed: the next observation shows the result.
         let step = plan.first();
         let done = step.filter(|step| model.act(&step.action).is_ok());
         if let Some(step) = done {

@@ -19,25 +19,24 @@ use crate::wire::member as proto;
 /// A call that takes longer has failed. Membership changes wait for a commit, transfers for an
 /// election.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A description that takes longer is not waited for: one member that hangs must not hold up the
-/// reconcile of a cluster.
+/// Timeout of a description: one member that hangs must not block the reconcile of a cluster.
 const DESCRIBE: Duration = Duration::from_millis(1500);
 
 /// A description and when it was received.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// What the member said.
+    /// The member's error.
     pub description: proto::DescribeResponse,
     /// It leads, and a quorum confirmed the member list above.
     pub leads: bool,
-    /// Nobody has signed it: a member of version 0.1.0, or whoever stands before one.
+    /// It is unsigned: from a member of version 0.1.0, or from an attacker in front of one.
     pub unsigned: bool,
     /// When the answer came.
     pub at: Moment,
 }
 
-/// How a member is reached by its address (`host:port`), for callers with this key, and by TLS
-/// where it says what has to be proved.
+/// How a member is reached at its address (`host:port`), for callers with this key, and with TLS if its certificate has
+/// to be verified.
 pub type Dial =
     Arc<dyn Fn(&str, &Key, Option<&Secure>) -> Result<MemberClient, AddressError> + Send + Sync>;
 
@@ -46,21 +45,20 @@ pub fn network() -> Dial {
     Arc::new(|address, key, secure| MemberClient::new(address, key.clone(), TIMEOUT, secure))
 }
 
-/// The pod at an address, as Kubernetes tells it: whoever stands on the way there cannot change it.
+/// The pod at an address, as reported by Kubernetes: an attacker on the way cannot change it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MadeOf {
-    /// Its UID; empty where the platform does not say.
+    /// Its UID; empty if the platform has none.
     pub pod_uid: String,
-    /// The image of its server, by the name that it was asked for.
+    /// The image of its server, by the requested name.
     pub image: String,
-    /// The same by its content, as the node tells it once it has pulled it. A name can come to mean
-    /// other content.
+    /// The same by its digest, reported by the node once it has pulled it. A tag can be moved to other content.
     pub content: Option<String>,
 }
 
 impl MadeOf {
-    /// Who signs, once one of these has signed from this disk. All of one content do; of one name
-    /// it can only be told disk by disk.
+    /// Which servers sign, once one of these has signed from this disk. All of one digest do; for a tag it can only be
+    /// recorded disk by disk.
     fn signer(&self, disk_uuid: &str) -> Signer {
         match &self.content {
             Some(content) => Signer::Content(content.clone()),
@@ -72,12 +70,12 @@ impl MadeOf {
     }
 }
 
-/// Who has shown to be no server of version 0.1.0, which signs nothing.
+/// Servers that have proven not to be of version 0.1.0, which signs nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Signer {
     /// Every server of this image.
     Content(String),
-    /// The server of this disk for as long as its pod asks for this image.
+    /// The server of this disk for as long as its pod has this image.
     Disk { disk_uuid: String, image: String },
 }
 
@@ -90,19 +88,19 @@ pub struct Members {
     clients: Arc<Mutex<BTreeMap<String, MemberClient>>>,
     /// What those that speak TLS have to prove, by address.
     secure: Arc<Mutex<BTreeMap<String, Secure>>>,
-    /// What they are made of, by address.
+    /// Their images, by address.
     made_of: Arc<Mutex<BTreeMap<String, MadeOf>>>,
     met: Arc<Mutex<Met>>,
 }
 
-/// Who has answered.
+/// Which servers have answered.
 #[derive(Default)]
 struct Met {
     /// At each address, in the last look.
     whom: BTreeMap<String, Whom>,
-    /// What comes without a signature from a pod of one of these is not its member's. From one of
-    /// another image it may be: version 0.1.0, to which a cluster can be taken back, signs nothing.
-    /// The first look of an operator that starts learns it again, before any answer is believed.
+    /// An unsigned answer from a pod of one of these is not accepted. From one of another image it may be: version
+    /// 0.1.0, to which a cluster can be rolled back, signs nothing. The first observation of a restarted operator
+    /// learns it again, before any answer is accepted.
     signed: BTreeSet<Signer>,
 }
 
@@ -139,11 +137,11 @@ impl Members {
         *known = secure;
     }
 
-    /// From now on the pods at these addresses are made of this.
+    /// From now on the pods at these addresses have this image.
     pub fn made_of(&self, made_of: BTreeMap<String, MadeOf>) {
         let mut known = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // A client asks for signatures where it has had one: that binds the image that gave it.
+        // A client requires signatures if it has received one: that applies to the image that returned it.
         let image = |all: &BTreeMap<String, MadeOf>, address: &String| {
             let made = all.get(address);
             made.map(|made| (made.image.clone(), made.content.clone()))
@@ -165,8 +163,8 @@ impl Members {
         Ok(client)
     }
 
-    /// Descriptions of the members at these addresses (by any name), as far as they answer, and
-    /// why the others did not. Each that answers takes no orders of older epochs from then on.
+    /// Descriptions of the members at these addresses (by any name), as far as they answer, and why the others did not.
+    /// From then on each that answers refuses calls of older epochs.
     pub async fn describe(
         &self,
         addresses: &BTreeMap<String, String>,
@@ -184,7 +182,7 @@ impl Members {
         });
         let answers = join_all(calls).await;
         let mut met = self.met();
-        // One that signs tells of all of its image, also of those that answered before it.
+        // A signed answer applies to its whole image, also to pods that answered before.
         let signers = answers
             .iter()
             .filter_map(|(.., answer)| answer.as_ref().ok()?.signs());
@@ -239,7 +237,7 @@ impl Members {
         (address, epoch): (&str, u64),
         urls: impl Fn(&str, bool) -> String,
     ) -> Result<(), Failure> {
-        // For whoever said what the plan was made of, and for nobody who has come since.
+        // Addressed to the server whose description the plan was based on, and to no later one.
         let whom = self.met().whom.get(address).cloned();
         let whom = whom.ok_or_else(|| {
             Failure::Changed(format!("{action}: nobody described itself at {address}"))
@@ -313,7 +311,7 @@ impl Members {
         answer.map_err(|status| failure(&action.to_string(), &status))
     }
 
-    /// What one member says; a leader's word about the members is confirmed by its quorum.
+    /// One member's description; a leader's information about the members is confirmed by its quorum.
     async fn describe_one(&self, address: &str, epoch: u64) -> Result<Answer, String> {
         let made = {
             let known = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
@@ -325,7 +323,7 @@ impl Members {
             true => within(client.describe_by(true, epoch)).await.ok(),
             false => None,
         };
-        // Where that fails it led a moment ago; what it said of itself still holds.
+        // If that fails it was the leader a moment ago; its description of itself is still valid.
         let leads = confirmed
             .as_ref()
             .is_some_and(|(said, _)| said.leader_with_quorum);
@@ -344,7 +342,7 @@ impl Members {
     }
 }
 
-/// What was said at an address, by whom, and what the pod there is made of.
+/// The answer at an address, from which server, and the image of the pod there.
 struct Answer {
     described: Described,
     whom: Whom,
@@ -352,7 +350,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Whom this shows to sign, if it is signed.
+    /// Which server is shown to sign, if it is signed.
     fn signs(&self) -> Option<Signer> {
         let said = &self.described.description;
         // An address may have passed to another pod by now, and that be of another image.
@@ -360,7 +358,7 @@ impl Answer {
         (!self.described.unsigned && same).then(|| self.made.signer(&said.disk_uuid))
     }
 
-    /// The answer, unless it lacks the signature that its member would have given.
+    /// The answer, unless its member's signature is missing.
     fn believed(self, signed: &BTreeSet<Signer>) -> Result<(Described, Whom), String> {
         let disk = &self.described.description.disk_uuid;
         if self.described.unsigned && signed.contains(&self.made.signer(disk)) {
@@ -392,7 +390,7 @@ fn wire(fence: Fence) -> proto::Fence {
 pub fn failure(act: &str, status: &Status) -> Failure {
     let text = format!("{act}: {}", reason(status));
     match status.code() {
-        // The configuration moved on, the epoch is old, it leads no longer: look again.
+        // The configuration changed, the epoch is old, or it no longer leads: observe again.
         Code::FailedPrecondition | Code::Aborted | Code::AlreadyExists | Code::NotFound => {
             Failure::Changed(text)
         }
@@ -478,8 +476,8 @@ mod tests {
         );
     }
 
-    /// A disk that had signed was never believed without for as long as the operator ran: members
-    /// that were taken back to 0.1.0 were described by nobody, and nothing went on, also forward.
+    /// For a disk that had signed, unsigned answers were never accepted while the operator ran: members that were
+    /// rolled back to 0.1.0 had no description, and nothing progressed, not even forward.
     #[tokio::test]
     async fn unsigned_is_believed_after_an_image_change() {
         let member = Member::new("one");
@@ -495,7 +493,7 @@ mod tests {
             Ok(MemberClient::over(way, key.clone()))
         });
         let members = Members::new(key(), dial, Clock::machine());
-        // Whether what answers there from a pod of this image is believed, and is unsigned.
+        // Whether an unsigned answer from a pod of this image is accepted there.
         let look = async |answer, address: &str, image: &str| {
             answers.store(answer, Ordering::Relaxed);
             let made = MadeOf {
@@ -509,7 +507,7 @@ mod tests {
         };
         let (signs, old) = (0, 1);
         assert_eq!(look(signs, "a:1", "new").await, Some(false));
-        // Nobody on the way there changes the image.
+        // An attacker on the way cannot change the image.
         assert_eq!(look(old, "a:1", "new").await, None, "the address");
         assert_eq!(look(old, "b:1", "new").await, None, "the disk elsewhere");
         assert_eq!(look(old, "b:1", "0.1.0").await, Some(true), "taken back");
@@ -519,10 +517,9 @@ mod tests {
         assert_eq!(look(old, "b:1", "new").await, None);
     }
 
-    /// What had signed was remembered disk by disk and by the name of the image: an operator that
-    /// had started anew took an unsigned answer in the name of any member that had not answered it
-    /// yet, and one that was taken back to 0.1.0 under the same tag was described by nobody until
-    /// somebody changed the specification.
+    /// Signing was recorded by disk and by the tag of the image: a restarted operator accepted an unsigned answer in
+    /// the name of any member that had not answered it yet, and one that was rolled back to 0.1.0 under the same tag
+    /// had no description until the specification was changed.
     #[tokio::test]
     async fn a_signature_speaks_for_its_image() {
         let (one, two) = (Member::new("one"), Member::new("two"));

@@ -1,5 +1,5 @@
-//! What the operator counts about itself. Labels are bounded: steps and outcomes, and of objects the
-//! names of Secrets with certificates alone, for as long as they are there.
+//! The operator's own metrics. Labels are bounded: steps and outcomes, and of objects only the names of Secrets with
+//! certificates, for as long as they exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ struct CertificateLabels {
     secret: String,
 }
 
-/// The Secrets that are told of, by namespace and cluster.
+/// The exported Secrets, by namespace and cluster.
 type Told = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The operator's own figures.
@@ -119,7 +119,7 @@ impl Metrics {
         self.status_writes.inc();
     }
 
-    /// Says when the certificates of a cluster end, by Secret, in Unix seconds: these and no others.
+    /// Sets the expiry of a cluster's certificates, by Secret, in Unix seconds: exactly these.
     pub fn certificates(&self, (namespace, cluster): (&str, &str), ends: &BTreeMap<String, i64>) {
         let labels = |secret: &String| CertificateLabels {
             namespace: namespace.to_owned(),
@@ -146,7 +146,7 @@ impl Metrics {
         }
     }
 
-    /// Says whether this operator acts.
+    /// Sets whether this operator is active.
     pub fn leading(&self, leading: bool) {
         self.leading.set(i64::from(leading));
     }

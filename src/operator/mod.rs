@@ -1,6 +1,5 @@
-//! The operator's shell: observe, plan, execute one step, report. It carries out what the plan
-//! says and decides nothing that the plan did not; the Kubernetes and local platforms differ only
-//! in how a request is carried out.
+//! The operator's shell: observe, plan, execute one step, report. It executes the plan and decides nothing beyond it;
+//! the Kubernetes and local platforms differ only in how a request is carried out.
 
 pub mod admission;
 pub mod clock;

@@ -4,21 +4,21 @@
 use crate::crd::EtcdClusterStatus;
 use crate::plan::{Action, Observed, Plan};
 
-/// Why a request was not carried out. Nothing was changed, or the change is not known to have
-/// happened; the next reconcile looks again.
+/// Why a request was not executed. Nothing was changed, or it is unknown whether the change happened; the next
+/// reconcile observes again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// An object of that name belongs to somebody else.
+    /// An object with that name belongs to another owner.
     #[error("{kind} {name} belongs to {owner}: give this cluster another name, or that object")]
     NameConflict {
         /// Its kind.
         kind: String,
         /// Its name.
         name: String,
-        /// Whose it is, as well as can be told.
+        /// Its owner, as far as known.
         owner: String,
     },
-    /// An object of that name is still on its way out.
+    /// An object with that name is still being deleted.
     #[error("{kind} {name} is still being deleted")]
     Terminating {
         /// Its kind.
@@ -26,11 +26,11 @@ pub enum Failure {
         /// Its name.
         name: String,
     },
-    /// What the step was decided on is no longer so.
+    /// The basis of the decision has changed.
     #[error("the situation changed: {0}")]
     Changed(String),
-    /// It will be refused again until somebody changes something: a specification that the
-    /// platform does not accept, a right that the operator lacks.
+    /// It will be refused again until the user changes something: a specification that the platform does not accept, a
+    /// permission that the operator lacks.
     #[error("refused: {0}")]
     Refused(String),
     /// It may work the next time: a time-out, an overload, a member that does not answer.
@@ -43,7 +43,7 @@ pub enum Failure {
 pub enum Freshness {
     /// From what is known; descriptions of members within their freshness bound.
     Cached,
-    /// Everything read anew, past any cache.
+    /// Everything read live, bypassing caches.
     Live,
 }
 
@@ -69,12 +69,12 @@ pub struct Act {
     pub leader: Option<String>,
 }
 
-/// Whether an event is good to know or needs somebody.
+/// Whether an event is information or needs attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Good to know.
     Normal,
-    /// Somebody may have to look.
+    /// It may need attention.
     Warning,
 }
 
@@ -83,7 +83,7 @@ pub enum Severity {
 pub struct Event {
     /// How bad it is.
     pub severity: Severity,
-    /// A word for machines, CamelCase.
+    /// Machine-readable reason, CamelCase.
     pub reason: String,
     /// What was being done, CamelCase.
     pub action: String,
@@ -100,15 +100,15 @@ pub struct Report {
     pub acted: Option<Action>,
     /// Why the step was not executed, if it was not.
     pub failure: Option<Failure>,
-    /// The status to write; `None` if it says what it said.
+    /// The status to write; `None` if it is unchanged.
     pub status: Option<EtcdClusterStatus>,
-    /// What to tell.
+    /// The events to publish.
     pub events: Vec<Event>,
 }
 
 /// Where clusters live: Kubernetes, this machine, or a test's memory.
 pub trait Platform {
-    /// Looks. `None`: the resource is gone. `entropy` becomes [`Observed::entropy`].
+    /// Observes. `None`: the resource was deleted. `entropy` becomes [`Observed::entropy`].
     fn observe(
         &mut self,
         look: Freshness,

@@ -18,7 +18,7 @@ pub enum Ended {
     After(u64),
     /// It failed: come back after a growing wait, or sooner when something changes.
     Failed,
-    /// The cluster is gone: forget it.
+    /// The cluster was deleted: drop it.
     Gone,
 }
 
@@ -30,8 +30,8 @@ struct Entry {
     failures: u32,
 }
 
-/// Whose a cluster is: of two tenants with clusters that are due, the one comes first of whose fewer
-/// reconciles are under way, so that a thousand clusters of one hold up nobody else's for longer than a reconcile.
+/// The tenant of a cluster: of two tenants with due clusters, the one with fewer reconciles in progress comes first, so
+/// that a thousand clusters of one tenant delay no other's for longer than a reconcile.
 pub trait Tenant {
     /// The tenant: a cluster's namespace.
     fn tenant(&self) -> &str;
@@ -143,8 +143,8 @@ mod tests {
         }
     }
 
-    /// Passes were taken by their time alone: a tenant with a thousand clusters that do not answer took
-    /// every turn, and another one's cluster waited for a quarter of an hour.
+    /// Reconciles were ordered only by their due time: a tenant with a thousand clusters that do not answer took every
+    /// slot, and another one's cluster waited for a quarter of an hour.
     #[test]
     fn many_clusters_of_one_tenant_hold_up_no_other() {
         let mut queue = Queue::new();

@@ -1,15 +1,13 @@
-//! One reconcile of one cluster: observe, plan, check, act on the first step, report. Knows no clock
-//! and no Kubernetes; the platform that it is given does the I/O, so that simulators run it as
-//! shipped.
+//! One reconcile of one cluster: observe, plan, check, act on the first step, report. Has no clock and no Kubernetes
+//! client; the given platform does the I/O, so that simulators run it as shipped.
 //!
-//! Before a step that changes anything but an object's rendering, everything is read again live
-//! and *planned again*: only if the fresh plan's first step is the very same one is it executed.
-//! "Already done?" and "is it safe?" are thus asked by the same rules, in the same order, on what
-//! was read right before the act.
+//! Before a step that changes anything but an object's rendering, everything is read again live and *planned again*: it
+//! is executed only if the fresh plan's first step is the same. So "already done?" and "is it safe?" are checked by the
+//! same rules, in the same order, on live state right before the action.
 //!
-//! A write of an object that nobody's health waits for, which the platform refuses or fails to do
-//! (a value that only a user can correct, an admission webhook that does not answer), does not stop
-//! the reconcile: it goes on with the step after it, and reports what failed.
+//! A write of an object that no member's health depends on, and that the platform refuses or fails (a value that only
+//! the user can correct, an admission webhook that does not answer), does not stop the reconcile: it continues with the
+//! next step, and reports what failed.
 
 use super::platform::{Act, Failure, Freshness, Observation, Platform};
 use super::queue::Ended;
@@ -22,7 +20,7 @@ use crate::plan::{MemberAction, ObjectAction};
 const SOON_MS: u64 = 50;
 /// After a step that was overtaken by events.
 const OVERTAKEN_MS: u64 = 500;
-/// So many writes may fail before a reconcile gives up: each may last as long as a webhook's timeout.
+/// Maximum number of failed writes before a reconcile gives up: each may take as long as a webhook's timeout.
 const FAILURES: usize = 8;
 /// While an object of ours is terminating.
 const TERMINATING_MS: u64 = 2_000;
@@ -44,8 +42,8 @@ impl Rules {
     };
 }
 
-/// Reconciles one cluster once; says when the next reconcile is due. `entropy` is fresh random text
-/// for whatever the plan has to name by chance.
+/// Reconciles one cluster once; returns when the next reconcile is due. `entropy` is fresh random text for random names
+/// in the plan.
 pub async fn reconcile<P: Platform>(platform: &mut P, rules: Rules, entropy: &str) -> Ended {
     let mut one = Reconcile {
         platform,
@@ -58,7 +56,7 @@ pub async fn reconcile<P: Platform>(platform: &mut P, rules: Rules, entropy: &st
     }
 }
 
-/// What one reconcile has at hand.
+/// The context of one reconcile.
 struct Reconcile<'a, P> {
     platform: &'a mut P,
     rules: Rules,
@@ -81,7 +79,7 @@ impl<P: Platform> Reconcile<'_, P> {
                 plan = self.plan(&observation);
                 match plan.first().map(|step| &step.action) {
                     Some(action) if *action == wanted || renders_only(action) => {}
-                    // The live state asks for something else: that is the next reconcile's business.
+                    // The live state requires something else: left to the next reconcile.
                     Some(_) => return Ok(self.overtaken(&observation, plan).await),
                     None => return Ok(self.rest(&observation, plan).await),
                 }
@@ -137,7 +135,7 @@ impl<P: Platform> Reconcile<'_, P> {
         let tolerated = match failure {
             Failure::Refused(_) => !planted(Mutant::RefusedHolds),
             Failure::Retry(_) | Failure::Terminating { .. } => !planted(Mutant::FailureHolds),
-            // Somebody else's object stops everything, and an old view is read anew.
+            // Another owner's object stops everything, and a stale view is read again.
             Failure::NameConflict { .. } | Failure::Changed(_) => false,
         };
         tolerated && self.failed.len() < FAILURES && holds_nothing_up(action)
@@ -178,7 +176,7 @@ impl<P: Platform> Reconcile<'_, P> {
         self.report(observation, plan, None, None, ended).await
     }
 
-    /// Writes the status and the events, and gives `ended` unless that fails.
+    /// Writes the status and the events, and returns `ended` unless that fails.
     async fn report(
         &mut self,
         observation: &Observation,
@@ -207,7 +205,7 @@ impl<P: Platform> Reconcile<'_, P> {
 
 /// The plan's first step, with the member that calls go to.
 fn first_act(observation: &Observation, plan: &Plan) -> Option<Act> {
-    // One that was deposed a moment ago may still say that it leads: the highest term does.
+    // One that was just deposed may still report that it leads: the highest term does.
     let leaders = observation.observed.descriptions.iter();
     let leaders = leaders.filter(|(_, description)| description.leads);
     let leader = leaders.max_by_key(|(_, description)| description.term);
@@ -223,9 +221,9 @@ fn renders_only(action: &Action) -> bool {
     matches!(action, Action::Object(ObjectAction::ApplyObject(_)))
 }
 
-/// What may fail without holding up the steps after it: what those need of it, their own rules,
-/// guards and lints ask for. A change of the members, a pod that is to go, the volume of a newcomer and the
-/// order in which members hibernate are not among this.
+/// Actions whose failure does not block the steps after it: their own rules, guards and lints check what those depend
+/// on. Not included are membership changes, the deletion of a pod, the volume of a new member and the order in which
+/// members hibernate.
 fn holds_nothing_up(action: &Action) -> bool {
     matches!(action, Action::Certificate(_))
         || matches!(

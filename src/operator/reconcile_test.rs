@@ -1,4 +1,4 @@
-//! One reconcile on a scripted platform: what it asks of it, in which order, and what it reports.
+//! One reconcile on a scripted platform: its requests, their order, and its report.
 
 use crate::plan::{MemberAction, ObjectAction};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use crate::operator::platform::Report;
 use crate::operator::testing::{observation_at, plan_of};
 use crate::plan::{AlarmKind, Fence, IdentitySecret, ObjectKey, ObjectKind, Owner, Rule, Step};
 
-/// Answers from a script, and keeps what it was asked for.
+/// Answers from a script, and records the requests.
 #[derive(Default)]
 struct Scripted {
     observations: VecDeque<Result<Option<Observation>, Failure>>,
@@ -209,9 +209,9 @@ fn a_rendering_is_not_observed_again() {
     assert_eq!(platform.acts[0].action, service());
 }
 
-/// A label of the client Service that Kubernetes refuses was the first step of every plan, and the
-/// only one that was tried: no member was healed, added or restarted until somebody corrected it.
-/// The same with an admission webhook that does not answer: one HTTP 500 was enough.
+/// A label of the client Service that Kubernetes refuses was the first step of every plan, and the only one that was
+/// attempted: no member was healed, added or restarted until it was corrected. The same with an admission webhook that
+/// does not answer: one HTTP 500 was enough.
 #[test]
 fn a_rendering_that_fails_holds_nothing_up() {
     for failure in [
@@ -235,7 +235,7 @@ fn a_rendering_that_fails_holds_nothing_up() {
     }
 }
 
-/// While a pod that should stay may be evicted, no other one is taken; whoever is dead still leaves.
+/// While a pod that should stay may be evicted, no other one is stopped; dead members are still removed.
 #[test]
 fn a_pod_that_cannot_be_held_keeps_the_others() {
     fn hold_then_more(_: &Observed) -> Plan {
@@ -318,9 +318,9 @@ fn counted(platform: &Scripted) -> (Option<Action>, Option<i32>) {
     (report.acted.clone(), count)
 }
 
-/// A disarm that failed counted as done, as did one that only a live look wanted: the pauses grew
-/// to half an hour, and the status said that an alarm came on again which had never been off. One
-/// that was done after another step had failed did not count, and was followed by no pause.
+/// A failed disarm counted as done, and so did one that only a live observation wanted: the pauses grew to half an
+/// hour, and the status reported that an alarm was raised again which had never been disarmed. One that was done after
+/// another step had failed did not count, and was followed by no pause.
 #[test]
 fn only_a_disarm_that_was_done_counts() {
     let mut done = Scripted::new([after_three("disarm"), after_three("disarm")]);

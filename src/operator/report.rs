@@ -1,6 +1,5 @@
-//! What a reconcile leaves behind: the status with its conditions, and the events that a user should
-//! know. Computed from the same view that the plan was made from. At rest it says nothing new, so
-//! nothing is written.
+//! The results of a reconcile: the status with its conditions, and the events for the user. Computed from the same view
+//! as the plan. At rest nothing changes, so nothing is written.
 
 use crate::plan::{CertificateAction, MemberAction, ObjectAction};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -20,19 +19,19 @@ const FAILS_MS: u64 = 60_000;
 const ACT_FAILS: &str = "ActFails";
 /// Reason of what the platform refuses.
 const REFUSED: &str = "Refused";
-/// Reason of an object that belongs to somebody else.
+/// Reason for an object that belongs to another owner.
 const NAME_CONFLICT: &str = "NameConflict";
 
-/// Reason of notes on what is on its way out.
+/// Reason of notes about deletions.
 const LEAVING: &str = "Leaving";
 /// Reason of a member that has to leave its node and has nowhere to go.
 const NO_SPARE_NODE: &str = "NoSpareNode";
-/// Reason of a node that goes away and still takes new pods.
+/// Reason for a drained node that still accepts new pods.
 const NOT_CORDONED: &str = "NotCordoned";
 
 /// Composes the report of a reconcile.
 ///
-/// `failed`: the act that failed, in words, and why.
+/// `failed`: the action that failed, in words, and why.
 pub fn compose(
     seen: &Observation,
     plan: Plan,
@@ -52,7 +51,7 @@ pub fn compose(
     }
 }
 
-/// The status that this view and outcome ask for.
+/// The status for this view and outcome.
 fn status(
     seen: &Observation,
     plan: &Plan,
@@ -122,14 +121,14 @@ fn failing(
     (failed.is_none() && !done && steps.any(|step| step == before.action)).then(|| before.clone())
 }
 
-/// What is said of a write that has failed for longer than a passing fault lasts.
+/// The message for a write that has failed for longer than a transient error lasts.
 fn lasts(seen: &Observation, failing: &FailingAct) -> Option<String> {
     let since: Timestamp = failing.start_time.parse().ok()?;
     let since = u64::try_from(since.as_millisecond()).ok()?;
     let FailingAct {
         action, message, ..
     } = failing;
-    // Without the seconds: the status would say something new in each reconcile.
+    // Without the seconds: the status would change in each reconcile.
     let text = format!(
         "{action} fails again and again: {message}. It is tried on, and what does not need it is done meanwhile"
     );
@@ -184,8 +183,7 @@ fn time(ms: u64) -> Time {
     Time(Timestamp::from_second(ms / 1000).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-/// Whether the new status says something that the stored one does not; a changed lag alone only
-/// now and then.
+/// Whether the new status differs from the stored one; a changed lag alone only from time to time.
 fn is_news(stored: &EtcdClusterStatus, new: &EtcdClusterStatus, age_ms: Option<u64>) -> bool {
     if stored == new {
         return false;
@@ -200,7 +198,7 @@ fn without_lag(status: &EtcdClusterStatus) -> EtcdClusterStatus {
     for member in &mut status.members {
         member.lag_entries = None;
     }
-    // The words tell of the lag as well.
+    // The message contains the lag as well.
     status.summary = None;
     if let Some(step) = &mut status.step {
         step.waiting_for = None;
@@ -237,7 +235,7 @@ fn events(
             events.push(event(Severity::Warning, reason, word, text));
         }
     }
-    // A note is told when it is new; that something is on its way out is told by the steps.
+    // A note becomes an event when it is new; deletions are reported by the steps.
     let known = |note: &NoteStatus| seen.status.notes.contains(note);
     let new = status.notes.iter().filter(|note| !known(note));
     for note in new.filter(|note| note.reason != LEAVING) {
@@ -272,7 +270,7 @@ fn events(
     events
 }
 
-/// A node that goes away and cannot be left: said once, to whoever drains it.
+/// A drained node that a member cannot leave: reported once, to the user who drains it.
 fn held_drain(seen: &Observation, plan: &Plan) -> Option<Event> {
     let progress = plan.progress.as_ref()?;
     let held = matches!(progress.reason, NO_SPARE_NODE | NOT_CORDONED);
@@ -343,7 +341,7 @@ fn turned(new: &Condition, before: Option<&Condition>) -> Option<Severity> {
         ("Quorate", _) => before
             .filter(|before| before.status == "True")
             .map(|_| Severity::Warning),
-        // The steps that fill the places tell of themselves.
+        // The steps that assign slots report themselves.
         ("Degraded", "True") if new.reason == "TooFewMembers" => None,
         ("Degraded" | "Stalled", "True") => Some(Severity::Warning),
         // One that is only being made is no news.
@@ -372,7 +370,7 @@ fn event(severity: Severity, reason: &str, action: &str, note: String) -> Event 
     }
 }
 
-/// At most what the API server takes, cut at a character.
+/// Truncated to the API server's limit, at a character boundary.
 fn cut(text: &str) -> String {
     if text.len() <= NOTE_MAX {
         return text.to_owned();

@@ -156,8 +156,8 @@ fn a_passing_failure_is_what_the_step_waits_for() {
     assert_eq!(waiting.as_deref(), Some("promote demo-2: no answer"));
 }
 
-/// An admission webhook that was dead for hours showed nowhere: each reconcile failed, and the status
-/// said what it had said before.
+/// An admission webhook that was dead for hours was not visible: each reconcile failed, and the status stayed as it
+/// was.
 #[test]
 fn failing_writes_are_reported_until_done() {
     let plan = || {
@@ -204,8 +204,8 @@ fn failing_writes_are_reported_until_done() {
     );
 }
 
-/// What a plan noted was dropped: that a PVC in use was deleted, or that a learner is somebody
-/// else's, stood in no status and in no event.
+/// Notes of a plan were dropped: that a PVC in use was deleted, or that a learner is not ours, was in no status and in
+/// no event.
 #[test]
 fn a_note_is_in_the_status_and_told_once() {
     let mut plan = plan_of(vec![]);

@@ -1,5 +1,5 @@
-//! What earlier reconciles remembered in the status, as the plan takes it. A status that does not make
-//! sense gives no hint; that only restarts waits.
+//! State of earlier reconciles in the status, as used by the plan. An invalid status is ignored; that only restarts
+//! waits.
 
 use k8s_openapi::jiff::Timestamp;
 

@@ -10,7 +10,7 @@ use super::observed::{ObjectKey, PvcState};
 pub enum Action {
     /// A call of a member's server.
     Member(MemberAction),
-    /// A change of a certificate or of an authority, in a Secret.
+    /// A change of a certificate or of a CA, in a Secret.
     Certificate(CertificateAction),
     /// A change of any other object.
     Object(ObjectAction),
@@ -78,7 +78,7 @@ pub enum MemberAction {
         /// The call's fence.
         fence: Fence,
     },
-    /// Switch an alarm off whose reason is gone.
+    /// Disarm an alarm whose cause is gone.
     Disarm {
         /// Which alarm.
         kind: AlarmKind,
@@ -89,7 +89,7 @@ pub enum MemberAction {
         /// The call's fence.
         fence: Fence,
     },
-    /// Ask a voter to become unready and to hand over what it leads; it keeps following.
+    /// Ask a voter to become unready and to transfer leadership, if it leads; it stays a follower.
     Retire {
         /// The voter.
         member: String,
@@ -107,28 +107,28 @@ pub enum MemberAction {
     },
 }
 
-/// A change of a certificate or of an authority.
+/// A change of a certificate or of a CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateAction {
-    /// Make a port's authority; fail if it exists.
+    /// Create a port's CA; fail if it exists.
     MakeAuthority {
         /// Whose certificates it signs.
         port: TlsPort,
         /// The Secret.
         secret: String,
     },
-    /// Take the next stage of a port's change to another authority.
+    /// Take the next stage of a port's CA rotation.
     RotateAuthority {
         /// Whose certificates it signs.
         port: TlsPort,
         /// The Secret.
         secret: String,
-        /// Fingerprint of the authority that signs now.
+        /// Fingerprint of the CA that currently signs.
         signs: String,
         /// What is done.
         stage: Rotation,
     },
-    /// Make a certificate with a new key, in place of the one that is there.
+    /// Issue a certificate with a new key, replacing the existing one.
     IssueCertificate {
         /// The port that it is for.
         port: TlsPort,
@@ -136,22 +136,21 @@ pub enum CertificateAction {
         member: Option<String>,
         /// The Secret.
         secret: String,
-        /// Fingerprint of the authority that signs it.
+        /// Fingerprint of the CA that signs it.
         authority: String,
-        /// Fingerprint of the certificate that is there; `None`: there is none, or none that can be
-        /// read.
+        /// Fingerprint of the existing certificate; `None` if none exists, or it is unreadable.
         replaces: Option<String>,
     },
-    /// Write the authorities that are trusted now beside a certificate; the certificate stays.
+    /// Write the currently trusted CAs next to a certificate; the certificate is not changed.
     TrustAuthorities {
         /// The port.
         port: TlsPort,
         /// The Secret.
         secret: String,
-        /// Fingerprints of the authorities.
+        /// Fingerprints of the CAs.
         trusted: Vec<String>,
     },
-    /// Delete the certificate of a member that is gone.
+    /// Delete the certificate of a removed member.
     DropCertificate {
         /// The Secret.
         secret: String,
@@ -168,15 +167,14 @@ pub enum ObjectAction {
         /// Its hash.
         hash: String,
     },
-    /// Apply an object beside the members, as rendered from the spec.
+    /// Apply another object, as rendered from the spec.
     ApplyObject(ObjectKey),
     /// Let the PDB keep so many members available, from the gate or from another
     /// number; make it where it is missing.
     SetPdb {
         /// Members that have to stay available.
         min_available: u32,
-        /// What it said when this was decided; `None`: nothing of the kind. A PDB that says
-        /// something else by now is left alone.
+        /// Its number when this was decided; `None`: it had none. A PDB that has changed since is not touched.
         before: Option<u32>,
     },
     /// Create the identity Secret, live; fail if it exists.
@@ -185,7 +183,7 @@ pub enum ObjectAction {
         seed: String,
         /// Nonce of the bootstrap call.
         nonce: String,
-        /// Life of the cluster: the first one, or of one that lives what its members say.
+        /// Incarnation of the cluster: the first one, or, for a running cluster, the one that its members report.
         incarnation: u64,
     },
     /// Create the PVC of a new member; fail if it exists.
@@ -318,12 +316,12 @@ impl AlarmKind {
     }
 }
 
-/// The stages of a change to another authority.
+/// The stages of a CA rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotation {
     /// Make the next one, and trust it.
     Prepare {
-        /// The annotation's value, if it asks for this.
+        /// The annotation's value, if it requested this.
         asked: Option<String>,
     },
     /// Let the next one sign; the one before is trusted on.
@@ -331,7 +329,7 @@ pub enum Rotation {
         /// Fingerprint of the next one.
         to: String,
     },
-    /// Trust nobody but the one that signs.
+    /// Trust only the CA that signs.
     Forget,
 }
 
@@ -345,7 +343,7 @@ pub struct Fence {
 }
 
 impl Action {
-    /// The word for it in the status, events and metrics.
+    /// Its name in the status, events and metrics.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Member(action) => action.word(),

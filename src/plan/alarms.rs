@@ -1,6 +1,6 @@
-//! What the alarms of a cluster come to: whom the members' own comparisons prove to be wrong, who may join
-//! and vote meanwhile, and what somebody has to do where nothing is proven. Decides nothing
-//! about who goes: `rules::alarms` does.
+//! Evaluates the alarms of a cluster: which members are wrong according to the members' own comparisons, who may join
+//! and vote meanwhile, and what the user has to do where nothing is proven. Does not decide which member leaves:
+//! `rules::alarms` does.
 
 use std::collections::BTreeSet;
 
@@ -15,27 +15,27 @@ use super::victims;
 
 /// Two comparisons count as two only if this much time lies between them.
 const APART_MS: u64 = 4_000;
-/// A comparison that is older says nothing of now.
+/// An older comparison is outdated.
 const OLD_MS: u64 = 600_000;
-/// The wait for comparisons, as a step in hand.
+/// The wait for comparisons, as the current step.
 pub(super) const COMPARE: &str = "Compare";
-/// Voters among whom a majority is known against one that differs. Where more are wanted there may be no
-/// node for them, and the alarm would stay on for as long.
+/// Fewest voters among which one that differs is in the minority. There may be no nodes for more, and the alarm would
+/// stay raised as long.
 const ENOUGH: usize = 3;
-/// After so long somebody is told what he can do himself.
+/// After this time the message states what the user can do.
 const LONG_MS: u64 = 600_000;
-/// What somebody has to do where the operator cannot know whose data is right.
+/// What the user has to do where the operator cannot know which data is right.
 const BY_HAND: &str = "find out whose data is right (`etcdctl endpoint hashkv --cluster`), let one of those lead (`etcdctl move-leader`), replace the others by spec.replaceMembers, then run `etcdctl alarm disarm`";
 
 /// An alarm that is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Alarm {
     pub(super) kind: AlarmKind,
-    /// The member that it names; 0: nobody.
+    /// The member that it names; 0: none.
     pub(super) id: u64,
 }
 
-/// An alarm as a server words it: etcd's name for it, a blank, the member in hexadecimal.
+/// An alarm as a server reports it: etcd's name for it, a space, the member ID in hexadecimal.
 pub(super) fn parse(words: &str) -> Option<Alarm> {
     let (kind, id) = words.split_once(' ').unwrap_or((words, "0"));
     let kind = [AlarmKind::NoSpace, AlarmKind::Corrupt]
@@ -45,7 +45,7 @@ pub(super) fn parse(words: &str) -> Option<Alarm> {
     Some(Alarm { kind, id })
 }
 
-/// The alarms that are on, as the leader tells.
+/// The raised alarms, as reported by the leader.
 pub(super) fn raised(s: &Situation<'_>, kind: AlarmKind) -> BTreeSet<u64> {
     let alarms = s.view.into_iter().flat_map(|(_, d)| &d.alarms);
     let known = alarms.filter_map(|words| parse(words));
@@ -55,7 +55,7 @@ pub(super) fn raised(s: &Situation<'_>, kind: AlarmKind) -> BTreeSet<u64> {
         .collect()
 }
 
-/// A member's name, also of one that was removed, or the ID where nobody knows it.
+/// A member's name, also of a removed one, or the ID if the name is unknown.
 pub(super) fn name_of(s: &Situation<'_>, id: u64) -> String {
     let leader = s.view.map(|(_, d)| d);
     let members = leader.into_iter().flat_map(|d| &d.members);
@@ -73,7 +73,7 @@ pub(super) fn is_known(leader: &Description, id: u64) -> bool {
     leader.members.iter().any(|member| member.id == id) || gone.any(|(known, _)| *known == id)
 }
 
-/// What is waited for, and what somebody can do where that takes long.
+/// What the operator waits for, and what the user can do if it takes long.
 fn waits(s: &Situation<'_>, what: String) -> Corruption {
     let step = s.o.hints.step.as_ref();
     let since = step.filter(|(action, whom, _)| action == COMPARE && whom.is_none());
@@ -84,7 +84,7 @@ fn waits(s: &Situation<'_>, what: String) -> Corruption {
     })
 }
 
-/// The same, of all that are members: who gave no hash, as far as somebody was asked.
+/// The same, for all members: which of those that were asked gave no hash.
 fn waits_for_all(s: &Situation<'_>, twice: &[&Comparison]) -> Corruption {
     let silent: BTreeSet<u64> = twice.iter().flat_map(|c| &c.silent).copied().collect();
     let silent: Vec<String> = silent.iter().map(|id| name_of(s, *id)).collect();
@@ -98,18 +98,18 @@ fn waits_for_all(s: &Situation<'_>, twice: &[&Comparison]) -> Corruption {
 /// What the alarm CORRUPT comes to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Corruption {
-    /// Nothing is done, and what somebody has to do.
+    /// Nothing is done; what the user has to do.
     Person(String),
     /// What has to be known before anything is done.
     Wait(String),
-    /// One that the alarm names leads, and this voter, by name and member ID, could: before anything is
-    /// proven, because who leads gives its data to whoever joins, and judges the others by it.
+    /// A member that the alarm names leads, and this voter, by name and member ID, can take over: before anything is
+    /// proven, because new members get the leader's data, and comparisons are against it.
     Led(String, u64),
     /// Two comparisons show that the data of exactly the members that are named differs from that of a
     /// majority which agrees among itself: their names.
     Proven(BTreeSet<String>),
-    /// The named ones are members no more, and two comparisons show that the data of all that are
-    /// members is equal: the alarms that go off.
+    /// The named ones are no longer members, and two comparisons show that the data of all members is equal: the alarms
+    /// to disarm.
     Healed(BTreeSet<u64>),
 }
 
@@ -155,8 +155,8 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
     {
         return Corruption::Led(to.to_owned(), id);
     }
-    // Whoever came in the place of one that was named is named: the next one would be as well, and the
-    // members that are there by then are no copies of what was there before.
+    // The successor of a named member is named: the next one would be as well, and the members would no longer be
+    // copies of the original data.
     let left = gone(s, &named).count();
     let were = s.cluster.target().min(voters.len() + left);
     if !sick.is_empty() && left + sick.len() > were.saturating_sub(quorum(were)) {
@@ -188,7 +188,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
             twice => waits_for_all(s, &twice),
         };
     }
-    // A learner that differs beside them is given up by its own rule.
+    // A learner that also differs is given up by its own rule.
     let learners = s.learners.values().map(|seat| seat.view.id);
     let others: BTreeSet<u64> = learners.filter(|id| !sick.contains(id)).collect();
     let shown = |c: &&Comparison| {
@@ -219,9 +219,9 @@ fn gone<'s>(s: &'s Situation<'_>, named: &'s BTreeSet<u64>) -> impl Iterator<Ite
     gone.map(|(_, name)| name.as_str())
 }
 
-/// Whether the volume of this member, which leaves or has left, has to be marked as one that is kept: it votes
-/// or voted, and the alarm CORRUPT is on. That a majority agrees is no proof that it is right, nor is
-/// being lost that somebody's data was wrong: this may be the only right copy.
+/// Whether the volume of this member, which leaves or has left, has to be marked as kept: it votes or voted, and the
+/// alarm CORRUPT is raised. A majority that agrees is not proof that it is right, and a lost member's data need not be
+/// wrong: this may be the only correct copy.
 pub(super) fn is_to_be_kept(s: &Situation<'_>, member: &str) -> bool {
     let pvc = s.pvc(member).filter(|pvc| !pvc.terminating);
     pvc.is_some_and(|pvc| pvc.state != PvcState::Retired)
@@ -238,7 +238,7 @@ fn has_voted(s: &Situation<'_>, member: &str) -> bool {
     })
 }
 
-/// The voter that takes over from a leader that is named: healthy, and not named itself.
+/// The voter that takes over from a named leader: healthy, and not named itself.
 fn heir<'s>(s: &'s Situation<'_>, named: &BTreeSet<u64>) -> Option<(&'s str, u64)> {
     let (leader, _) = s.view?;
     let heir = victims::successor(s, leader);
@@ -250,21 +250,21 @@ pub(super) fn is_on(s: &Situation<'_>) -> bool {
     !raised(s, AlarmKind::Corrupt).is_empty()
 }
 
-/// Whom somebody wants replaced while CORRUPT is on: he has looked whose data is right, and where he says so
-/// neither the alarm nor what was compared says otherwise.
+/// Members that the user wants replaced while CORRUPT is raised: the user has decided which data is right, and neither
+/// the alarm nor a comparison overrules that.
 pub(super) fn decided<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let mut voters = s.voters.keys().map(String::as_str);
     let whom = voters.find(|name| s.to_replace(name))?;
     is_on(s).then_some(whom)
 }
 
-/// Whose data is right while CORRUPT is on, as far as the newest comparison of the members as they are now
-/// tells: those that agree, where they are a quorum of the voters. Learners count for nothing: they have
-/// what some leader gave them. Where voters are lost, those do that agree with the leader, if the alarm named
-/// each voter that does not: a quorum of the voters agreed against those when it was raised.
+/// Which data is right while CORRUPT is raised, according to the latest comparison of the current members: that of the
+/// members that agree, if they are a quorum of the voters. Learners do not count: they have what some leader sent them.
+/// If voters are lost, that of the members that agree with the leader, if the alarm named each voter that does not: a
+/// quorum of the voters disagreed with those when it was raised.
 ///
 /// # Errors
-/// Why nobody knows, and what helps.
+/// Why it is unknown, and what helps.
 fn right(s: &Situation<'_>) -> Result<BTreeSet<u64>, String> {
     let on = "the alarm CORRUPT is on, and";
     let leader = s.view.map(|(_, leader)| leader);
@@ -290,8 +290,8 @@ fn right(s: &Situation<'_>) -> Result<BTreeSet<u64>, String> {
     ))
 }
 
-/// Whether the alarm itself tells that the leader's data is right: it names a minority, and every voter that
-/// it does not name and that gave a hash is on the leader's side.
+/// Whether the alarm itself proves that the leader's data is right: it names a minority, and every voter that it does
+/// not name and that gave a hash agrees with the leader.
 fn vouches(s: &Situation<'_>, leader: &Description, newest: &Comparison) -> bool {
     let named = raised(s, AlarmKind::Corrupt);
     let most = s.voters.len().max(s.cluster.target());
@@ -308,8 +308,8 @@ fn vouches(s: &Situation<'_>, leader: &Description, newest: &Comparison) -> bool
     minority && !named.contains(&0) && !named.contains(&leader.member_id) && others.all(same)
 }
 
-/// Whether a voter may leave for good while CORRUPT is on. Where nobody knows whose data is right, it may be
-/// the one that tells: of three of which two differ and the third is lost, the third.
+/// Whether a voter may leave for good while CORRUPT is raised. While it is unknown which data is right, it may be the
+/// one that decides: of three of which two differ and the third is lost, the third.
 ///
 /// # Errors
 /// Why not.
@@ -320,10 +320,10 @@ pub(super) fn may_leave(s: &Situation<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether a learner may be added while CORRUPT is on: who joins gets the leader's data.
+/// Whether a learner may be added while CORRUPT is raised: it gets the leader's data.
 ///
 /// # Errors
-/// Who leads, and what helps.
+/// The leader, and what helps.
 pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
     let Some((name, leader)) = s.view.filter(|_| is_on(s)) else {
         return Ok(());
@@ -352,13 +352,13 @@ pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether a learner may become a voter while CORRUPT is on: it may have its data of a leader that was
-/// wrong, and is wanted among those that agree with the one that leads. This waits as long as it takes.
-/// Writes are refused under the alarm in any case, so what a missing voter costs is the next failure;
-/// what a wrong one costs is the majority, and with it whose data counts as right.
+/// Whether a learner may be promoted while CORRUPT is raised: it may have its data from a leader that was wrong, and
+/// has to agree with the current one. There is no time limit. Writes are refused under the alarm in any case: a missing
+/// voter costs the tolerance of the next failure; a wrong one can change which data has the majority and counts as
+/// right.
 ///
 /// # Errors
-/// What is waited for.
+/// What has to happen first.
 pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
     let Some((_, leader)) = s.view.filter(|_| is_on(s)) else {
         return Ok(());
@@ -370,7 +370,7 @@ pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
     if decided(s).is_some() {
         let same = |c: &Comparison| sides(c, leader.member_id, id) == Some(true);
         return match covering(leader).next() {
-            // An older one compares nothing, and never will: who decided knows that.
+            // An older version does not compare and never will; the user who decided is aware of that.
             _ if leader.unsigned => Ok(()),
             Some(c) if same(c) => Ok(()),
             Some(_) => Err("the alarm CORRUPT is on, and its data is not the leader's".to_owned()),
@@ -392,9 +392,9 @@ fn sides(c: &Comparison, one: u64, other: u64) -> Option<bool> {
     both.then(|| c.agree.contains(&one) == c.agree.contains(&other))
 }
 
-/// Whether a learner has no right data, as two comparisons say: it differs from a quorum of the voters and
-/// from the leader that is one of them or, where somebody has decided, from the leader. It was made
-/// from one that was wrong, and never will be a voter.
+/// Whether a learner has wrong data, according to two comparisons: it differs from a quorum of the voters and from the
+/// leader that is one of them or, if the user has decided, from the leader. It was created from a wrong member, and is
+/// never promoted.
 pub(super) fn is_spoiled(s: &Situation<'_>, id: u64) -> bool {
     let signed = s.view.filter(|(_, leader)| !leader.unsigned);
     let Some((name, leader)) = signed.filter(|_| is_on(s)) else {
@@ -412,8 +412,8 @@ pub(super) fn is_spoiled(s: &Situation<'_>, id: u64) -> bool {
     compared(leader).is_some_and(|both| both.into_iter().all(shows))
 }
 
-/// The two last comparisons of this leader, of the members as they are now: one from before a member
-/// came or went says nothing of those that are there.
+/// The last two comparisons of this leader, of the current members: one from before a membership change does not apply
+/// to the current members.
 fn compared(leader: &Description) -> Option<Vec<&Comparison>> {
     let mut young = covering(leader);
     let newest = young.next()?;
@@ -435,7 +435,7 @@ fn covering(leader: &Description) -> impl Iterator<Item = &Comparison> {
     young.filter(covers)
 }
 
-/// What somebody reads of an alarm: what it is about and what is done, or has to be done.
+/// The message for an alarm: what it is about and what is done, or has to be done.
 pub(super) fn in_words(s: &Situation<'_>, draft: &Draft, words: &str) -> String {
     let Some(alarm) = parse(words) else {
         return format!("alarm {words}: see `etcdctl alarm list`");
@@ -494,8 +494,7 @@ fn switches(draft: &Draft) -> &'static str {
     "the operator switches it off"
 }
 
-/// Whether everybody who is to hold the data is there and well: nobody is taken away beside one that
-/// is sick, or on its way.
+/// Whether all wanted members are present and healthy: no member is removed while another one is unhealthy or joining.
 pub(super) fn is_whole(s: &Situation<'_>) -> bool {
     let voters = s.voters.len();
     let serves = |name: &String| {

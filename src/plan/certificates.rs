@@ -1,5 +1,5 @@
-//! What is seen of a cluster's certificates: the Secrets that hold them, and what each server has
-//! loaded of them by its own word. Keys are never part of it.
+//! What is observed of a cluster's certificates: the Secrets that contain them, and what each server reports to have
+//! loaded. Keys are never part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,29 +12,29 @@ const FORTNIGHT_MS: u64 = 14 * 86_400_000;
 /// What is seen of a cluster's certificates; empty where it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// Hash of what a certificate is made from now, its member aside, by port; absent for a port
-    /// whose certificates the operator does not make.
+    /// Hash of the current inputs of a certificate, without its member, by port; absent for a port whose certificates
+    /// the operator does not issue.
     pub wanted: BTreeMap<TlsPort, String>,
-    /// What the resource's annotation asks of a port's authority, by port.
+    /// The CA rotation requested by the resource's annotation, by port.
     pub rotate: BTreeMap<TlsPort, String>,
     /// The Secrets with certificates that carry this cluster's name, by their names.
     pub secrets: BTreeMap<String, CertificateFacts>,
-    /// What the user gives, by port; absent for a port whose certificates somebody else makes.
+    /// The user's own certificates, by port; absent for a port whose certificates the user does not provide.
     pub given: BTreeMap<TlsPort, Given>,
-    /// Of certificates that the user gives or gave, by fingerprint: the fingerprints of the
-    /// authorities that signed them, of all that are known.
+    /// For the user's current and earlier certificates, by fingerprint: the fingerprints of the CAs that signed them,
+    /// of all known CAs.
     pub vouched: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl TlsFacts {
-    /// Whether a Secret is there and holds a certificate: else a pod that mounts it does not start.
+    /// Whether a Secret exists and contains a certificate: otherwise a pod that mounts it does not start.
     pub(super) fn is_there(&self, secret: &str) -> bool {
         let facts = self.secrets.get(secret);
         facts.is_some_and(|facts| facts.certificate.is_some())
     }
 
-    /// The Secrets that a member's pod mounts and that are not there. Those that the user gives are
-    /// looked at before anything is made: `rules::user_certificates`.
+    /// The missing Secrets that a member's pod mounts. Those of the user are checked before anything is created:
+    /// `rules::user_certificates`.
     pub(super) fn missing(&self, member: &str) -> Vec<String> {
         let secrets = self.wanted.keys();
         secrets
@@ -44,12 +44,12 @@ impl TlsFacts {
     }
 }
 
-/// A certificate that the user gives to all members for one port.
+/// The user's own certificate for all members on one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// The Secret with the certificate.
     pub secret: String,
-    /// The Secret with the authorities that are trusted.
+    /// The Secret with the trusted CAs.
     pub trusted_secret: String,
     /// Why it cannot be used, whatever the time and the member.
     pub unfit: Option<Unfit>,
@@ -57,17 +57,17 @@ pub struct Given {
     pub certificate: Option<Certificate>,
     /// Its names and addresses.
     pub names: BTreeSet<String>,
-    /// Fingerprints of the authorities that are trusted, in order.
+    /// Fingerprints of the trusted CAs, in order.
     pub trusted: Vec<String>,
 }
 
-/// The reason for which nobody but cert-manager has anything to do yet.
+/// The reason while only cert-manager has to act.
 pub const NOT_ISSUED: &str = "CertificateNotIssued";
 
 /// Why a certificate that the operator does not make cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// A word for conditions.
+    /// The reason for conditions.
     pub reason: &'static str,
     /// What it is, and what to do about it.
     pub text: String,
@@ -82,17 +82,17 @@ pub struct CertificateFacts {
     pub owner: Owner,
     /// It is being deleted.
     pub terminating: bool,
-    /// Hash of the inputs that the certificate was made from, if it says so.
+    /// Hash of the inputs that the certificate was issued from, if recorded.
     pub inputs: Option<String>,
     /// The member that it is for, if it is for one.
     pub member: Option<String>,
     /// Its certificate; `None` where it holds none that can be read, or no key for it.
     pub certificate: Option<Certificate>,
-    /// Fingerprints of the authorities that its `ca.crt` names, in order.
+    /// Fingerprints of the CAs in its `ca.crt`, in order.
     pub trusted: Vec<String>,
-    /// Of an authority's Secret: the one that is to sign next.
+    /// In a CA's Secret: the next signing CA.
     pub next: Option<Certificate>,
-    /// Of an authority's Secret: the value of the annotation that it was last exchanged for.
+    /// In a CA's Secret: the annotation's value of its last rotation.
     pub rotated_for: Option<String>,
 }
 
@@ -105,8 +105,7 @@ pub struct Certificate {
     pub not_before_ms: u64,
     /// Until when it holds.
     pub not_after_ms: u64,
-    /// Fingerprint of the authority, of those in the `ca.crt` beside it, that signed it; `None` where
-    /// none of them did.
+    /// Fingerprint of the CA in the `ca.crt` beside it that signed it; `None` if none of them did.
     pub issuer: Option<String>,
 }
 
@@ -115,11 +114,11 @@ pub struct Certificate {
 pub struct PortSecurity {
     /// It speaks TLS.
     pub tls: bool,
-    /// It takes connections without TLS now.
+    /// It currently accepts connections without TLS.
     pub plaintext: bool,
     /// Fingerprint of its certificate.
     pub fingerprint: String,
-    /// Fingerprints of the authorities that it trusts.
+    /// Fingerprints of the CAs that it trusts.
     pub trusted: Vec<String>,
 }
 
@@ -130,7 +129,7 @@ impl Certificate {
         now_ms >= self.not_before_ms + life / 3 * 2
     }
 
-    /// Whether four fifths of its life are over: time for another authority.
+    /// Whether four fifths of its lifetime are over: time for a rotation.
     pub(super) fn is_aging(&self, now_ms: u64) -> bool {
         let life = self.not_after_ms.saturating_sub(self.not_before_ms);
         now_ms >= self.not_before_ms + life / 5 * 4
@@ -142,8 +141,7 @@ impl Certificate {
         now_ms >= self.not_before_ms + life / 10 * 9
     }
 
-    /// Whether it ends within a fortnight, or has less than a third of a short life left: time for
-    /// whoever renews it by hand.
+    /// Whether it expires within 14 days, or has less than a third of a short lifetime left: time to renew it by hand.
     pub(super) fn ends_soon(&self, now_ms: u64) -> bool {
         let life = self.not_after_ms.saturating_sub(self.not_before_ms);
         now_ms >= self.not_after_ms.saturating_sub(FORTNIGHT_MS.min(life / 3))

@@ -5,14 +5,14 @@ use super::observed::JoinFailure;
 use super::situation::Situation;
 use super::step::{Class, Hold, Note, Rule, Step};
 
-/// What the rules have said so far.
+/// The results of the rules so far.
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) steps: Vec<Step>,
     pub(super) holds: Vec<Hold>,
     pub(super) notes: Vec<Note>,
     pub(super) waits: Vec<Wait>,
-    /// Somebody has to change something: a word and a sentence.
+    /// The user has to change something: reason and message.
     pub(super) stalled: Option<(&'static str, String)>,
     /// Acts that give a new member up: which, and why.
     pub(super) failed_joins: Vec<(Action, String)>,
@@ -33,8 +33,8 @@ pub(super) struct Wait {
 }
 
 impl Draft {
-    /// Wants an act. Of membership changes only the first one of a plan stands: the next is
-    /// decided on the view after it.
+    /// Adds an action. Of membership changes only the first one of a plan is kept: the next is decided on the view
+    /// after it.
     pub(super) fn step(&mut self, rule: Rule, action: Action, reason: impl Into<String>) {
         let second = action.is_membership() && self.steps.iter().any(|s| s.action.is_membership());
         if !second {
@@ -86,7 +86,7 @@ impl Draft {
         &mut self.waits[last]
     }
 
-    /// Something is ready to be done, and a guard says why it would not be safe now.
+    /// A step is ready, but a guard does not allow it now.
     pub(super) fn guarded(&mut self, action: &'static str, member: &str, held: &str) {
         self.wait(
             action,

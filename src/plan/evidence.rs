@@ -1,5 +1,5 @@
-//! Evidence of death, as the contract's table says. It comes from a leader that holds a quorum,
-//! never from the operator's own dial: what only the operator cannot reach is Unknown.
+//! Evidence that a member is lost, as in the table of the contract. It comes from a leader that holds a quorum, never
+//! from the operator's own connection: a member that only the operator cannot reach is Unknown.
 
 use crate::mutants::{Mutant, planted};
 
@@ -13,7 +13,7 @@ const START_MS: u64 = 20_000;
 /// A voter that has synced nothing for this long of what it was sent may hang on its disk.
 const SYNC_MS: u64 = 5_000;
 
-/// What the evidence says about one member, and what may follow from it.
+/// The evidence about one member, and what may follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The leader and the operator reach it.
@@ -28,8 +28,8 @@ pub(super) enum Verdict {
     },
     /// Its pod is replaced.
     Restart(String),
-    /// It does not serve and nothing automatic is right: somebody has to look. The reason of the
-    /// condition Stalled, and why.
+    /// It does not serve and no automatic step is safe: the user has to act. The reason of the condition Stalled, and
+    /// why.
     Stuck(&'static str, String),
     /// It is removed, then replaced.
     Dead(String),
@@ -53,7 +53,7 @@ impl Verdict {
 pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &MemberView) -> Verdict {
     let leads = s.view.is_some_and(|(leader, _)| leader == name);
     let contact = leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS);
-    // Its answers need no disk, its acknowledgements do: it holds up a quorum that counts on it.
+    // Its answers need no disk, its acknowledgements do: a quorum that depends on it is blocked.
     let hung = contact && !member.learner && member.unsynced_ms >= SYNC_MS;
     if hung && !planted(Mutant::HungDiskCounts) {
         let why = "it answers, but its disk has synced nothing of what it was sent";
@@ -86,8 +86,8 @@ pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &Member
     without_contact(s, name, member)
 }
 
-/// A server that ends on its disk and says that the disk is sound. However long it is away, it is
-/// never removed for that: with the right version, or without the file, it is back with all it had.
+/// A server that exits because of its disk and reports that the disk is intact. However long it is down, it is never
+/// removed for that: with the right version, or without the file, it comes back with all its data.
 fn disk_is_sound(s: &Situation<'_>, name: &str) -> Option<Verdict> {
     let pod = s.o.pods.get(name)?;
     let now = s.o.now_ms;
@@ -152,7 +152,7 @@ fn disk_is_gone(
         Exit::Corrupt => Some("its server says that its disk is damaged".to_owned()),
         Exit::ForeignDisk => Some("its server says that its disk belongs to another".to_owned()),
         Exit::LostLog => Some("its server says that its disk lost acknowledged entries".to_owned()),
-        // A server says so when a majority of the other voters has told it.
+        // A server reports this when a majority of the other voters has refused its disk.
         Exit::Copied => Some("the other voters have seen a newer state of its disk".to_owned()),
         Exit::TooNew | Exit::Stray | Exit::DiskFull | Exit::Fsync | Exit::Other(_) => None,
     }
@@ -193,15 +193,15 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         None => "no contact, and it has no pod".to_owned(),
         Some(pod) => format!("no contact; {}", pod_in_words(pod)),
     };
-    // Neither of these is on trial for what it was made from: the one could start nowhere, the
-    // other's end was asked for and does not come. Only time tells, and it ends.
+    // Neither of these can be caused by the inputs: the one could not start on any node, the other was deleted and does
+    // not terminate. Only time decides, and it ends.
     let no_node = s.pvc(name).and_then(|pvc| pvc.no_node.as_deref());
     if let Some(no_node) = no_node {
         why = format!("{why}; {no_node}");
     }
     let hangs = pod.is_some_and(|pod| pod.terminating) && !planted(Mutant::HangsForGood);
     let blameless = hangs || no_node.is_some();
-    // What it is made from is on trial with it: no voter serves from the same.
+    // Its inputs may be the cause: no voter serves with the same ones.
     let deadline = s.cluster.spec.update_strategy.progress_deadline_seconds;
     if lost_ms >= in_ms(deadline) && !blameless && on_trial(s, name) {
         return stuck(format!(
@@ -216,7 +216,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     } else {
         (patience / u64::from(most + 1)).min(60_000)
     };
-    // One whose server has ended by itself had its chance.
+    // One whose server has exited was started already.
     let start = |pod: &PodFacts| match pod.last_exit {
         Some(_) => grace,
         None => grace.max(START_MS),
@@ -233,7 +233,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         };
     }
     let tried = ran.map(|pod| pod.created_ms + start(pod));
-    // However long its member was away, its end was asked for only then, perhaps by the operator.
+    // However long its member was down, the pod was deleted only then, perhaps by the operator.
     let leaves = pod
         .and_then(|pod| pod.ends_ms)
         .map_or(0, |end| end + START_MS);
@@ -242,7 +242,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     } else {
         leaves
     };
-    // The next pod of its set is made in a moment, also where the last one was deleted by the operator.
+    // Its StatefulSet creates the next pod shortly, also if the operator deleted the last one.
     let made = (pod.is_none() && no_node.is_none() && !planted(Mutant::PodlessIsDeath))
         .then(|| (now + START_MS).saturating_sub(hinted_age(s, name)));
     match ends {
@@ -286,7 +286,7 @@ fn no_room(s: &Situation<'_>, name: &str) -> bool {
         && !planted(Mutant::RoomForgotten)
 }
 
-/// Since when a wait for this member is on record; a lost record starts it anew.
+/// Since when a wait for this member is recorded; if the record is lost, it starts again.
 fn hinted_age(s: &Situation<'_>, name: &str) -> u64 {
     match &s.o.hints.step {
         Some((_, Some(member), since)) if member == name => s.o.now_ms.saturating_sub(*since),
@@ -339,7 +339,7 @@ pub(super) fn pod_in_words(pod: &PodFacts) -> String {
     }
 }
 
-/// How a server ended that does not run now, and what to do where somebody has to.
+/// How a server that is not running exited, and what to do if the user has to act.
 fn exit_in_words(state: &str, exit: Exit) -> String {
     let why = match exit {
         Exit::Corrupt => "its disk is damaged",

@@ -9,7 +9,7 @@ use super::situation::{Situation, quorum};
 /// Whether a learner may be added now.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason.
 pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
     seen(s)?;
     let (healthy, voters) = (s.healthy(), s.voters.len());
@@ -30,7 +30,7 @@ pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
 /// Whether a caught-up learner may become a voter now.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason.
 pub(super) fn promote(s: &Situation<'_>, id: u64) -> Result<(), String> {
     seen(s)?;
     alarms::may_vote(s, id)?;
@@ -53,7 +53,7 @@ pub(super) fn promote(s: &Situation<'_>, id: u64) -> Result<(), String> {
 /// Whether a voter may be removed now.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason.
 pub(super) fn remove_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
     seen(s)?;
     let voters = s.voters.len();
@@ -74,7 +74,7 @@ pub(super) fn remove_voter(s: &Situation<'_>, member: &str) -> Result<(), String
 /// Whether a voter's pod may be deleted now.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason.
 pub(super) fn restart_voter(s: &Situation<'_>, member: &str) -> Result<(), String> {
     seen(s)?;
     // Its next pod would not start.

@@ -1,6 +1,5 @@
-//! The invariants, looked at a second time: a plan that would break one is refused as a whole.
-//! Written against the facts alone and not with the rules' helpers, so that a mistake there does
-//! not excuse itself here.
+//! The invariants, checked a second time: a plan that would violate one is refused as a whole. Written from the facts
+//! only and without the rules' helpers, so that a bug there is not repeated here.
 
 mod alarms;
 mod mounts;
@@ -17,8 +16,8 @@ use super::observed::{Description, MemberView, ObjectKind, Observed, Owner, Phas
 use super::situation::{CONTACT_MS, FRESH_MS};
 use super::step::{Plan, Step};
 
-/// The invariants that this plan would break, in words; empty for a sound plan. `plan` itself
-/// asks this too; a shell asks again about the plan that it is about to execute.
+/// The invariants that this plan would violate, in words; empty for a valid plan. `plan` itself checks this; a shell
+/// checks again the plan that it is about to execute.
 pub fn lint(o: &Observed, plan: &Plan) -> Vec<String> {
     match &o.cluster {
         Ok(cluster) if !o.deleting => steps_of(o, cluster, &plan.steps),
@@ -199,8 +198,8 @@ impl Facts<'_> {
         }
     }
 
-    /// A cluster that hibernates keeps its members, its volumes and its sets, and nobody sleeps in one
-    /// that does not.
+    /// A hibernating cluster keeps its members, its volumes and its StatefulSets, and no member of another cluster is
+    /// scaled down.
     fn hibernation(&self, action: &Action) -> Result<(), String> {
         let hibernates = self.cluster.target() == 0;
         match action {
@@ -224,7 +223,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Nobody is made or restarted onto a certificate of the user that nobody could use.
+    /// No member is created or restarted with an unusable certificate of the user.
     fn given(&self, action: &Action) -> Result<(), String> {
         let starts = match action {
             Action::Object(ObjectAction::ApplySet { hibernated, .. }) => !hibernated,
@@ -244,7 +243,7 @@ impl Facts<'_> {
         )
     }
 
-    /// A first identity where nothing is, or that of a cluster which a quorum vouches for.
+    /// A first identity where nothing exists, or that of a cluster which a quorum confirms.
     fn create_identity_secret(&self, incarnation: u64) -> Result<(), String> {
         refuse(
             self.o.identity_secret.is_some(),
@@ -270,9 +269,9 @@ impl Facts<'_> {
         )
     }
 
-    /// No volume of somebody who voted goes before somebody else votes in his place. The
-    /// exceptions are those of the specification: a smaller size needs no successor, what
-    /// `whenRemoved` keeps is not deleted at all, and the end of the resource is no plan's business.
+    /// No volume of a member that voted is deleted before its successor votes. The exceptions are those of the
+    /// specification: a smaller size needs no successor, what `whenRemoved` keeps is not deleted at all, and deletion
+    /// of the resource is not part of a plan.
     fn delete_pvc(&self, pvc: &str) -> Result<(), String> {
         refuse(self.leader.is_none(), "no leader with a quorum was seen")?;
         let mut names = self.members().map(|m| pvc_name(&m.name, &self.cluster.uid));
@@ -428,7 +427,7 @@ impl Facts<'_> {
         )
     }
 
-    /// Whether its node goes away, and the spec says that it is removed before another one comes.
+    /// Whether its node is drained, and the spec removes it before another one is added.
     fn asked_to_leave(&self, member: &str) -> bool {
         let node = self.o.pods.get(member).and_then(|pod| pod.node.as_deref());
         let node = node.and_then(|node| self.o.nodes.get(node));
@@ -455,7 +454,7 @@ impl Facts<'_> {
     }
 
     fn delete_pod(&self, member: &str) -> Result<(), String> {
-        // A pod that never started serves nobody.
+        // A pod that never started serves no clients.
         if self
             .o
             .pods

@@ -56,7 +56,7 @@ fn decide(o: &Observed, done: impl FnOnce(&Draft) -> Option<Action>) -> Plan {
         Ok(cluster) => cluster,
         Err(invalid) => return report::invalid(o, invalid),
     };
-    // Ownership takes everything away; there is nothing to do about members.
+    // Garbage collection deletes everything; nothing needs to be done about members.
     if o.deleting {
         return report::deleting(o);
     }

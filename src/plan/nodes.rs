@@ -1,5 +1,5 @@
-//! Members whose node goes away: which way such a member can take, and where there is room for it.
-//! What becomes of that is the rules' business.
+//! Members on drained nodes: how such a member can leave, and which nodes have room for it. The rules decide what to
+//! do.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +18,25 @@ pub(super) enum Way {
     AddFirst,
     /// It is removed, then another one is added.
     RemoveFirst,
-    /// Not now: a word and what somebody can do about it.
+    /// Not now: the reason and what the user can do about it.
     Stay(&'static str, String),
 }
 
 impl<'a> Situation<'a> {
-    /// The node of a member's pod and why it goes away, if it does.
+    /// The node of a member's pod and why it counts as drained, if it does.
     pub(super) fn leaves(&self, member: &str) -> Option<(&'a str, &'a str)> {
         let node = self.o.pods.get(member)?.node.as_deref()?;
         let going = self.o.nodes.get(node)?.going.as_deref()?;
         Some((node, going))
     }
 
-    /// Whether a member's pod, made anew, would not be put where it is.
+    /// Whether a member's pod, if recreated, would not be placed on its node again.
     pub(super) fn cannot_return(&self, member: &str) -> bool {
         let node = self.leaves(member).map(|(node, _)| node);
         node.is_some_and(|node| self.is_closed(node))
     }
 
-    /// The way that a member takes whose node goes away; `None` while its node stays.
+    /// How a member leaves its drained node; `None` if the node is not drained.
     pub(super) fn way(&self, member: &str) -> Option<Way> {
         let (node, why) = self.leaves(member)?;
         if !self.is_closed(node) {
@@ -60,8 +60,8 @@ impl<'a> Situation<'a> {
         Some(Way::Stay("NoSpareNode", self.no_spare(member, node, why)))
     }
 
-    /// Why a newcomer that is no voter yet is not waited for: it is where it could not stay, and
-    /// another one could come elsewhere. A learner that can follow is promoted, and moves then.
+    /// Why the operator does not wait for a new member that does not vote yet: it is on a node where it cannot stay,
+    /// and another one could be created elsewhere. A learner that can follow is promoted, and moves then.
     pub(super) fn turned_back(&self, member: &str) -> Option<String> {
         let (node, why) = self.leaves(member)?;
         let mut others = self.o.nodes.keys().filter(|other| *other != node);
@@ -78,7 +78,7 @@ impl<'a> Situation<'a> {
         self.o.nodes.get(node).is_some_and(|facts| facts.closed)
     }
 
-    /// Whether a successor of this member finds a node, or is on its way already.
+    /// Whether a successor of this member finds a node, or is joining already.
     fn can_come(&self, member: &str) -> bool {
         let half_way =
             |name: &String| name != member && self.leaves(name).is_some() && self.retires(name);
@@ -101,9 +101,8 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Nodes on which one more member may be, as far as nodes, taints and spread tell: that a node
-    /// is full is not seen. As the spec spreads them, the failure of a node must not take more
-    /// members than it does now.
+    /// Nodes on which one more member may run, according to nodes, taints and spread: free capacity is not checked. As
+    /// the spec spreads them, the failure of a node must not take more members than it does now.
     fn rooms(&self) -> impl Iterator<Item = &'a str> {
         let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
         for pod in self.o.pods.values() {

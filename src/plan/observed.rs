@@ -35,12 +35,12 @@ pub struct Observed {
     pub hints: Hints,
     /// The identity Secret, read live.
     pub identity_secret: Option<IdentitySecret>,
-    /// Objects the platform wants beside the members (Services, Secret, PDB), with the hash of
-    /// their desired inputs. Empty where the platform has none.
+    /// Objects other than the members' that the platform wants (Services, Secret, PDB), with the hash of their desired
+    /// inputs. Empty if the platform has none.
     pub wanted_objects: BTreeMap<ObjectKey, String>,
     /// The same objects as they are.
     pub objects: BTreeMap<ObjectKey, ObjectFacts>,
-    /// What the PDB says and has counted; `None` while there is none.
+    /// The PDB's number and count; `None` while it does not exist.
     pub pdb: Option<PdbFacts>,
     /// URLs of the slots, from slot 0 to one less than the voters wanted. Empty where the platform
     /// has no slots.
@@ -59,8 +59,8 @@ pub struct Observed {
     pub pods: BTreeMap<String, PodFacts>,
     /// Volume PVCs by PVC name: all that carry this cluster's name or UID, read live.
     pub pvcs: BTreeMap<String, PvcFacts>,
-    /// Whether the class of the volumes makes ones that only one node can use, as far as the class
-    /// alone tells; `None` where it does not, or cannot be read.
+    /// Whether the storage class creates volumes that only one node can use, as far as the class alone shows; `None` if
+    /// it does not, or cannot be read.
     pub class_node_bound: Option<bool>,
     /// Nodes by name. Empty where the platform has none, or they cannot be read.
     pub nodes: BTreeMap<String, NodeFacts>,
@@ -68,7 +68,7 @@ pub struct Observed {
     pub routed: BTreeSet<String>,
     /// Kinds, in the plural, that the operator has no right to read.
     pub denied: BTreeSet<String>,
-    /// What each member says of itself, by member name; absent when it did not answer.
+    /// Each member's own description, by member name; absent when it did not answer.
     pub descriptions: BTreeMap<String, Description>,
 }
 
@@ -82,11 +82,11 @@ impl Observed {
 /// Why a specification is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// A machine-readable word.
+    /// Machine-readable reason.
     pub reason: &'static str,
     /// In words, with what to do about it.
     pub text: String,
-    /// It is about a certificate, of which TLSReady tells as well.
+    /// It is about a certificate, which TLSReady reports as well.
     pub of_certificate: bool,
 }
 
@@ -104,20 +104,20 @@ pub struct SpecFacts {
 pub struct InvalidCluster {
     /// Name of the resource.
     pub name: String,
-    /// The broken rules, in words.
+    /// The violated rules, in words.
     pub problems: String,
 }
 
 /// What earlier reconciles remembered in the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Since when the step in hand is in hand: (action, member, since).
+    /// The start of the current step: (action, member, since).
     pub step: Option<(String, Option<String>, u64)>,
     /// Pods replaced by the operator since the member was last healthy.
     pub restarts: BTreeMap<String, u32>,
     /// New members given up in a row.
     pub join_failures: Option<JoinFailure>,
-    /// NOSPACE, switched off in a row.
+    /// NOSPACE, disarmed in a row.
     pub disarms: Option<Disarms>,
     /// The lowest version that was seen to run, last time that any was.
     pub version: Option<String>,
@@ -125,7 +125,7 @@ pub struct Hints {
     pub voters: Vec<String>,
 }
 
-/// How often NOSPACE was switched off in a row.
+/// How often NOSPACE was disarmed in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disarms {
     /// How often.
@@ -143,22 +143,22 @@ pub struct JoinFailure {
     pub count: u32,
     /// When the last one was given up.
     pub last_ms: u64,
-    /// What it was made from and how long it had: hash of the inputs and seconds.
+    /// Its inputs and deadline: hash and seconds.
     pub inputs: String,
     /// Why, in words.
     pub reason: String,
 }
 
-/// Who owns an object.
+/// The owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// This resource.
     Ours,
-    /// A resource of the same kind and name that is gone: garbage collection will take the object.
+    /// A deleted resource of the same kind and name: the object will be garbage-collected.
     EarlierLife,
     /// Something else, in words such as `StatefulSet web`.
     Other(String),
-    /// Nobody.
+    /// No owner.
     Nobody,
 }
 
@@ -179,7 +179,7 @@ pub struct IdentitySecret {
     pub nonce: String,
 }
 
-/// Kind and name of an object beside the members.
+/// Kind and name of an object that is not a member's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// The kind.
@@ -188,7 +188,7 @@ pub struct ObjectKey {
     pub name: String,
 }
 
-/// Kinds of objects beside the members, in the order in which they are made.
+/// Kinds of objects that are not a member's, in the order of their creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// A Secret.
@@ -216,24 +216,23 @@ impl ObjectKind {
     }
 }
 
-/// An object beside the members, as it is.
+/// A live object that is not a member's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectFacts {
     /// Its owner.
     pub owner: Owner,
     /// It is being deleted.
     pub terminating: bool,
-    /// Hash of the inputs that it was rendered from, if it says so and nobody edited it since.
+    /// Hash of the inputs that it was rendered from, if recorded and not edited since.
     pub inputs: Option<String>,
 }
 
 /// The PDB as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PdbFacts {
-    /// How many pods have to stay available; `None`: it says something else, as a gate does.
+    /// How many pods have to stay available; `None`: it has another rule, as under `Gate`.
     pub min_available: Option<u32>,
-    /// How many pods Kubernetes counts as available; `None` while it has not counted for what the
-    /// PDB says now.
+    /// How many pods Kubernetes counts as available; `None` while it has not counted for the PDB's current spec.
     pub available: Option<u32>,
 }
 
@@ -246,7 +245,7 @@ pub struct SlotFacts {
     pub owner: Owner,
     /// It is being deleted.
     pub terminating: bool,
-    /// Hash of the inputs that it was rendered from, if it says so and nobody edited it since.
+    /// Hash of the inputs that it was rendered from, if recorded and not edited since.
     pub inputs: Option<String>,
     /// The member that its selector names.
     pub member: Option<String>,
@@ -261,16 +260,15 @@ pub struct SetFacts {
     pub owner: Owner,
     /// It is being deleted.
     pub terminating: bool,
-    /// Hash of the inputs that it was rendered from, if it says so.
+    /// Hash of the inputs that it was rendered from, if recorded.
     pub inputs: Option<String>,
-    /// Its server takes connections without TLS on its peer port, for as long as some member is
-    /// dialled so.
+    /// Its server accepts connections without TLS on its peer port, for as long as some member is dialled so.
     pub plain_peers: bool,
     /// When it was created.
     pub created_ms: u64,
-    /// It asks for no pod: its member hibernates.
+    /// It has 0 replicas: its member hibernates.
     pub hibernated: bool,
-    /// Somebody edited it by hand: it is not what it was made as from these inputs.
+    /// It was edited by hand: it differs from its rendering.
     pub edited: bool,
 }
 
@@ -285,18 +283,18 @@ pub struct PodFacts {
     pub ready_since_ms: Option<u64>,
     /// It is being deleted.
     pub terminating: bool,
-    /// By when it is to be gone where it is being deleted: the end of its grace period.
+    /// If it is being deleted, the end of its grace period.
     pub ends_ms: Option<u64>,
     /// The node that it is bound to.
     pub node: Option<String>,
     /// Since when an eviction may take it, because its member's leave was prepared; `None` while the
     /// PDB refuses that.
     pub released_ms: Option<u64>,
-    /// Hash of the inputs that it was made from, if it says so.
+    /// Hash of the inputs that it was created from, if recorded.
     pub inputs: Option<String>,
-    /// Its server was told to speak TLS on its peer port.
+    /// Its server was started with TLS on its peer port.
     pub peer_tls: bool,
-    /// What else its server was told.
+    /// Further settings that its server was started with.
     pub server: ServerFacts,
     /// When it was created.
     pub created_ms: u64,
@@ -304,11 +302,11 @@ pub struct PodFacts {
     pub started_ms: Option<u64>,
     /// Why it does not run, such as `ImagePullBackOff: …` or `Unschedulable: …`.
     pub waiting: Option<String>,
-    /// What its container's last termination message said.
+    /// Its container's last termination message.
     pub last_exit: Option<Exit>,
 }
 
-/// What a pod's server was told.
+/// Settings that a pod's server was started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerFacts {
     /// To leave out every sync of its disk.
@@ -318,7 +316,7 @@ pub struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// What one that is made from these settings is told.
+    /// Those of a server that is created from these settings.
     pub fn of(server: &Server) -> ServerFacts {
         ServerFacts {
             unsynced: server.leaves_out_syncs(),
@@ -336,7 +334,7 @@ pub enum PodPhase {
     Running,
     /// It ended and will not be started again.
     Ended,
-    /// Its node cannot be asked.
+    /// Its node does not report.
     Unknown,
 }
 
@@ -349,11 +347,11 @@ pub enum Exit {
     ForeignDisk,
     /// Its disk holds less than it acknowledged.
     LostLog,
-    /// A newer version wrote what is on its disk: the disk is sound.
+    /// A newer version wrote its disk: the disk is intact.
     TooNew,
-    /// A file that is not the server's lies in its data directory: the disk is sound.
+    /// A foreign file is in its data directory: the disk is intact.
     Stray,
-    /// The others have seen a newer state of its disk: the volume was set back, or copied.
+    /// The others have seen a newer state of its disk: the volume was rolled back, or copied.
     Copied,
     /// Its disk is full.
     DiskFull,
@@ -368,9 +366,9 @@ pub enum Exit {
 pub struct PvcFacts {
     /// Its UID.
     pub uid: String,
-    /// UID of the resource that it was made for, if it says so.
+    /// UID of the resource that it was created for, if recorded.
     pub cluster_uid: Option<String>,
-    /// The member that it was made for, if it says so.
+    /// The member that it was created for, if recorded.
     pub member: Option<String>,
     /// What it has been.
     pub state: PvcState,
@@ -378,18 +376,18 @@ pub struct PvcFacts {
     pub terminating: bool,
     /// It is bound to a volume.
     pub bound: bool,
-    /// Its volume does not exist any more: the PVC says so.
+    /// Its volume no longer exists, according to the PVC.
     pub volume_gone: Option<String>,
-    /// No Node that exists can use its volume, in words. The node may come back, and its data with
-    /// it: that is a matter of time and no evidence of a lost disk.
+    /// No existing node can use its volume, in words. The node may come back, and its data with it: so this is subject
+    /// to the time limit, and not evidence of a lost disk.
     pub no_node: Option<String>,
     /// Its volume can be used on one node only; `None` while no volume of it is seen.
     pub node_bound: Option<bool>,
     /// The nodes that can use its volume; `None` for any, and while no volume of it is seen.
     pub nodes: Option<BTreeSet<String>>,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested_bytes: u64,
-    /// It goes away with the resource.
+    /// It is deleted with the resource.
     pub owned: bool,
 }
 
@@ -398,7 +396,7 @@ pub struct PvcFacts {
 pub enum PvcState {
     /// No member was ever bound to it, as far as is recorded.
     New,
-    /// A member lives on it.
+    /// A member uses it.
     Joined,
     /// Its member was removed; it is kept by the retention policy.
     Retired,
@@ -409,16 +407,16 @@ pub enum PvcState {
 pub struct NodeFacts {
     /// Its kubelet reports, and reports ready.
     pub ready: bool,
-    /// Why it is going away, in words such as `is cordoned`; `None` for one that stays.
+    /// Why it counts as drained, in words such as `is cordoned`; `None` for other nodes.
     pub going: Option<String>,
     /// The scheduler puts no member's pod there: it is cordoned, or has a taint that members do not
     /// tolerate, or is none that the pod template selects.
     pub closed: bool,
-    /// It carries the taint that says that nothing runs on it any more.
+    /// It has the out-of-service taint: nothing runs on it any more.
     pub out_of_service: bool,
 }
 
-/// What a server says of itself. A description of another pod than the cached one is left out.
+/// A server's own description. The description of another pod than the cached one is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
     /// When it was received, before `now_ms`.
@@ -427,13 +425,13 @@ pub struct Description {
     pub pod_uid: String,
     /// Version that runs.
     pub version: String,
-    /// The oldest version whose servers can read its disk; `None` from servers that do not say.
+    /// The oldest version whose servers can read its disk; `None` from servers that do not report it.
     pub readable_since: Option<String>,
     /// UUID of its data directory.
     pub disk_uuid: String,
     /// Its data directory has never held a member.
     pub disk_empty: bool,
-    /// Nobody has signed it, as of a server of version 0.1.0: it is no evidence against a member.
+    /// It is unsigned, as from a server of version 0.1.0: it is not evidence against a member.
     pub unsigned: bool,
     /// What it is.
     pub phase: Phase,
@@ -441,14 +439,14 @@ pub struct Description {
     pub nonce: Option<String>,
     /// UID of the resource that its disk belongs to.
     pub cluster_uid: Option<String>,
-    /// Life of the cluster that it belongs to; 0 while it belongs to none.
+    /// Incarnation of the cluster that it belongs to; 0 for none.
     pub incarnation: u64,
     /// Cluster ID; 0 while it has none.
     pub cluster_id: u64,
     /// Member ID; 0 while it has none.
     pub member_id: u64,
-    /// It leads, and heard from a quorum within an election timeout; its member list below was
-    /// read linearizably.
+    /// It leads, and received answers from a quorum within an election timeout; its member list below was read
+    /// linearizably.
     pub leads: bool,
     /// Its term.
     pub term: u64,
@@ -460,20 +458,20 @@ pub struct Description {
     pub applied: u64,
     /// It answers linearizable reads as a voter.
     pub ready: bool,
-    /// Milliseconds since it was told to retire: it is unready since then, and has no way back but
-    /// a restart. `None` while it was not.
+    /// Milliseconds since it was asked to retire: it has been unready since, and serves again only after a restart.
+    /// `None` if it was not.
     pub retiring_ms: Option<u64>,
-    /// What it has loaded for its ports; empty where it does not say.
+    /// What it has loaded for its ports; empty if it does not report it.
     pub security: BTreeMap<TlsPort, PortSecurity>,
     /// Raised alarms, such as `NOSPACE`.
     pub alarms: Vec<String>,
-    /// How full it is; `None` where it has not looked yet, or its version does not say.
+    /// How full it is; `None` if it has not checked yet, or its version does not report it.
     pub space: Option<Space>,
     /// Comparisons of the members' data that it made as leader of this term, the newest first.
     pub comparisons: Vec<Comparison>,
     /// Index of the last configuration change that it applied.
     pub configuration_index: u64,
-    /// The members as it knows them; contact and progress are filled in by a leader only.
+    /// Its member list; only a leader fills in contact and progress.
     pub members: Vec<MemberView>,
     /// Members that were removed: ID and name.
     pub tombstones: Vec<(u64, String)>,
@@ -502,7 +500,7 @@ pub struct Space {
     pub needed: u64,
 }
 
-/// Who gave which hash of the data at one revision.
+/// The members' hashes of the data at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// IDs of those whose hash a majority of the voters gave or, where none did, a majority of all
@@ -535,7 +533,7 @@ pub enum Phase {
 pub struct MemberView {
     /// Member ID.
     pub id: u64,
-    /// Name; empty when it never told one.
+    /// Name; empty if it never published one.
     pub name: String,
     /// Where the others dial it.
     pub peer_urls: Vec<String>,
@@ -543,9 +541,9 @@ pub struct MemberView {
     pub learner: bool,
     /// UUID of the disk that it is bound to; empty before it joined.
     pub disk_uuid: String,
-    /// Highest index that the leader knows it to hold.
+    /// Match index.
     pub match_index: u64,
-    /// Milliseconds since the leader last heard from it; `None` for never.
+    /// Milliseconds since the leader's last contact with it; `None` for never.
     pub last_contact_ms: Option<u64>,
     /// For how long it has synced nothing of what the leader has sent it; 0 while nothing is owed.
     pub unsynced_ms: u64,

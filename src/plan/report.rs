@@ -1,5 +1,5 @@
-//! From the rules' answer to what people see: the step in hand, one sentence, conditions and the
-//! status. From the same view as the plan; never PVCs health that was not seen.
+//! From the rules' results to the user-visible status: the current step, the summary and the conditions. From the same
+//! view as the plan; never reports health that was not observed.
 
 mod certificates;
 mod conditions;
@@ -24,7 +24,7 @@ use super::step::{Plan, Progress, Rule, Step};
 const REQUEUE_WAITING_MS: u64 = 1_000;
 /// So many notes fit into the status.
 const NOTES: usize = 16;
-/// So many leftovers are told of; of the others only how many they are.
+/// Maximum number of leftovers that are listed; the others are only counted.
 const LEFTOVERS: usize = 32;
 /// Look again this soon at rest.
 const REQUEUE_RESTING_MS: u64 = 10_000;
@@ -99,7 +99,7 @@ fn nothing(o: &Observed, summary: String) -> Plan {
     }
 }
 
-/// The step in hand: the first act, else the first wait.
+/// The current step: the first action, otherwise the first wait.
 fn progress(o: &Observed, draft: &Draft) -> Option<Progress> {
     let hinted = |action: &str, member: Option<&str>| match &o.hints.step {
         Some((a, m, since)) if a == action && m.as_deref() == member => Some(*since),
@@ -152,7 +152,7 @@ fn step_status(progress: &Progress, next: Option<&str>) -> StepStatus {
     }
 }
 
-/// What follows the step in hand, in words.
+/// What follows the current step, in words.
 fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
     let target = s.cluster.target();
     let (word, member, rule) = match (draft.steps.first(), draft.waits.first()) {
@@ -198,7 +198,7 @@ fn next(s: &Situation<'_>, draft: &Draft) -> Option<String> {
         "Remove" if matches!(rule, Some(Rule::Alarms | Rule::Unhealthy)) => {
             "a new member takes its place".to_owned()
         }
-        // One that time does not end is for somebody else to end.
+        // A wait that time does not end needs the user.
         "Heal" if draft.waits.first().is_some_and(|w| w.deadline_ms.is_none()) => return None,
         "Heal" => format!("{member} is replaced if it does not come back"),
         _ => return None,
@@ -284,7 +284,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
             .as_ref()
             .and_then(|identity_secret| i64::try_from(identity_secret.incarnation).ok()),
         cluster_id: cluster_id(s),
-        // Nobody runs who sleeps: what ran last decides what may follow.
+        // No member runs during hibernation: the version that ran last decides which may follow.
         version: lowest_version(s).or_else(|| s.o.hints.version.clone()),
         leader: s.view.map(|(leader, _)| leader.to_owned()),
         endpoints: Some(Endpoints {
@@ -307,7 +307,7 @@ fn status(s: &Situation<'_>, draft: &Draft) -> EtcdClusterStatus {
     }
 }
 
-/// Voters that say within the freshness bound that they answer linearizable reads.
+/// Voters that reported recently that they answer linearizable reads.
 pub(super) fn ready_voters(s: &Situation<'_>) -> usize {
     s.voters
         .keys()
@@ -342,7 +342,7 @@ fn lowest_version(s: &Situation<'_>) -> Option<String> {
         .min_by_key(|version| parts(version))
 }
 
-/// What is left over, as far as it is told, and how much is not.
+/// The listed leftovers, and the number of others.
 fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
     let keeps = s.cluster.spec.storage.retention.when_removed == RetentionPolicy::Retain;
     let pvcs = s.o.pvcs.iter().filter_map(|(name, pvc)| {
@@ -381,7 +381,7 @@ fn notes(draft: &Draft) -> Vec<NoteStatus> {
     notes
 }
 
-/// How often NOSPACE was switched off in a row, once this act is done.
+/// How often NOSPACE was disarmed in a row, once this action is done.
 fn disarms(o: &Observed, done: Option<&Action>) -> Option<Disarms> {
     let known = match done {
         Some(Action::Member(MemberAction::Disarm {

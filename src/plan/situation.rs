@@ -1,5 +1,5 @@
-//! What one reconcile means: who leads with a quorum, who is a member, who is only on the way, and what
-//! is left over. Derived from `Observed` once; the rules read it and decide.
+//! The situation of one reconcile: which member leads with a quorum, who is a member, who is joining, and what is left
+//! over. Derived from `Observed` once; the rules read it and decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use super::evidence::{Verdict, verdict};
 use super::nodes::Way;
 use super::observed::{Description, MemberView, ObjectKind, Observed, Phase, PvcFacts, PvcState};
 
-/// A description older than this says nothing about now.
+/// A description older than this is outdated.
 pub const FRESH_MS: u64 = 10_000;
-/// A leader that has not heard from a member for this long has no contact with it.
+/// A leader without an answer from a member for this long has no contact with it.
 pub const CONTACT_MS: u64 = 3_000;
 
 /// One reconcile, understood.
@@ -30,14 +30,14 @@ pub(super) struct Situation<'a> {
     pub(super) learners: BTreeMap<String, Seat<'a>>,
     /// Members on the way in: a PVC or set of ours that is no member and never was one.
     pub(super) standbys: BTreeSet<String>,
-    /// Members on the way out: objects of ours whose member was removed or given up.
+    /// Leaving members: our objects whose member was removed or given up.
     pub(super) leaving: BTreeSet<String>,
 }
 
 /// A place in the cluster's member list.
 pub(super) struct Seat<'a> {
     pub(super) view: &'a MemberView,
-    /// The name is one that this operator gives.
+    /// The name is one that this operator assigns.
     pub(super) ours: bool,
     pub(super) verdict: Verdict,
 }
@@ -109,7 +109,7 @@ impl<'a> Situation<'a> {
                     .is_some_and(|d| d.phase == Phase::Removed)
                 || pvc.is_some_and(|c| c.state != PvcState::New);
             let given_up = pvc.is_none_or(|c| c.terminating);
-            // Before the cluster exists, and without a leader's word, nothing is on its way out.
+            // Before the cluster exists, and without a leader's description, no member counts as leaving.
             if self.view.is_some() && (removed || given_up) {
                 self.leaving.insert(name);
             } else if !removed {
@@ -118,7 +118,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// A fresh description by the pod that the platform knows under this name.
+    /// A recent description by the pod that the platform has under this name.
     pub(super) fn description(&self, name: &str) -> Option<&'a Description> {
         fresh_description(self.o, name)
     }
@@ -142,8 +142,8 @@ impl<'a> Situation<'a> {
             .map(|(name, pvc)| (name.as_str(), pvc))
     }
 
-    /// Whether a volume of this cluster stays on the node where it was made: as the spec says, as
-    /// the volumes of this life show, or else as their class promises.
+    /// Whether a volume of this cluster is bound to its node: by the spec, by the volumes of this incarnation, or
+    /// otherwise by their class.
     fn node_bound(&self) -> bool {
         match self.cluster.spec.scheduling.volumes {
             VolumeMobility::NodeBound => return true,
@@ -155,9 +155,8 @@ impl<'a> Situation<'a> {
             || seen().next().is_none() && self.o.class_node_bound == Some(true)
     }
 
-    /// Whether no member may begin on a node with another one: its volume could not leave that node.
-    /// Spreading evenly would let the successor of a member whose node is away join a sound
-    /// member's node, and stay there for good.
+    /// Whether a member may not start on a node with another one: its volume could not leave that node. Even spreading
+    /// would let the successor of a member whose node is lost join a healthy member's node, and stay there.
     pub(super) fn keeps_apart(&self) -> bool {
         self.cluster.spec.scheduling.spread == Spread::Required && self.node_bound()
     }
@@ -188,7 +187,7 @@ impl<'a> Situation<'a> {
         set.max(pod).unwrap_or(self.o.now_ms)
     }
 
-    /// The act that makes a member's set, or gives it the current template.
+    /// The action that creates a member's StatefulSet, or applies the current template.
     pub(super) fn apply_set(&self, member: &str) -> Action {
         Action::Object(ObjectAction::ApplySet {
             member: member.to_owned(),
@@ -204,8 +203,8 @@ impl<'a> Situation<'a> {
             .is_some_and(|(_, d)| d.tombstones.iter().any(|(_, name)| name == member))
     }
 
-    /// Whether the volume of somebody who was a member may be a copy of the data that is needed:
-    /// fewer vote than are wanted, so his successor does not yet. One that never voted is none.
+    /// Whether the volume of a former member may be a copy of the data that is needed: fewer members vote than wanted,
+    /// so its successor does not vote yet. A member that never voted does not count.
     pub(super) fn is_kept_for_now(&self, member: &str) -> bool {
         if planted(Mutant::VolumeBeforeSuccessor) {
             return false;
@@ -224,21 +223,21 @@ impl<'a> Situation<'a> {
         voted && self.voters.len() < self.cluster.target()
     }
 
-    /// The voters to grow to: one more than wanted while a voter is there that is replaced, so that
-    /// its successor serves before it leaves.
+    /// The voters to grow to: one more than wanted while a voter is being replaced, so that its successor serves before
+    /// it leaves.
     pub(super) fn goal(&self) -> usize {
         let replaced = self.voters.keys().any(|name| self.is_replaced(name));
         self.cluster.target() + usize::from(replaced)
     }
 
-    /// Whether the spec asks for another member in the place of this one.
+    /// Whether the spec asks for a replacement of this member.
     pub(super) fn to_replace(&self, member: &str) -> bool {
         let named = &self.cluster.spec.replace_members;
         named.iter().any(|name| name == member)
     }
 
-    /// Whether another member takes the place of this voter: `replaceMembers` names it, or it cannot
-    /// stay as it is and is not restarted, or where it is and does not move.
+    /// Whether this voter is replaced by another member: `replaceMembers` names it, or it is outdated and not
+    /// restarted, or it cannot stay on its node and does not move.
     pub(super) fn is_replaced(&self, member: &str) -> bool {
         let ours = self.voters.get(member).is_some_and(|seat| seat.ours);
         let way = if ours { self.way(member) } else { None };
@@ -249,20 +248,19 @@ impl<'a> Situation<'a> {
             || self.updates_by_replacement() && changes
     }
 
-    /// Whether outdated members are replaced rather than restarted: as the spec says, and where
-    /// the quorum has nobody to spare for a restart.
+    /// Whether outdated members are replaced instead of restarted: by the spec, and where the quorum does not tolerate
+    /// a restart.
     pub(super) fn updates_by_replacement(&self) -> bool {
         self.cluster.spec.update_strategy.type_ == UpdateType::Replace || self.cluster.target() <= 2
     }
 
-    /// What a new member is made from and how long it may take: that one failed says nothing of one
-    /// that differs in this.
+    /// The inputs of a new member and its deadline: a failure does not apply to a member for which these differ.
     pub(super) fn attempt(&self) -> String {
         let patience = self.cluster.spec.healing.learner_deadline_seconds;
         format!("{}-{patience}s", self.o.wanted_inputs)
     }
 
-    /// Whether a member's pod was made from the current inputs, as far as it says.
+    /// Whether a member's pod was created from the current inputs, as far as recorded.
     pub(super) fn updated(&self, member: &str) -> bool {
         let inputs = self
             .o
@@ -293,7 +291,7 @@ impl<'a> Situation<'a> {
         self.voters.len() + self.learners.len() + self.standbys.len()
     }
 
-    /// Proof that the cluster exists or existed, even when nobody answers.
+    /// Proof that the cluster exists or existed, even when no member answers.
     pub(super) fn bootstrapped(&self) -> bool {
         self.view.is_some() || !planted(Mutant::FormsAgain) && self.formed_before()
     }
@@ -308,8 +306,7 @@ impl<'a> Situation<'a> {
             })
     }
 
-    /// The first name that nobody ever had: 1 + the largest over members, tombstones, sets,
-    /// PVCs and pods.
+    /// The first name that was never used: 1 + the largest over members, tombstones, sets, PVCs and pods.
     pub(super) fn next_name(&self) -> String {
         let cluster = self.cluster.name.as_str();
         let tombstones = self
@@ -337,7 +334,7 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// The name of a member: its own, or its ID where it never told one.
+/// The name of a member, or its ID if it never published one.
 fn seat_name(member: &MemberView) -> String {
     if member.name.is_empty() {
         format!("{:x}", member.id)
@@ -355,7 +352,7 @@ fn fresh_description<'a>(o: &'a Observed, name: &str) -> Option<&'a Description>
     (description.age_ms <= FRESH_MS && same_pod).then_some(description)
 }
 
-/// The leader that heard from a quorum; of two, the one of the higher term.
+/// The leader with a quorum; of two, the one with the higher term.
 fn leader_with_quorum<'a>(
     o: &'a Observed,
     cluster: &ValidatedCluster,

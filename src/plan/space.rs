@@ -1,5 +1,5 @@
-//! Whether the reason of the alarm NOSPACE is gone, and how soon after it was switched off it may be
-//! switched off again. Decides nothing: `rules::alarms` does.
+//! Whether the cause of the alarm NOSPACE is gone, and how soon after a disarm it may be disarmed again. Decides
+//! nothing: `rules::alarms` does.
 
 use crate::mutants::{Mutant, planted};
 
@@ -8,8 +8,8 @@ use super::observed::{Disarms, Observed, Space};
 use super::report::timestamp;
 use super::situation::Situation;
 
-/// A request that finds no room raises NOSPACE, however much room there is: the largest that servers take
-/// unless told otherwise, and what it costs beside its bytes.
+/// A request that does not fit raises NOSPACE, however much space there is: the default maximum request size of
+/// servers, and its overhead.
 const REQUEST: u64 = 2 << 20;
 /// The pause after the first of several disarms in a row, and the longest one. Members may have space and one
 /// transaction may be too large all the same: it would raise the alarm again after each.
@@ -18,10 +18,10 @@ const LONGEST_PAUSE_MS: u64 = 1_800_000;
 /// Off for so long, the next alarm is another one.
 const ROW_MS: u64 = 3_600_000;
 
-/// Why NOSPACE of this member is to be switched off: its reason is gone on every voter.
+/// Why NOSPACE of this member is to be disarmed: its cause is gone on every voter.
 ///
 /// # Errors
-/// What stands in the way and what somebody has to do, in words that change only with that.
+/// What blocks it and what the user has to do, in a message that changes only with that.
 pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
     let Some((_, leader)) = s.view else {
         return Err("no leader with a quorum was seen".to_owned());
@@ -68,7 +68,7 @@ fn of_quota(name: &str, space: Space) -> Option<String> {
 
 fn of_volume(name: &str, space: Space) -> Option<String> {
     let least = space.needed + space.needed / 10;
-    // Not how much is free now: that changes with every line that somebody logs.
+    // Not the free space itself: that changes with every log line.
     (space.free < least).then(|| {
         format!(
             "the volume of {name} is nearly full: raise storage.size, compact, or remove what else lies on it, until {} are free",
@@ -91,7 +91,7 @@ pub(super) fn in_a_row(o: &Observed) -> Option<Disarms> {
     known.filter(|known| o.now_ms < known.last_ms + ROW_MS)
 }
 
-/// The same once that of this member is switched off. An alarm of several members is one.
+/// The same after that of this member was disarmed. An alarm of several members counts as one.
 pub(super) fn after(o: &Observed, id: u64) -> Disarms {
     let before = in_a_row(o);
     let more = before.is_none_or(|before| !is_of(o, before, id));
@@ -107,7 +107,7 @@ fn is_of(o: &Observed, last: Disarms, id: u64) -> bool {
     id > last.member && o.now_ms < last.last_ms + FIRST_PAUSE_MS
 }
 
-/// Until when it stays on for having come on again, and in words.
+/// Until when it stays raised because it was raised repeatedly, and in words.
 pub(super) fn rests(s: &Situation<'_>, id: u64) -> Option<(String, u64)> {
     let last = in_a_row(s.o).filter(|last| !is_of(s.o, *last, id))?;
     let doubled = FIRST_PAUSE_MS.saturating_mul(1 << last.count.saturating_sub(1).min(16));

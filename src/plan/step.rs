@@ -1,4 +1,4 @@
-//! What a plan is made of: steps, holds, notes, and what they mean to somebody who watches.
+//! The parts of a plan: steps, holds, notes, and their meaning for users.
 
 use crate::crd::{ConditionStatus, ConditionType, EtcdClusterStatus, StepState};
 
@@ -20,7 +20,7 @@ pub struct Step {
 pub enum Rule {
     /// The specification is kept as the one that was last admitted.
     Admission,
-    /// Objects beside the members: Services, Secrets, certificates, the PodDisruptionBudget.
+    /// Objects that are not a member's: Services, Secrets, certificates, the PodDisruptionBudget.
     Objects,
     /// All members stop, or start again.
     Hibernation,
@@ -42,13 +42,13 @@ pub enum Rule {
     Standby,
     /// Too few members.
     Grow,
-    /// The node of a voter goes away.
+    /// The node of a voter is drained.
     Drain,
     /// Too many members, or one that is to be replaced.
     Shrink,
     /// A changed spec reaches the members one at a time.
     Roll,
-    /// Sets, PVCs and certificates of members that are gone.
+    /// StatefulSets, PVCs and certificates of removed members.
     Leftovers,
 }
 
@@ -96,25 +96,25 @@ pub struct Hold {
     pub reason: String,
 }
 
-/// Whether something has to be done by somebody, is under way, or is only worth knowing.
+/// Whether the user has to act, a change is in progress, or it is only information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// A word for events and metrics.
+    /// The name for events and metrics.
     pub reason: &'static str,
     /// In words.
     pub text: String,
 }
 
-/// The step in hand, acting or waiting, as the status shows it.
+/// The current step, acting or waiting, as in the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// What, such as `Promote`.
     pub action: &'static str,
-    /// Whom it concerns.
+    /// The affected member.
     pub member: Option<String>,
     /// Acting or waiting.
     pub state: StepState,
-    /// A machine-readable word for why.
+    /// Machine-readable reason.
     pub reason: &'static str,
     /// What has to happen first, in words.
     pub waiting_for: Option<String>,
@@ -131,7 +131,7 @@ pub struct ConditionInput {
     pub type_: ConditionType,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// A machine-readable word for why.
+    /// Machine-readable reason.
     pub reason: &'static str,
     /// In words.
     pub message: String,
@@ -146,9 +146,9 @@ pub struct Plan {
     pub holds: Vec<Hold>,
     /// What is worth knowing.
     pub notes: Vec<Note>,
-    /// The step in hand; `None` at rest.
+    /// The current step; `None` at rest.
     pub progress: Option<Progress>,
-    /// What comes after the step in hand, in words.
+    /// What comes after the current step, in words.
     pub next: Option<String>,
     /// One plain sentence.
     pub summary: String,

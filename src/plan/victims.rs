@@ -1,4 +1,4 @@
-//! Who goes first when there are too many voters.
+//! Which voter is removed first when there are too many.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,9 @@ use super::action::AlarmKind;
 use super::alarms;
 use super::situation::Situation;
 
-/// Voters of ours in the order in which they would be removed: sick, named by the alarm CORRUPT, already sending their clients away, on a node going away, named
-/// in `replaceMembers`, in the most crowded node, outdated, not leading, highest number. (Learners go before any voter.)
+/// Our voters in the order in which they would be removed: unhealthy, named by the alarm CORRUPT, already retiring, on
+/// a drained node, named in `replaceMembers`, on the most crowded node, outdated, not leading, highest number.
+/// (Learners go before any voter.)
 pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
     for name in s.voters.keys() {
@@ -16,7 +17,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
             *crowd.entry(node).or_default() += 1;
         }
     }
-    // Somebody who has decided whose data is wrong is not overruled.
+    // The user's decision about which data is wrong is not overruled.
     let corrupt = match alarms::decided(s) {
         Some(_) => BTreeSet::new(),
         None => alarms::raised(s, AlarmKind::Corrupt),
@@ -50,7 +51,7 @@ pub(super) fn voters_in_order<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     names
 }
 
-/// The voter that takes over from `leader`: healthy, in sync, not next to go, furthest ahead.
+/// The voter that takes over from `leader`: healthy, in sync, not next to be removed, most up to date.
 pub(super) fn successor<'s>(s: &'s Situation<'_>, leader: &str) -> Option<(&'s str, u64)> {
     let order = voters_in_order(s);
     let place = |name: &str| order.iter().position(|n| *n == name);

@@ -10,15 +10,15 @@ use super::types::{Entry, HardState, Index, MemberId, SnapshotMeta};
 pub struct Config {
     /// This member; not zero.
     pub id: MemberId,
-    /// Ticks without a leader before a campaign. The real timeout is drawn anew from
+    /// Ticks without a leader before a campaign. The actual timeout is drawn from
     /// `[election_ticks, 2 * election_ticks)` each time (paper §5.2).
     pub election_ticks: u32,
     /// Ticks between a leader's heartbeats; less than `election_ticks`.
     pub heartbeat_ticks: u32,
     /// Ask before campaigning, so that a member that was cut off raises no terms (thesis §9.6).
     pub pre_vote: bool,
-    /// A leader steps down when it has not heard from a quorum for an election timeout, and
-    /// members that hear a leader refuse votes (thesis §6.2).
+    /// A leader steps down when it has received no responses from a quorum for an election timeout, and members in
+    /// contact with a leader refuse votes (thesis §6.2).
     pub check_quorum: bool,
     /// The most entry bytes in one append message; one larger entry travels alone.
     pub max_message_bytes: u64,

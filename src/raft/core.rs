@@ -40,8 +40,8 @@ pub struct Raft {
     /// At a leader only: every member, itself included.
     pub(super) progress: BTreeMap<MemberId, Progress>,
     pub(super) votes: BTreeMap<MemberId, bool>,
-    /// Ticks since this member last heard its leader, granted a vote or campaigned; at a
-    /// leader since it last checked its quorum.
+    /// Ticks since this member last received a message of its leader, granted a vote or campaigned; at a leader since
+    /// its last quorum check.
     pub(super) election_elapsed: u32,
     pub(super) heartbeat_elapsed: u32,
     pub(super) election_timeout: u32,
@@ -64,7 +64,7 @@ pub struct Raft {
 pub enum Stepped {
     /// It was acted on.
     Taken,
-    /// It was dropped, as the protocol has it, for the reason given.
+    /// It was dropped, as required by the protocol, for the given reason.
     Ignored(&'static str),
 }
 
@@ -147,8 +147,8 @@ impl Raft {
             return Ok(self.step_old(from, body));
         }
         if term > self.term && body.is_answer() && !self.configuration.contains(from) {
-            // It was asked while it was a member. A leader that followed its term would step
-            // down for somebody whom nobody needs any more.
+            // The request was sent while it was a member. A leader that followed its term would step down for a server
+            // that is no longer needed.
             return Ok(Stepped::Ignored(
                 "the answer of one that is no member any more",
             ));
@@ -238,8 +238,8 @@ impl Raft {
         Ok(Checked { from, term, body })
     }
 
-    /// A message of an older term. Most are dropped; some senders must be told, or they would
-    /// stay stuck in their term for ever.
+    /// A message of an older term. Most are dropped; some senders must be informed, or they would stay in their term
+    /// forever.
     fn step_old(&mut self, from: MemberId, body: Body) -> Stepped {
         match body {
             Body::Append(_) | Body::Heartbeat(_)
@@ -255,7 +255,7 @@ impl Raft {
                 self.send(from, Body::PreVoteReply(reply));
                 Stepped::Ignored("old term, told the sender")
             }
-            // What a snapshot holds is committed, whoever leads now.
+            // The content of a snapshot is committed, whoever leads now.
             Body::InstallSnapshot(meta) => self.on_snapshot(from, meta),
             _ => Stepped::Ignored("old term"),
         }
@@ -316,7 +316,7 @@ impl Raft {
         }
     }
 
-    /// Where this member stands. Costs a copy of the progress of all members.
+    /// The status of this member. Copies the progress of all members.
     pub fn status(&self) -> Status {
         Status {
             id: self.config.id,
@@ -387,7 +387,7 @@ impl Raft {
     }
 }
 
-/// A message that was looked over.
+/// A validated message.
 struct Checked {
     from: MemberId,
     term: Term,

@@ -1,4 +1,4 @@
-//! Elections: timeouts, pre-votes, votes and the roles that come of them (paper §5.2, §5.4.1,
+//! Elections: timeouts, pre-votes, votes and the resulting roles (paper §5.2, §5.4.1,
 //! thesis §6.2 and §9.6).
 
 use crate::mutants::{Mutant, planted};
@@ -21,7 +21,7 @@ pub(super) enum Campaign {
     Pre,
     /// For real.
     Real,
-    /// For real and at the leader's wish: its lease does not stand in the way.
+    /// A real election at the leader's request (TimeoutNow): the lease on votes does not apply.
     Transfer,
 }
 
@@ -65,7 +65,7 @@ impl Raft {
         Ok(())
     }
 
-    /// Whether a quorum was heard since the last call. Starts counting anew.
+    /// Whether a quorum responded since the last call. Resets the count.
     fn quorum_is_active(&mut self) -> bool {
         let own = self.config.id;
         let active = self
@@ -80,8 +80,7 @@ impl Raft {
         active >= self.configuration.quorum()
     }
 
-    /// Only a voter whose log and state are in place campaigns; learners and members that
-    /// were removed never do.
+    /// Only a voter whose log and state are complete campaigns; learners and removed members never do.
     fn may_campaign(&self) -> bool {
         let voter = self.configuration.voters.contains(&self.config.id);
         (voter || planted(Mutant::LearnerCampaigns)) && self.install.is_none()
@@ -94,7 +93,7 @@ impl Raft {
         if !self.may_campaign() {
             return Ok(Stepped::Ignored("not a voter"));
         }
-        // The configuration decides who must be asked, so a committed change comes first.
+        // The configuration determines the voters, so a committed change comes first.
         let change = self.log.unapplied_configuration();
         if change.is_some_and(|index| index <= self.log.commit()) {
             self.campaign_when_applied |= kind == Campaign::Transfer;
@@ -173,8 +172,8 @@ impl Raft {
         Ok(Stepped::Taken)
     }
 
-    /// A granted pre-vote reply carries the term that was asked for, which is newer than ours
-    /// by one; any other is for a campaign of another time.
+    /// A granted pre-vote response carries the requested term, which is ours plus one; any other belongs to another
+    /// campaign.
     pub(super) fn on_granted_pre_vote(
         &mut self,
         from: MemberId,
@@ -190,11 +189,10 @@ impl Raft {
     /// A request for a vote in `term`, which is ours or newer. Learners answer too: the
     /// candidate may know of a promotion that has not been applied here yet.
     ///
-    /// So do members that were removed: the candidate may not know that their removal is
-    /// committed, and may not win without them. They must not vote for a log that ends before
-    /// theirs, since a configuration is in force once applied, and what follows the removal may
-    /// have been committed with their help. But the refusal tells the candidate that the removal
-    /// is committed, and then it needs the vote no more.
+    /// So do removed members: the candidate may not have learned that their removal is committed, and may not be able
+    /// to win without them. They must not vote for a log that ends before theirs, because a configuration is in force
+    /// once applied, and the entries after the removal may have been committed with their help. But the refusal carries
+    /// that the removal is committed, and then the candidate no longer needs the vote.
     pub(super) fn on_vote_request(
         &mut self,
         from: MemberId,
@@ -232,7 +230,7 @@ impl Raft {
         Stepped::Taken
     }
 
-    /// The answer to a vote request; a refusal tells what is known to be committed.
+    /// The response to a vote request; a refusal carries the known commit index.
     pub(super) fn vote_reply(&self, granted: bool, request: VoteRequest) -> VoteReply {
         let commit = self.log.commit().min(request.last_index);
         match self.log.term(commit) {
@@ -248,7 +246,7 @@ impl Raft {
         }
     }
 
-    /// What one member knows to be committed is committed for all who hold the same entry.
+    /// An entry known as committed by one member is committed for all that have the same entry.
     fn learn_commit(&mut self, reply: VoteReply) -> Result<(), Error> {
         let known = self.log.term(reply.commit) == Some(reply.commit_term);
         if self.role != Role::Leader && reply.commit > self.log.commit() && known {

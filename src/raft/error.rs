@@ -2,7 +2,7 @@
 
 use super::types::{ChangeRefusal, Index, MemberId, Term};
 
-/// What went wrong. [`Error::is_fatal`] tells what to do about it.
+/// Errors. [`Error::is_fatal`] determines how to handle them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A setting that cannot work.
@@ -11,8 +11,8 @@ pub enum Error {
     /// What the disk gave back contradicts itself.
     #[error("restored state is damaged: {0}")]
     Restored(String),
-    /// This member is known to have held entries that it no longer has. Going on would let it
-    /// vote and acknowledge without them.
+    /// This member is known to have held entries that it no longer has. Continuing would let it vote and acknowledge
+    /// without them.
     #[error(
         "log lost: index {commit} is committed but the local log ends at {last}; \
          this disk must not rejoin, remove the member and add a new one"
@@ -103,7 +103,7 @@ pub enum ProposeError {
         /// The member it goes to.
         to: MemberId,
     },
-    /// One entry is larger than the core takes.
+    /// One entry exceeds the core's limit.
     #[error("entry of {size} bytes is larger than the limit of {limit} bytes")]
     TooLarge {
         /// The size of the largest entry, in bytes.
@@ -133,7 +133,7 @@ pub enum ProposeError {
 /// Why leadership cannot be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
-    /// Only the leader hands over.
+    /// Only the leader can transfer leadership.
     #[error("not the leader")]
     NotLeader {
         /// The leader of the current term, where known.

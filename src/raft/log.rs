@@ -1,5 +1,5 @@
-//! The log as the core knows it: its shape, a bounded cache of its newest entries, and how far
-//! it is written, durable, committed, handed out and applied. Reads and writes nothing itself.
+//! The core's view of the log: its bounds, a bounded cache of its newest entries, and how far it is written, durable,
+//! committed, handed out and applied. Does no I/O itself.
 
 use crate::mutants::{Mutant, planted};
 use std::collections::VecDeque;
@@ -92,8 +92,8 @@ impl Log {
             return damaged("the entries do not reach the end of the log".to_owned());
         }
         let last = shape.last();
-        // At most one change of membership is ever proposed before the one before it is
-        // applied, so all but the last in a log are committed, whatever the hard state says.
+        // A membership change is proposed only after the previous one was applied, so all but the last in a log are
+        // committed, whatever the commit index in the hard state.
         let known = shape
             .configurations_after(snapshot.index)
             .nth_back(1)
@@ -385,7 +385,7 @@ impl Log {
         Ok(())
     }
 
-    /// A snapshot takes the place of the whole log. `applied` follows once it is installed.
+    /// A snapshot replaces the whole log. `applied` follows once it is installed.
     pub(super) fn replace(&mut self, meta: &SnapshotMeta) {
         self.shape = LogShape::new(meta.index, meta.term);
         self.cache.clear();

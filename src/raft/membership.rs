@@ -15,7 +15,7 @@ use super::types::{
     Configuration, ConfigurationChange, Entry, Index, MemberId, SnapshotMeta, Term,
 };
 
-/// A snapshot that takes the place of log and state.
+/// A snapshot that replaces log and state.
 #[derive(Debug)]
 pub(super) struct Install {
     pub(super) meta: SnapshotMeta,
@@ -24,7 +24,7 @@ pub(super) struct Install {
 }
 
 impl Raft {
-    /// Appends a change of membership, at a leader, and gives its term and index. At most one
+    /// Appends a membership change, at a leader, and returns its term and index. At most one
     /// may be in the log and not applied: with that, any two configurations that are in use at
     /// the same time share a member in all their majorities.
     pub fn propose_configuration(
@@ -45,7 +45,7 @@ impl Raft {
 
     /// The change in the configuration entry at `index` takes effect. To be called when that
     /// entry is applied and before it is reported as applied; not for a change that the state
-    /// machine refused. Gives the configuration that is in force now.
+    /// machine refused. Returns the configuration in force.
     pub fn apply_configuration(
         &mut self,
         index: Index,
@@ -117,11 +117,10 @@ impl Raft {
         Ok(())
     }
 
-    /// Appends an empty entry behind a removal that has just taken effect. Whoever stores it
-    /// stores a commit index that includes the removal along with it; so once it is committed, a
-    /// majority of those that stay will count without the removed member after any restart. If
-    /// they did not, they might wait for the vote of a member that is gone for good. A leader
-    /// that has removed itself leads until then, and takes no more proposals.
+    /// Appends an empty entry after a removal that has just taken effect. A member that stores it also stores a commit
+    /// index that includes the removal; so once it is committed, a majority of the remaining members will count without
+    /// the removed member after any restart. Otherwise they might wait for the vote of a member that is permanently
+    /// gone. A leader that has removed itself leads until then, and accepts no more proposals.
     fn confirm_removal(&mut self, id: MemberId) -> Result<(), Error> {
         let index = self.log.last() + 1;
         if id != self.config.id && planted(Mutant::RemovalUnconfirmed) {
@@ -135,8 +134,8 @@ impl Raft {
         Ok(())
     }
 
-    /// The leader is no longer a voter, and a majority of the others knows. The best of them is
-    /// asked to take over, so that nobody waits for an election timeout.
+    /// The leader is no longer a voter, and a majority of the others has recorded that. The most up-to-date one is
+    /// asked to take over, so that no election timeout passes.
     pub(super) fn leave_leadership(&mut self) {
         let heir = self
             .progress
@@ -151,8 +150,8 @@ impl Raft {
         self.left_in_order = true;
     }
 
-    /// Whether this member was removed while it led, and led until a majority of those that stay
-    /// had the commit index of the removal on their disks: nobody needs its vote ever again.
+    /// Whether this member was removed while it led, and led until a majority of the remaining members had the commit
+    /// index of the removal on their disks: its vote is never needed again.
     pub fn left_in_order(&self) -> bool {
         self.left_in_order
     }
@@ -168,8 +167,8 @@ impl Raft {
             return Stepped::Ignored("all of the snapshot is committed here");
         }
         if self.log.term(meta.index) == Some(meta.term) && !newer {
-            // The log holds what the snapshot stands for: only the commit index was behind,
-            // and it cannot be beyond the log.
+            // The log contains the snapshot's entries: only the commit index was behind, and it cannot be beyond the
+            // log.
             let _ = self.log.commit_to(meta.index);
             self.acknowledge(from, meta.index);
             return Stepped::Taken;
@@ -197,7 +196,7 @@ impl Raft {
             Some(install) if install.asked && install.meta == *meta => {
                 self.install = None;
                 self.log.applied_to(meta.index)?;
-                // The log on disk was made anew: term and vote must be in it.
+                // The log on disk was replaced: it must contain term and vote.
                 self.outbox.force_hard_state();
                 self.outbox.poke();
                 Ok(())
@@ -222,7 +221,7 @@ impl Raft {
         if progress.state == ProgressState::Snapshot {
             progress.pending_snapshot = sent.unwrap_or(0);
             progress.become_probe();
-            // Its acknowledgement of the snapshot says how to go on, or the next heartbeat.
+            // Its response to the snapshot, or the next heartbeat, determines how to continue.
             progress.paused = true;
         }
     }

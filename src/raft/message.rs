@@ -15,7 +15,7 @@ pub struct Message {
     /// pre-vote reply that same term again.
     #[prost(uint64, tag = "3")]
     pub term: Term,
-    /// What it says. Absent when a newer version sent something unknown.
+    /// Its content. Absent when a newer version sent an unknown kind.
     #[prost(
         oneof = "Body",
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
@@ -41,10 +41,10 @@ impl Message {
     }
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Body {
-    /// Would you vote for me? Binds nobody (thesis §9.6).
+    /// A pre-vote request: it changes no state (thesis §9.6).
     #[prost(message, tag = "10")]
     PreVote(VoteRequest),
     /// The answer to a pre-vote.
@@ -101,8 +101,8 @@ impl Body {
         }
     }
 
-    /// Whether it answers a leader or a candidate, which ask members alone. (A follower's read is
-    /// answered by its leader, which may have removed itself and lead on for a moment.)
+    /// Whether it responds to a leader or a candidate, which send requests only to members. (A follower's read is
+    /// answered by its leader, which may have removed itself and still lead for a moment.)
     pub(super) fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -131,12 +131,11 @@ pub struct VoteRequest {
 /// The answer to a vote request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct VoteReply {
-    /// Whether the vote is given.
+    /// Whether the vote is granted.
     #[prost(bool, tag = "1")]
     pub granted: bool,
-    /// With a refusal: an index that is committed, at most the candidate's last one. A candidate
-    /// with the same entry there knows then that it is committed, too; that may be what it must
-    /// know to do without the vote. Zero for none.
+    /// With a refusal: an index that is committed, at most the candidate's last one. If the candidate has the same
+    /// entry there, that one is committed, too; possibly it can then do without the vote. Zero for none.
     #[prost(uint64, tag = "2")]
     pub commit: Index,
     /// The term of the entry at `commit`.

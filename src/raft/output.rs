@@ -154,7 +154,7 @@ impl Raft {
         self.outbox.poke();
     }
 
-    /// Sends once all that this member has taken in so far is durable.
+    /// Sends once everything that this member has accepted so far is durable.
     pub(super) fn send_when_durable(&mut self, to: MemberId, body: Body) {
         self.outbox
             .held_next
@@ -205,7 +205,7 @@ impl Raft {
         })
     }
 
-    /// Batch `number` is durable. Lets go of what waited for it.
+    /// Batch `number` is durable. Releases what waited for it.
     pub fn persisted(&mut self, number: PersistMark) -> Result<(), Error> {
         self.log.written(number)?;
         self.outbox.poke();
@@ -280,8 +280,8 @@ impl Raft {
         }
     }
 
-    /// Sends one append with the given entries, or with what the cache has. Whether it did
-    /// and there may be more to send.
+    /// Sends one append with the given entries, or with those in the cache. Returns whether it did and there may be
+    /// more to send.
     fn send_append(&mut self, to: MemberId, read: Option<Vec<Entry>>) -> bool {
         let commit = self.log.commit();
         let Some(progress) = self.progress.get_mut(&to) else {
@@ -336,8 +336,8 @@ impl Raft {
         more
     }
 
-    /// The log no longer reaches back to what a member lacks. One member at a time gets a
-    /// snapshot, and only one that answers.
+    /// The log no longer contains the entries that a member needs. One member at a time gets a snapshot, and only one
+    /// that responds.
     fn ask_for_snapshot(&mut self, to: MemberId) {
         let at_least = self.log.floor();
         let Some(progress) = self.progress.get_mut(&to) else {
@@ -356,8 +356,8 @@ impl Raft {
         self.outbox.poke();
     }
 
-    /// The entries of a log read: the first of those asked for, at least one and without a
-    /// gap. None at all says that the log does not have them any more.
+    /// The entries of a log read: a prefix of those requested, at least one and without a gap. None at all means that
+    /// the log no longer has them.
     pub fn log_read(&mut self, ticket: Ticket, entries: Vec<Entry>) -> Result<(), Error> {
         let Some(reading) = self.outbox.readings.remove(&ticket) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Where one member stands, as its leader sees it. Decides nothing by itself.
+//! The progress of one member, as tracked by its leader. Decides nothing by itself.
 
 use super::config::Config;
 use super::inflights::Inflights;
@@ -97,8 +97,8 @@ impl Progress {
         self.poke = false;
     }
 
-    /// Whether an append without entries would tell the member a commit index that it can use
-    /// and has not been sent.
+    /// Whether an append without entries would inform the member of a commit index that it can use and has not been
+    /// sent.
     pub(super) fn lacks_commit(&self, commit: Index) -> bool {
         commit > self.sent_commit && self.sent_commit < self.next - 1
     }
@@ -190,9 +190,9 @@ mod tests {
         assert_eq!((it.next, it.pending_snapshot), (41, 0));
     }
 
-    /// A full window whose answers are outstanding lets nothing but an append without entries
-    /// through, even after a heartbeat's answer has unpaused it. The property below once sent
-    /// entries there, which `output.rs` never does, and failed one run in a few hundred.
+    /// A full window without responses allows only an append without entries, even after a heartbeat's response has
+    /// unpaused it. The property below once sent entries there, which `output.rs` never does, and failed one run in a
+    /// few hundred.
     #[test]
     fn an_acknowledgement_frees_the_window() {
         let mut it = progress();

@@ -8,16 +8,16 @@ use super::types::{Index, MemberId};
 /// The outcome of a vote so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VoteResult {
-    /// A majority said yes.
+    /// A majority granted.
     Won,
-    /// A majority can no longer say yes.
+    /// A majority can no longer be reached.
     Lost,
     /// Still open.
     Pending,
 }
 
-/// The largest index that a majority of `voters` has reached; zero for no voters, so that
-/// nobody's agreement commits nothing (paper §5.3, §5.4).
+/// The largest index that a majority of `voters` has reached; zero for no voters, so that nothing is committed without
+/// agreement (paper §5.3, §5.4).
 pub(super) fn reached(voters: &BTreeSet<MemberId>, at: impl Fn(MemberId) -> Index) -> Index {
     let mut indexes: Vec<Index> = voters.iter().map(|id| at(*id)).collect();
     indexes.sort_unstable();
@@ -28,7 +28,7 @@ pub(super) fn reached(voters: &BTreeSet<MemberId>, at: impl Fn(MemberId) -> Inde
         .unwrap_or(0)
 }
 
-/// Counts the votes of `voters`; what others said does not matter.
+/// Counts the votes of `voters`; others are ignored.
 pub(super) fn vote_result(
     voters: &BTreeSet<MemberId>,
     votes: &BTreeMap<MemberId, bool>,
@@ -96,8 +96,8 @@ mod tests {
             prop_assert_eq!(got, naive);
         }
 
-        /// A vote that is decided stays so whatever the silent ones say, an open one can go
-        /// either way, and non-voters never matter.
+        /// A decided election stays so whatever the remaining voters answer, an open one can go either way, and
+        /// non-voters never matter.
         #[test]
         fn removal_votes_decide_when_final(
             voters in proptest::collection::btree_set(1u64..8, 1..8),

@@ -89,7 +89,7 @@ impl Raft {
         }
     }
 
-    /// Gives up reads that have waited for an election timeout.
+    /// Fails reads that have waited for an election timeout.
     pub(super) fn expire_reads(&mut self) {
         let since = self
             .ticks

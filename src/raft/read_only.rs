@@ -8,7 +8,7 @@ use super::message::ReadId;
 use super::quorum;
 use super::types::{Index, MemberId};
 
-/// Who asked for a read.
+/// The source of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// This member's caller.
@@ -30,9 +30,9 @@ struct Confirming {
     waiting: Waiting,
 }
 
-/// All reads that wait at one member. The counter grows for as long as the process lives and
-/// the nonce is new at each start, so no two reads ever share an identity: an answer that
-/// comes late can only be for the read that it was for (see `tests/raft/read_reused_id.txt`).
+/// All reads that wait at one member. The counter grows for the lifetime of the process and the nonce is new at each
+/// start, so no two reads ever share an identity: a late response can only belong to its own read (see
+/// `tests/raft/read_reused_id.txt`).
 #[derive(Debug)]
 pub(super) struct ReadOnly {
     nonce: u64,
@@ -99,7 +99,7 @@ impl ReadOnly {
         });
     }
 
-    /// A read that goes to the leader under the identity given back.
+    /// A read that is sent to the leader with the returned identity.
     pub(super) fn forward(&mut self, request: u64, now: u64) -> ReadId {
         self.counter += 1;
         let waiting = Waiting {
@@ -158,8 +158,7 @@ impl ReadOnly {
         true
     }
 
-    /// Takes the reads that a quorum has confirmed, with their indexes. The leader confirms
-    /// what it has asked for.
+    /// Takes the reads that a quorum has confirmed, with their indexes. The leader confirms those of its own round.
     pub(super) fn take_confirmed(
         &mut self,
         leader: MemberId,
@@ -187,8 +186,8 @@ impl ReadOnly {
             .collect()
     }
 
-    /// Takes the local requests that have waited since before `since`; remote ones are
-    /// forgotten, their member gives up by itself.
+    /// Takes the local requests that have waited since before `since`; remote ones are dropped, their member times out
+    /// by itself.
     pub(super) fn take_expired(&mut self, since: u64) -> Vec<u64> {
         let mut expired = Vec::new();
         let mut give_up = |waiting: Waiting| {
@@ -218,8 +217,7 @@ impl ReadOnly {
         expired
     }
 
-    /// Takes all local requests: term, role or leader changed. What was acknowledged before
-    /// counts no more.
+    /// Takes all local requests: term, role or leader changed. Earlier acknowledgements no longer count.
     pub(super) fn take_all(&mut self) -> Vec<u64> {
         self.acked.clear();
         self.asked = self.counter;

@@ -1,11 +1,11 @@
-//! What the core asks of its caller.
+//! What the caller has to do for the core.
 
 use super::message::Message;
 use super::types::{Entry, HardState, Index, MemberId, SnapshotMeta, Term};
 
-/// The number of a batch, given back to [`super::Raft::persisted`].
+/// The number of a batch, for [`super::Raft::persisted`].
 pub type PersistMark = u64;
-/// The number of a log read, given back to [`super::Raft::log_read`].
+/// The number of a log read, for [`super::Raft::log_read`].
 pub type Ticket = u64;
 
 /// Work for the caller. Each part may be done in parallel with the others, but for the order
@@ -28,7 +28,7 @@ pub struct Ready {
     pub snapshot_sends: Vec<SnapshotSend>,
     /// A received snapshot that is to replace log and state.
     pub install: Option<SnapshotMeta>,
-    /// Set when role, term or leader differ from what was last said.
+    /// Set when role, term or leader differ from the last one returned.
     pub role_change: Option<RoleChange>,
 }
 
@@ -42,12 +42,12 @@ impl Ready {
 /// One write to the log: first the entries, then the hard state, durable together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Persist {
-    /// To be given back once the batch is durable.
+    /// To be returned once the batch is durable.
     pub number: PersistMark,
     /// The hard state, where it changed.
     pub hard_state: Option<HardState>,
-    /// Entries to append. The first may lie at or below the end of the log on disk: it and
-    /// what follows replace what is there.
+    /// Entries to append. The first may be at or below the end of the log on disk: it and the following ones replace
+    /// the existing ones.
     pub entries: Vec<Entry>,
     /// Whether the batch must be synced before it counts as durable. Always true at present;
     /// a hint about the commit index never makes a batch of its own.
@@ -72,7 +72,7 @@ pub struct ReadFailure {
     pub reason: ReadFailureReason,
 }
 
-/// Why a read was given up. Any of them may be retried as a new read.
+/// Why a read failed. Any of them may be retried as a new read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadFailureReason {
     /// No leader is known.
@@ -92,7 +92,7 @@ pub enum ReadFailureReason {
 /// Entries to read from the log on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRead {
-    /// To be given back with the entries.
+    /// To be returned with the entries.
     pub ticket: Ticket,
     /// The first index.
     pub from: Index,

@@ -39,9 +39,9 @@ impl Uncommitted {
 }
 
 impl Raft {
-    /// Appends one entry for each item, at a leader, and gives their term and the index of the
-    /// first. All are appended or none. They may still be lost if leadership is; whether they
-    /// are committed shows when they, or others at the same indexes, come out to be applied.
+    /// Appends one entry for each item, at a leader, and returns their term and the index of the first. All are
+    /// appended or none. They may still be lost if leadership is lost; whether they are committed shows when they, or
+    /// others at the same indexes, are handed out to be applied.
     pub fn propose(&mut self, items: Vec<Bytes>) -> Result<(Term, Index), ProposeError> {
         let first = self.log.last() + 1;
         let term = self.term;
@@ -76,7 +76,7 @@ impl Raft {
         }
         let (uncommitted, limit) = (self.uncommitted.bytes, self.config.max_uncommitted_bytes);
         let more: u64 = entries.iter().map(Entry::cost).sum();
-        // Anything is taken when nothing is under way, so that no entry is refused for ever.
+        // Any size is accepted when nothing is in flight, so that no entry is refused forever.
         if uncommitted > 0 && uncommitted.saturating_add(more) > limit {
             return Err(ProposeError::Overloaded { uncommitted, limit });
         }
@@ -112,8 +112,8 @@ impl Raft {
         Ok(())
     }
 
-    /// Whether the leader's commit index lies in its own term, so that it knows all that was
-    /// committed before it (thesis §6.4).
+    /// Whether the leader's commit index is in its own term, so that it covers everything committed before (thesis
+    /// §6.4).
     pub(super) fn committed_in_term(&self) -> bool {
         self.log.term(self.log.commit()) == Some(self.term)
     }

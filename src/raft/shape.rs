@@ -19,7 +19,7 @@ pub struct LogShape {
 }
 
 impl LogShape {
-    /// An empty log after the given position: the entry at `floor` is gone, its term is known.
+    /// An empty log after the given position: the entry at `floor` was dropped, its term is known.
     pub fn new(floor: Index, floor_term: Term) -> Self {
         Self {
             floor,

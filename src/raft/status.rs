@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::ready::Role;
 use super::types::{Configuration, Index, MemberId, Term};
 
-/// Where a member's core stands.
+/// The status of a member's core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// This member.
@@ -14,7 +14,7 @@ pub struct Status {
     pub role: Role,
     /// Its term.
     pub term: Term,
-    /// Whom it voted for in this term.
+    /// The candidate that it voted for in this term.
     pub vote: Option<MemberId>,
     /// The leader of this term, where known.
     pub leader: Option<MemberId>,
@@ -36,11 +36,11 @@ pub struct Status {
     pub ticks: u64,
     /// A leader that has committed an entry of its own term, so that reads are served.
     pub reads_ready: bool,
-    /// At a leader: where each member stands, itself included. Empty at others.
+    /// At a leader: the progress of each member, including itself. Empty at others.
     pub progress: BTreeMap<MemberId, ProgressStatus>,
 }
 
-/// Where one member stands, as its leader sees it.
+/// The progress of one member, as tracked by its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressStatus {
     /// The last index that the member is known to hold durably.
@@ -55,7 +55,7 @@ pub struct ProgressStatus {
     pub recent_active: bool,
     /// The value of `ticks` at its last answer; `None` before the first one to this leader.
     pub last_ack_tick: Option<u64>,
-    /// The last index it said it has applied.
+    /// The last index that it reported as applied.
     pub applied: Index,
     /// In [`ProgressState::Snapshot`]: the index that its log must reach before entries flow.
     pub pending_snapshot: Option<Index>,

@@ -61,7 +61,7 @@ impl Entry {
         }
     }
 
-    /// An entry that changes the membership and carries the node's own payload beside it.
+    /// An entry that changes the membership and also carries the node's own payload.
     pub fn configuration_change(
         term: Term,
         index: Index,
@@ -110,7 +110,7 @@ impl Entry {
     }
 }
 
-/// What a member must remember across restarts beside its log (paper figure 2).
+/// Persistent state of a member in addition to its log (paper figure 2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct HardState {
     /// The latest term this member has seen.
@@ -156,8 +156,8 @@ impl Configuration {
         self.voters.union(&self.learners).copied().collect()
     }
 
-    /// The smallest number of voters that is a majority. One for an empty configuration, so
-    /// that nothing is ever decided by nobody.
+    /// The smallest number of voters that is a majority. One for an empty configuration, so that nothing is ever
+    /// decided without a vote.
     pub fn quorum(&self) -> usize {
         self.voters.len() / 2 + 1
     }
@@ -294,7 +294,7 @@ pub enum ChangeRefusal {
     /// Member identities start at one.
     #[error("member id 0 is not allowed")]
     ZeroMember,
-    /// The member to add is there already.
+    /// The member to add already exists.
     #[error("{0:x} is a member already")]
     AlreadyMember(MemberId),
     /// Only a learner can be promoted.
@@ -374,7 +374,7 @@ pub struct ConfigurationRecord {
     pub data: Bytes,
 }
 
-/// What the core needs to know of a snapshot: the position it stands for and the members there.
+/// A snapshot's metadata for the core: its position and the members there.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct SnapshotMeta {
     /// The last index that the snapshot includes; zero for "no snapshot".

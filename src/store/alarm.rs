@@ -1,5 +1,5 @@
-//! Alarms as replicated state: raised and switched off by commands of the log, and what is
-//! refused while one is on. Never decides that something is wrong: whoever proposes one does.
+//! Alarms as replicated state: raised and disarmed by commands of the log, and what is refused while one is raised.
+//! Never detects a problem: the proposer does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum AlarmKind {
 pub struct Alarm {
     /// What is wrong.
     pub kind: AlarmKind,
-    /// With which member (etcd lets a client name any).
+    /// The member (etcd lets a client name any).
     pub member: u64,
 }
 

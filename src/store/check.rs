@@ -22,7 +22,7 @@ pub struct Limits {
     pub quota_bytes: u64,
 }
 
-/// The logical size that etcd takes a put to need beside its key and value.
+/// The logical size that etcd adds for a put to its key and value.
 const PUT_COST: u64 = 256;
 /// The same for a lease.
 const LEASE_COST: u64 = 64;
@@ -47,7 +47,7 @@ pub fn check(command: &Command, limits: &Limits, view: &View) -> Result<(), Erro
         Operation::Put(put) => check_put(put)?,
         Operation::DeleteRange(delete) => check_delete(delete)?,
         Operation::Txn(txn) => check_txn(txn, limits)?,
-        // How long a lease may live is looked at when it is granted: an alarm is told first.
+        // The TTL of a lease is checked when it is granted: an alarm is reported first.
         Operation::LeaseGrant(_)
         | Operation::Compact(_)
         | Operation::LeaseRevoke(_)
@@ -149,8 +149,8 @@ impl Written<'_> {
 /// Collects what a list of operations writes and refuses to write a key twice. Nested lists
 /// count with the outer one; the two lists of one nested transaction exclude each other.
 ///
-/// Unlike etcd this also sees that an open-ended delete covers a put: etcd lets that pass and
-/// may then lose the key in a compaction.
+/// Unlike etcd this also detects that an open-ended delete covers a put: etcd accepts that and may then lose the key in
+/// a compaction.
 fn written(ops: &[RequestOp]) -> Result<Written<'_>, Error> {
     let mut all = Written::default();
     for op in ops {

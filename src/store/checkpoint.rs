@@ -49,7 +49,7 @@ enum Kind {
     Tail(Tail),
     #[prost(message, tag = "40")]
     Alarm(SetAlarm),
-    /// Absent in checkpoints of before users were known, and where there never was one.
+    /// Absent in checkpoints of versions without users, and if there never was one.
     #[prost(message, tag = "20")]
     Auth(Auth),
 }
@@ -119,7 +119,7 @@ struct Tail {
     alarms: u64,
 }
 
-/// The chunks of a view's state, made as they are asked for.
+/// The chunks of a view's state, generated lazily.
 #[derive(Debug)]
 pub struct Export {
     view: Arc<View>,
@@ -295,7 +295,7 @@ pub struct Import {
     state: State,
     started: bool,
     buffer: BytesMut,
-    /// The key whose rows are arriving.
+    /// The key whose rows are being read.
     entry: Option<KeyEntry>,
     /// Records of the log, not yet in its order.
     recent: Vec<Arc<Record>>,
@@ -323,7 +323,7 @@ impl Import {
         Ok(())
     }
 
-    /// Ends and gives the store.
+    /// Finishes and returns the store.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if something is missing or does not add up.
@@ -346,7 +346,7 @@ impl Import {
         Ok(Store { state: self.state })
     }
 
-    /// Cuts the next piece off the buffer, if it is there whole.
+    /// Takes the next piece off the buffer, if it is complete.
     fn next_piece(&mut self) -> Result<Option<Piece>, Error> {
         let mut peek = &self.buffer[..];
         let length = match prost::decode_length_delimiter(&mut peek) {

@@ -1,5 +1,4 @@
-//! What a client may ask of the store and what it is told: requests, commands as the log
-//! carries them, responses. Never checks or carries out anything.
+//! The store's interface: requests, commands as in the log, responses. Never checks or executes anything.
 //!
 //! The types that travel in the log derive their protobuf encoding; a tag is never reused.
 
@@ -38,7 +37,7 @@ pub struct Event {
     pub kind: EventKind,
     /// The key after the change; a delete carries the key and the revision only.
     pub kv: KeyValue,
-    /// The key just before this revision, if it was asked for, existed and is not compacted.
+    /// The key just before this revision, if requested, existing and not compacted.
     pub prev_kv: Option<KeyValue>,
 }
 
@@ -57,7 +56,7 @@ pub struct Command {
     /// What to do. `None` means a kind that this version does not know.
     #[prost(oneof = "Operation", tags = "1, 2, 3, 4, 5, 6, 7, 20, 40, 41")]
     pub operation: Option<Operation>,
-    /// Who asked for it. `None`: nobody, or a server by itself.
+    /// The requesting user. `None`: no user, or a server itself.
     #[prost(message, optional, tag = "10")]
     pub actor: Option<Actor>,
 }
@@ -92,7 +91,7 @@ pub enum Operation {
     /// Ends a lease at a client's wish.
     #[prost(message, tag = "6")]
     LeaseRevoke(LeaseRevoke),
-    /// Ends leases whose time is over, at the leader's wish.
+    /// Revokes expired leases, at the leader's request.
     #[prost(message, tag = "7")]
     LeaseExpire(LeaseExpire),
     /// Raises an alarm or switches it off.
@@ -229,7 +228,7 @@ pub struct Txn {
 /// One guard of a transaction.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Compare {
-    /// How the key's property and the given one must relate.
+    /// The comparison between the key's property and the given value.
     #[prost(enumeration = "CompareResult", tag = "1")]
     pub result: i32,
     /// Which property.
@@ -238,7 +237,7 @@ pub struct Compare {
     /// The key, or the first key of a range.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
-    /// As in [`Range`]; with a range the guard must hold for every key in it.
+    /// As in [`Range`]; with a range the compare must hold for every key in it.
     #[prost(bytes = "bytes", tag = "4")]
     pub range_end: Bytes,
     /// What a value is compared with.
@@ -338,8 +337,8 @@ pub struct LeaseRevoke {
     pub id: LeaseId,
 }
 
-/// Ends leases whose time is over, each in a revision of its own, in the order given. Applied
-/// under another term than the one it names it does nothing; unknown IDs are passed over.
+/// Revokes expired leases, each in a separate revision, in the given order. Applied in another term than the one it
+/// names it does nothing; unknown IDs are ignored.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LeaseExpire {
     /// The IDs.
@@ -373,7 +372,7 @@ pub struct LeaseRemains {
     pub remaining: i64,
 }
 
-/// Where in the log a command stands.
+/// The position of a command in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Index of the entry.
@@ -429,7 +428,7 @@ impl Response {
 /// Answer to a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeResponse {
-    /// The current revision when it was read (not the one asked for).
+    /// The current revision when it was read (not the requested one).
     pub revision: Revision,
     /// The keys.
     pub kvs: Vec<KeyValue>,
@@ -444,7 +443,7 @@ pub struct RangeResponse {
 pub struct PutResponse {
     /// The revision of the put.
     pub revision: Revision,
-    /// The key as it was, if asked for and there.
+    /// The previous key-value, if requested and existing.
     pub prev_kv: Option<KeyValue>,
 }
 
@@ -455,7 +454,7 @@ pub struct DeleteRangeResponse {
     pub revision: Revision,
     /// Number of keys deleted.
     pub deleted: i64,
-    /// The keys as they were, if asked for.
+    /// The previous key-values, if requested.
     pub prev_kvs: Vec<KeyValue>,
 }
 

@@ -15,7 +15,7 @@ pub enum Error {
     /// `ignore_lease` together with a lease.
     #[error("a lease is given although the lease is to be kept")]
     LeaseProvided,
-    /// `ignore_value` or `ignore_lease` on a missing key, or an operation that says nothing.
+    /// `ignore_value` or `ignore_lease` on a missing key, or an empty operation.
     #[error("the key does not exist")]
     KeyNotFound,
     /// More compares or operations than the limit for one transaction.
@@ -60,8 +60,8 @@ pub enum Error {
     /// A read-only entry point was given a transaction that writes.
     #[error("the transaction writes, so it has to go through the log")]
     NotReadOnly,
-    /// A command without an operation that this version knows. A member that finds one in its
-    /// log must stop: it would diverge otherwise.
+    /// A command without an operation known to this version. A member that finds one in its log must stop: otherwise it
+    /// would diverge.
     #[error("the log holds a command of an unknown kind")]
     UnknownCommand,
     /// A checkpoint that cannot be read back.

@@ -1,7 +1,7 @@
 //! The hash of the key space, equal to etcd's `HashKV` (3.7) for the same history. Never
 //! depends on what has been reclaimed yet.
 //!
-//! It is a CRC32C over the word `key` and then, for each stored revision in order, its key in
+//! It is a CRC32C over the string `key` and then, for each stored revision in order, its key in
 //! etcd's backend (8 bytes main, `_`, 8 bytes sub, `t` for a tombstone) and the marshalled
 //! `mvccpb.KeyValue`.
 

@@ -1,5 +1,5 @@
-//! Leases as replicated state: which exist, what they were granted, and which keys are attached.
-//! Never knows when one ends: expiry is a command of the leader.
+//! Leases as replicated state: which exist, their TTLs, and the attached keys. Does not track expiry: that is a command
+//! of the leader.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use super::span::Span;
 use super::tree::{Item, Tree};
 use super::{LeaseId, LeaseRemains, Revision};
 
-/// Bytes that a lease is taken to need in the logical size of the store.
+/// Assumed size of a lease in bytes in the logical size of the store.
 const LEASE_SIZE: u64 = 64;
 
 /// A lease.
@@ -104,7 +104,7 @@ impl Leases {
         });
     }
 
-    /// Notes what remains of a lease; false if there is no such lease.
+    /// Records the remaining TTL of a lease; false if the lease does not exist.
     pub(super) fn note(&mut self, remains: &LeaseRemains) -> bool {
         let Some(mut info) = self.get(remains.id) else {
             return false;
@@ -115,7 +115,7 @@ impl Leases {
         true
     }
 
-    /// Forgets a lease whose keys have been detached.
+    /// Drops a lease whose keys have been detached.
     pub(super) fn forget(&mut self, id: LeaseId) {
         self.granted.remove(&id_bytes(id));
     }

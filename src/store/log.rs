@@ -1,7 +1,7 @@
 //! The log of revisions since the last compaction, in the order they were written. It serves
 //! watchers, hashes and checkpoints. Cloning is cheap: full chunks are shared.
 //!
-//! Never looks into a record beyond its place and size.
+//! Uses only the position and size of a record.
 
 use std::sync::Arc;
 

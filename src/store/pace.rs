@@ -1,6 +1,6 @@
-//! Long reads give way. A scan of all keys takes a core for tens of milliseconds, and where the kernel
-//! preempts lazily a thread that serves clients waits for it until the next tick, for 4 ms. So a long
-//! read calls its caller back every few keys. Never knows what the caller does then.
+//! Long reads yield. A scan of all keys uses a core for tens of milliseconds, and with lazy preemption in the kernel a
+//! thread that serves clients waits for it until the next tick, for 4 ms. So a long read calls a callback every few
+//! keys. Does not know what the callback does.
 
 use std::cell::Cell;
 
@@ -24,7 +24,7 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Another key was looked at.
+    /// Another key was examined.
     pub(super) fn step(&self) {
         let Some(pause) = self.pause else { return };
         let steps = self.steps.get() + 1;
@@ -47,8 +47,8 @@ mod tests {
     use crate::store::tests::helpers;
     use crate::store::{Counted, Range, SortOrder, SortTarget};
 
-    /// A sorted range, its answer's end that is thrown away, a transaction and a hash went on for tens of
-    /// milliseconds without a pause, and a put waited for the kernel's next tick.
+    /// A sorted range, dropping the end of its answer, a transaction and a hash ran for tens of milliseconds without a
+    /// pause, and a put waited for the kernel's next tick.
     #[test]
     fn every_long_read_pauses_again_and_again() {
         let names: Vec<String> = (0..20_000).map(|number| format!("k{number}")).collect();

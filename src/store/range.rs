@@ -52,7 +52,7 @@ impl State {
         });
         sort(&mut kvs, order, target, pace);
         while range.limit > 0 && kvs.len() as u64 > range.limit.cast_unsigned() {
-            // One by one: to let go of many keys takes as long as to read them.
+            // One by one: dropping many keys takes as long as reading them.
             kvs.pop();
             pace.step();
             response.more = true;
@@ -61,7 +61,7 @@ impl State {
             for kv in &mut kvs {
                 kv.value = Bytes::new();
                 if target != SortTarget::Value {
-                    // etcd 3.7 answers from its index, which knows no leases.
+                    // etcd 3.7 answers from its index, which contains no leases.
                     kv.lease = 0;
                 }
             }
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// Whether an answer says how many keys the range has.
+/// Whether an answer contains the number of keys in the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// As etcd answers.
@@ -116,8 +116,8 @@ pub(super) fn shown(range: &Range) -> Result<u64, Error> {
     })
 }
 
-/// How many keys, in key order, take part in filtering and sorting. A limit cuts before an
-/// ascending sort that was not asked for by name (as in etcd), but not before any other.
+/// How many keys, in key order, take part in filtering and sorting. A limit is applied before an implicit ascending
+/// sort (as in etcd), but not before any other.
 fn fetch_limit(range: &Range, order: SortOrder, target: SortTarget) -> usize {
     let default_order =
         order == SortOrder::None || (target == SortTarget::Key && order == SortOrder::Ascend);

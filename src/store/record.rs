@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::tree::Item;
 use super::{Event, EventKind, KeyValue, LeaseId, Revision};
 
-/// Bytes that a record is taken to need beside its key and value: a constant of the format,
-/// since the logical size of the store is part of its replicated state.
+/// Assumed overhead of a record in bytes, in addition to its key and value: a constant of the format, because the
+/// logical size of the store is part of its replicated state.
 pub(super) const RECORD_OVERHEAD: u64 = 128;
 
 /// Versions in a sealed block of a key's history.
@@ -29,7 +29,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Where it stands in the history of the store.
+    /// Its position in the history of the store.
     pub(super) fn place(&self) -> (Revision, u32) {
         (self.main, self.sub)
     }

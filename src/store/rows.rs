@@ -1,5 +1,5 @@
 //! The store as rows in order of revision, as etcd's backend keeps them, and a store rebuilt
-//! from such rows. Never looks at how rows are stored.
+//! from such rows. Independent of how rows are stored.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::tree::Item as _;
 use super::view::View;
 use super::{Alarm, AuthState, Error, KeyValue, Revision, SetAlarm};
 
-/// The largest revision that is taken: no store gets there, and none may overflow from there.
+/// The largest accepted revision: no store reaches it, and none may overflow from it.
 pub(super) const MOST: Revision = 1 << 60;
 
 /// One revision of one key.
@@ -92,7 +92,7 @@ impl View {
         let mut old: Vec<Arc<Record>> = Vec::new();
         if compacted >= 0 {
             state.keys.visit(Span::ALL, &mut |entry| {
-                // Of deleted keys only those deleted by the compacted revision itself are there.
+                // Of deleted keys only those deleted by the compacted revision itself are included.
                 let kept = entry.at(compacted);
                 old.extend(
                     kept.filter(|record| !record.tombstone || record.main == compacted)
@@ -233,9 +233,9 @@ impl Rebuild {
         }
     }
 
-    /// Ends and gives the store. Its revision is that of the last row, or the compacted one if
-    /// that is higher; with `bump` it is raised by so much and everything before is compacted, so
-    /// that no client takes it for the past.
+    /// Ends and gives the store. Its revision is that of the last row, or the compacted one if that is higher; with
+    /// `bump` it is raised by that number and everything before is compacted, so that no client mistakes it for the
+    /// past.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if the revision does not fit.

@@ -1,4 +1,4 @@
-//! Spans of keys as etcd's requests write them. Never looks at a store.
+//! Spans of keys as in etcd's requests. Independent of a store.
 
 use std::cmp::Ordering;
 

@@ -16,9 +16,8 @@ use super::span::{End, Span};
 use super::tree::{Reader, Tree};
 use super::{AuthState, Error, Event, LeaseId, Revision};
 
-/// The newest records are never reclaimed, so that a reader that misses a few views misses no
-/// event: so many of them (few in tests, which then meet the limit), as long as they are no
-/// more than so many bytes.
+/// The newest records are never reclaimed, so that a reader that misses a few views misses no event: this many (few in
+/// tests, to reach the limit), as long as they are within the limit in bytes.
 const RECENT_RECORDS: usize = if cfg!(test) { 16 } else { 1024 };
 const RECENT_BYTES: u64 = 16 << 20;
 
@@ -41,8 +40,8 @@ pub(super) struct State {
     pub(super) freed: u64,
     /// How many a compaction of everything would have freed.
     pub(super) frees: u64,
-    /// Above this revision the log and the superseded records behind it are complete, whatever
-    /// has been compacted. Not replicated: it says how far reclaim has come.
+    /// Above this revision the log and the superseded records in it are complete, whatever has been compacted. Not
+    /// replicated: it is the progress of reclaiming.
     pub(super) floor: Revision,
 }
 
@@ -118,14 +117,14 @@ impl State {
         })
     }
 
-    /// How many keys a reader may have to look at beside those that it is shown, or more than `most`.
+    /// How many keys a reader may have to examine in addition to those that it gets, or more than `most`.
     pub(super) fn looks(&self, reader: &Reader<'_>, most: u64) -> u64 {
         self.keys.looks(reader, most, &|entry, revision| {
             entry.live_at(revision).is_some()
         })
     }
 
-    /// Shows the records of a span at a readable revision until told to stop.
+    /// Visits the records of a span at a readable revision until the callback stops it.
     pub(super) fn visit(
         &self,
         span: Span<'_>,
@@ -215,7 +214,7 @@ impl State {
         }
     }
 
-    /// Adds a record to the log; `frees` is what compaction past it gives back.
+    /// Adds a record to the log; `frees` is the space that compaction past it frees.
     pub(super) fn append(&mut self, record: &Arc<Record>, frees: u64) {
         self.added += record.size();
         self.frees += frees;
@@ -246,8 +245,8 @@ impl State {
             freed = last.frees;
             self.freed = freed;
         }
-        // What the revision itself superseded is gone as well: whoever is out of space deletes,
-        // and then compacts at the revision of the delete. Its tombstones stay.
+        // The records superseded at the revision itself are removed as well: after running out of space a client
+        // deletes, and then compacts at the revision of the delete. Its tombstones are kept.
         for entry in self.log.iter_from(kept) {
             if entry.record.main > revision {
                 break;

@@ -2,7 +2,7 @@
 //! changed since. Each reference to a node carries what is below it: how many items, how many
 //! of them live, and the largest revision, so that counting needs only the edges of a span.
 //!
-//! Never compares anything but keys, and knows nothing of what its items mean.
+//! Compares only keys, and does not interpret its items.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -103,13 +103,13 @@ impl<T: Item> Tree<T> {
         removed
     }
 
-    /// Shows the items of a span in key order until told to stop.
+    /// Visits the items of a span in key order until the callback stops it.
     pub(super) fn visit(&self, span: Span<'_>, visit: &mut impl FnMut(&T) -> ControlFlow<()>) {
         let _ = self.root.visit(span, visit);
     }
 
-    /// Counts the items of a span that live at a revision; `live_at` answers for one item and
-    /// is asked only where a part of the tree has changed since.
+    /// Counts the items of a span that exist at a revision; `live_at` decides for one item and is called only where a
+    /// part of the tree has changed since.
     pub(super) fn count(
         &self,
         span: Span<'_>,
@@ -119,9 +119,9 @@ impl<T: Item> Tree<T> {
         self.root.count(None, span, revision, live_at)
     }
 
-    /// How many items a reader of a span at a revision may have to look at beside those that it is
-    /// shown: dead ones up to the last of those, and where the reader counts, all of each part of the
-    /// tree that has changed since. Stops soon after `most`.
+    /// How many items a reader of a span at a revision may have to examine in addition to those that it gets: dead ones
+    /// up to the last of those, and, if the reader counts, all of each part of the tree that has changed since. Stops
+    /// soon after `most`.
     pub(super) fn looks(
         &self,
         reader: &Reader<'_>,

@@ -100,7 +100,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Deletes a key, given its newest record.
+    /// Deletes a key by its newest record.
     fn delete(&mut self, record: &Record) {
         let place = self.next_place();
         self.state.delete(record, place);
@@ -268,7 +268,7 @@ impl State {
 
     /// Whether a put can be carried out on this state.
     pub(super) fn check_put(&self, put: &Put) -> Result<(), Error> {
-        // Never proposed, but it would make checkpoints that nobody can read.
+        // Never proposed, but it would produce unreadable checkpoints.
         if put.key.is_empty() {
             return Err(Error::EmptyKey);
         }

@@ -77,10 +77,9 @@ impl View {
             .range_with(range, self.state.revision, Counted::No, &Pace::default())
     }
 
-    /// How many keys a range may have to look at beside those of its answer: deleted ones, as far as
-    /// its limit takes it, and where it asks for an older revision and is counted, those that have
-    /// changed since. A number above `most` is no more than that. Takes no time in proportion to any
-    /// of them.
+    /// How many keys a range may have to examine in addition to those of its answer: deleted ones, up to its limit, and
+    /// for a counted range at an older revision those that have changed since. A number above `most` only means more
+    /// than that. Takes no time in proportion to any of them.
     #[must_use]
     pub fn looks(&self, range: &Range, counted: Counted, most: u64) -> u64 {
         let span = Span::new(&range.key, &range.range_end);
@@ -130,7 +129,7 @@ impl View {
     }
 
     /// The hash that etcd's `HashKV` gives for the same history, at a revision (0: the current
-    /// one). Takes time in proportion to the number of keys: not for a runtime's thread.
+    /// one). Takes time proportional to the number of keys: not for a runtime's thread.
     ///
     /// # Errors
     /// [`Error::Compacted`], [`Error::FutureRevision`].

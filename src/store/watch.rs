@@ -1,11 +1,10 @@
-//! Which watcher is to see which event. A set of watchers belongs to one reader of views (a
-//! client runtime); it matches each published view against them and lets those that have
-//! fallen behind catch up from history, a slice at a time and each by itself, so that a slow
-//! watcher slows no other.
+//! Matches events to watchers. A set of watchers belongs to one reader of views (a client runtime); it matches each
+//! published view against them and lets unsynced ones catch up from history, a slice at a time and each by itself, so
+//! that a slow watcher does not slow others.
 //!
 //! Never sends anything, never splits a revision, and never touches the store.
 //!
-//! Watchers of one span with the same options form a group whose events are made once.
+//! Watchers of one span with the same options form a group whose events are created once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub type WatcherId = u64;
 /// What a watcher wants to see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchSpec {
-    /// The key, or the first key of the span. Empty stands for `\0` (as in etcd).
+    /// The key, or the first key of the span. Empty means `\0` (as in etcd).
     pub key: Bytes,
     /// The end of the span, as in a range request.
     pub range_end: Bytes,
@@ -56,7 +55,7 @@ pub enum WatchError {
 /// reaches a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Records of the log looked at.
+    /// Records of the log that were examined.
     pub records: usize,
     /// Bytes of keys and values shown.
     pub bytes: usize,
@@ -78,8 +77,8 @@ pub enum CatchUp {
     Behind(Vec<Event>),
     /// The last events, perhaps none; the watcher is in step now.
     Synced(Vec<Event>),
-    /// The history that it needs has been compacted. It is gone from the set, and is to be
-    /// cancelled with this revision.
+    /// The history that it needs has been compacted. It was removed from the set, and must be cancelled with this
+    /// revision.
     Compacted(Revision),
     /// No watcher of this name is behind.
     NotBehind,
@@ -99,7 +98,7 @@ pub struct Watchers {
 #[derive(Debug)]
 struct Watcher {
     group: GroupKey,
-    /// The first revision that it asked for, with 0 resolved.
+    /// The first requested revision, with 0 resolved.
     start: Revision,
     behind: Option<Behind>,
 }
@@ -149,9 +148,9 @@ impl Watchers {
         self.watchers.is_empty()
     }
 
-    /// Adds a watcher; advance the set to the newest view before, since "now" is what the set
-    /// has seen. One that starts in the past is behind at first, also if its start has been
-    /// compacted: [`catch_up`](Self::catch_up) then tells.
+    /// Adds a watcher; advance the set to the newest view before, since "now" is the set's current revision. One that
+    /// starts in the past is unsynced at first, also if its start has been compacted: [`catch_up`](Self::catch_up) then
+    /// reports it.
     ///
     /// # Errors
     /// What is wrong with the request.
@@ -234,9 +233,9 @@ impl Watchers {
         true
     }
 
-    /// Shows the watchers in step what a newer view adds. `deliver` gets a watcher and its
-    /// events, oldest first, and answers whether it took them; if not, the watcher is behind
-    /// from there on and catches up by itself.
+    /// Delivers the events of a newer view to the synced watchers. `deliver` gets a watcher and its events, oldest
+    /// first, and returns whether it accepted them; if not, the watcher is unsynced from there on and catches up by
+    /// itself.
     pub fn advance(
         &mut self,
         view: &View,
@@ -247,7 +246,7 @@ impl Watchers {
             return;
         }
         if self.all_behind() {
-            // Nobody is to be shown what came, however much of it there is.
+            // No watcher matches the new events, however many there are.
             self.revision = view.revision();
             return;
         }

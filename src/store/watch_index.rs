@@ -1,4 +1,4 @@
-//! Which groups of watchers a key concerns. Never knows who is in a group.
+//! Which groups of watchers match a key. Independent of the members of a group.
 //!
 //! Groups of single keys are found by key, others in a sorted list with the largest end below
 //! each place (an interval tree without pointers).

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An address of the loopback network that nobody else uses: ports need no luck then.
+/// A unique loopback address, so that ports cannot conflict.
 pub(crate) fn address() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! Two states of one disk: a volume that was set back, and a copy that runs beside the original. Both have
-//! the UUID, the member and the log of the disk that its member lives on.
+//! Two states of one disk: a volume that was rolled back, and a copy that runs beside the original. Both have the UUID,
+//! the member and the log of the member's disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -75,8 +75,8 @@ async fn rolled_back_disk_is_refused() {
     servers[2].serves("third").await;
 }
 
-/// A copy of a disk beside the original: an older one is refused by all and ends; one of this very
-/// moment is heard by nobody for as long as the original is there.
+/// A copy of a disk beside the original: an older one is refused by all and exits; an identical one is not accepted by
+/// any member while the original is connected.
 #[tokio::test]
 async fn a_copy_beside_the_original_is_not_heard() {
     let home = tempfile::tempdir().unwrap();

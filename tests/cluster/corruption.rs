@@ -93,7 +93,7 @@ async fn with_a_sick_one(home: &Path, flags: &[&str]) -> (Vec<Server>, usize, u6
     }
     servers[0].serves("first").await;
     servers[0].put("key", GOOD).await.unwrap();
-    // Later entries tell everyone that this one is committed.
+    // Later entries inform every member that this one is committed.
     for number in 0..3 {
         servers[0].put("later", &number.to_string()).await.unwrap();
     }
@@ -195,8 +195,8 @@ async fn compaction_check_names_the_corrupt_member() {
     is_proven_and_switched_off(&servers, sick_id).await;
 }
 
-/// Under the alarm nothing is written and nothing compacted, so the checks that raised it fell silent:
-/// whether it is still so, and of whom, was told by nobody, and only etcdctl could switch it off.
+/// Under the alarm nothing is written or compacted, so the checks that raised it stopped: whether it still applied, and
+/// to which members, was not reported, and only etcdctl could disarm it.
 async fn is_proven_and_switched_off(servers: &[Server], sick_id: u64) {
     let leads = leader(servers).await;
     let mut operator = servers[leads].operator();

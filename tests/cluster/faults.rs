@@ -61,7 +61,7 @@ impl Faults {
     }
 }
 
-/// Waits until the server ends as it should: exit code, class, and words of its message.
+/// Waits until the server exits as expected: exit code, class, and text of its message.
 async fn ends(home: &Path, server: &mut Server, code: i32, class: &str, words: &[&str]) {
     let status = server.ended().await;
     assert_eq!(status.code(), Some(code), "{}", server.log());
@@ -185,8 +185,8 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// A sync that does not return holds up the log's thread, and with it every write. Only a restart
-/// can help, which is for whoever asks `/livez`.
+/// A sync that does not return blocks the log's thread, and with it every write. Only a restart helps, which the
+/// `/livez` probe triggers.
 #[tokio::test]
 async fn hanging_disk_fails_liveness() {
     let home = tempfile::tempdir().unwrap();
@@ -222,8 +222,8 @@ async fn hanging_disk_fails_liveness() {
     server.serves("after").await;
 }
 
-/// Writes that wait for a disk are held up to a bound; what comes then is told so at once, and
-/// reads that need no disk are answered all the while.
+/// Writes that wait for a disk are queued up to a limit; further ones are refused at once, and reads
+/// that need no disk are answered throughout.
 // Shows KV.Put: too many requests.
 #[tokio::test]
 async fn hanging_disk_refuses_more_at_once() {
@@ -272,7 +272,7 @@ async fn hanging_disk_refuses_more_at_once() {
     );
     faults.off("hang");
     server.serves("after").await;
-    // Each that was held is done or has waited too long; none is lost without a word.
+    // Each queued one is answered or times out; none is lost silently.
     while let Some(answer) = held.join_next().await {
         if let Err(error) = answer.unwrap() {
             let full = error.code() == tonic::Code::ResourceExhausted;
@@ -313,7 +313,7 @@ async fn leader_reports_a_hanging_follower_disk() {
     };
     faults[hung].on("hang");
     servers[led].serves("meanwhile").await;
-    // Whoever leads says so of this one alone, and that it answers.
+    // The leader reports this only for this member, and that it answers.
     let shows = |said: &DescribeResponse| {
         let hangs = of(said, &name);
         hangs.is_some_and(|(contact, unsynced)| (0..1_000).contains(&contact) && unsynced >= 2_000)
@@ -334,8 +334,8 @@ async fn leader_reports_a_hanging_follower_disk() {
     servers[led].describes("it syncs again", back).await;
 }
 
-/// The data directory was held for as long as the log was opened, which takes as long as the log is
-/// large: meanwhile nobody got a description, and to an operator the member was silent.
+/// The data directory was locked for as long as the log was opened, which takes long for a large log: meanwhile no
+/// description was returned, and to an operator the member was silent.
 #[tokio::test]
 async fn a_member_that_opens_its_log_describes_itself() {
     let home = tempfile::tempdir().unwrap();

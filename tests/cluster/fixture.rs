@@ -104,7 +104,7 @@ impl Server {
         self.child = Some(child);
     }
 
-    /// SIGKILL: nothing is flushed, nobody is told.
+    /// SIGKILL: nothing is flushed, no peer is notified.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("it runs");
@@ -200,7 +200,7 @@ impl Server {
         .await;
     }
 
-    /// Waits until the server's own data says so.
+    /// Waits until the server's own data shows it.
     pub(crate) async fn holds(&self, key: &str, value: &str) {
         until(&format!("{} holds {key}", self.name), self, async || {
             let found = self.get(key, true).await.ok()??;

@@ -1,7 +1,6 @@
-//! A volume that is filled to its last byte, as a real file system: a tmpfs in a mount namespace of
-//! its own, which the server is started in. It takes `unshare` and `nsenter`, and the right to make
-//! such a namespace, as root or in a namespace of users; where that is missing the test says so by
-//! name and shows nothing.
+//! A volume that is filled to its last byte, as a real file system: a tmpfs in a separate mount namespace, in which the
+//! server is started. It needs `unshare` and `nsenter`, and permission to create such a namespace, as root or in a user
+//! namespace; without them the test reports that it was skipped.
 
 use std::fs::File;
 use std::io::Write as _;

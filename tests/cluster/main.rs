@@ -145,7 +145,7 @@ async fn paused_leader_serves_nothing_stale() {
     assert_eq!(found.unwrap(), "new");
 }
 
-/// A member that hears nothing while it is removed finds out when it comes back.
+/// A member that is unreachable while it is removed detects it when it comes back.
 #[tokio::test]
 async fn paused_member_learns_of_its_removal() {
     let home = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn paused_member_learns_of_its_removal() {
     let led = leader(&servers).await;
     let (leads, paused) = (&servers[led], (led + 1) % 3);
     servers[paused].signal("STOP");
-    // From here on nothing of what the leader says reaches it, nor waits for it in a socket.
+    // From here on no message of the leader reaches it, or waits for it in a socket.
     until("the leader gives its link up", leads, async || {
         leads.log().contains("the peer is silent").then_some(())
     })
@@ -220,7 +220,7 @@ async fn members_link_over_tls_and_refuse_strangers() {
     assert!(servers[1].get("key", false).await.is_err());
 }
 
-/// Whoever begins a handshake on the peer port and does not go on is dropped, and holds up nobody.
+/// A connection that begins a handshake on the peer port and does not continue is closed, and delays no other.
 #[tokio::test]
 async fn a_handshake_with_a_member_has_an_end() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -243,7 +243,7 @@ async fn a_handshake_with_a_member_has_an_end() {
             stalled.push(stream);
         }
     }
-    // The other member gets in beside them.
+    // The other member can connect meanwhile.
     servers[1].start();
     servers[0].serves("key").await;
     servers[1].holds("key", "1").await;

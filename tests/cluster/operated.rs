@@ -165,7 +165,7 @@ async fn standbys_join_and_leave() {
     assert_eq!(refused.code(), Code::Aborted, "{refused}");
     overtaken(&servers[2], &said).await;
 
-    // A removed member idles, says so, and stays removed over a restart.
+    // A removed member idles, reports it, and stays removed across a restart.
     until("it is removed", seed, async || {
         let leader = seed.operator().describe(true).await.ok()?;
         seed.operator().remove(fence(&leader), last).await.ok()
@@ -239,7 +239,7 @@ async fn served_over(channel: &Channel) -> Result<(), tonic::Status> {
 async fn never_a_learner(server: &Server) {
     until("it is removed and says so", server, async || {
         let said = server.operator().describe(false).await.ok()?;
-        // A success: it has not heard of its removal yet.
+        // A success: it has not learned of its removal yet.
         let refused = server.put("late", "1").await.err()?;
         assert!(!refused.message().contains("learner"), "{refused}");
         let outside = said.phase() == Phase::Removed;

@@ -98,7 +98,7 @@ async fn other_clusters_are_refused() {
     for server in &mut servers {
         server.start();
     }
-    // Whoever is told first ends; the other one is told so too, or waits for one that is gone.
+    // The first one that is refused exits; the other one is refused too, or waits for one that is gone.
     let ended = |server: &Server| server.log().contains("\"class\":\"identity\"");
     let at = until("one of them is told and ends", &servers[0], async || {
         servers.iter().position(ended)
@@ -134,10 +134,9 @@ async fn member_with_a_lost_disk_is_refused() {
     servers[0].serves("the-others-go-on").await;
 }
 
-/// A data directory of a newer release was called damaged (20), a file that somebody had put into
-/// the log a foreign disk (21). Both are evidence of death to an operator: after a rollback it would
-/// have deleted sound disks. Each has an exit code of its own now, the disk is left as it is, and the
-/// release that wrote it goes on.
+/// A data directory of a newer release was reported as damaged (20), a foreign file in the log as a foreign disk (21).
+/// Both are evidence of a lost member to an operator: after a rollback it would have deleted intact disks. Each now has
+/// its own exit code, the disk is not changed, and the release that wrote it can continue.
 #[tokio::test]
 async fn newer_data_is_refused_and_kept() {
     let home = tempfile::tempdir().unwrap();
@@ -161,7 +160,7 @@ async fn newer_data_is_refused_and_kept() {
     let identity = (server.data.join("identity"), 16, 20..usize::MAX);
     let segment = (first("log"), 12, 16..96);
     let checkpoint = (first("checkpoints"), 12, 16..36);
-    // Each start writes it anew: it comes first.
+    // Each start rewrites it: it comes first.
     let starts = (server.data.join("starts"), 16, 20..usize::MAX);
     let mut cases = Vec::new();
     for (path, sum_at, covered) in [starts, identity, segment, checkpoint] {

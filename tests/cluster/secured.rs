@@ -1,5 +1,4 @@
-//! TLS in the life of a cluster under an operator: switched on while it runs, renewed by files,
-//! closed to whoever speaks without.
+//! TLS of a cluster under an operator: enabled while it runs, renewed by files, closed to peers without TLS.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -96,7 +95,7 @@ impl Certificates {
         MemberClient::new(&address, key, Duration::from_secs(10), Some(&secure)).unwrap()
     }
 
-    /// Waits until a server says so, asked by TLS or, where it knows none, without.
+    /// Waits until a server reports it, queried with TLS or, if it has none, without.
     async fn describes(
         &self,
         what: &str,
@@ -110,7 +109,7 @@ impl Certificates {
         .await
     }
 
-    /// Carries out a change through whoever leads.
+    /// Executes a change through the leader.
     async fn led<T>(
         &self,
         what: &str,
@@ -166,8 +165,8 @@ fn peer(said: &DescribeResponse) -> PortSecurity {
     said.peer_security.clone().unwrap_or_default()
 }
 
-/// Writes numbers one after another, each through whichever member answers, until told to stop.
-/// Gives what was acknowledged last, and the longest time without an acknowledgement.
+/// Writes numbers one after another, each through any member that answers, until stopped. Returns the last acknowledged
+/// one, and the longest time without an acknowledgement.
 struct Load {
     stop: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<(u64, Duration)>,
@@ -315,7 +314,7 @@ fn change_over(certificates: &Certificates, server: &mut Server) {
     server.arguments.push("--peer-tls-transition".to_owned());
 }
 
-/// What a member says to a link without TLS; nothing when it hangs up.
+/// A member's answer to a link without TLS; empty if it closes the connection.
 async fn answer_to_a_plain_link(server: &Server) -> Vec<u8> {
     let address = format!("{}:2380", server.address);
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -328,9 +327,9 @@ async fn answer_to_a_plain_link(server: &Server) -> Vec<u8> {
     answer
 }
 
-/// A member's certificate ends while nobody looks. Its peers refuse it; the operator, whose calls
-/// are signed and who shows no certificate itself, still gets in and sees why; new files are read
-/// without a restart, also those of another authority once it is trusted.
+/// A member's certificate expires unnoticed. Its peers refuse it; the operator, whose calls are signed and which has no
+/// certificate itself, can still connect and sees why; new files are loaded without a restart, also those of another CA
+/// once it is trusted.
 #[tokio::test]
 async fn expired_peer_certificate_is_reloaded() {
     let home = tempfile::tempdir().unwrap();
@@ -384,7 +383,7 @@ async fn expired_peer_certificate_is_reloaded() {
         assert!(server.operator().describe(false).await.is_err());
     }
 
-    // The certificate ends, and with it the links that are made from then on.
+    // The certificate expires; links made from then on fail.
     let follower = &mut servers[1];
     follower.kill();
     let expired = certificates.issue(follower, hours(-3, -1));

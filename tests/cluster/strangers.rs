@@ -1,5 +1,5 @@
-//! Whoever reaches the peer port without being a member: what it can make a server keep, dial,
-//! believe and hold open. By hand and without TLS, where nothing keeps it from saying hello.
+//! Attackers that reach the peer port without being a member: what they can make a server keep, dial, accept and hold
+//! open. By hand and without TLS, where nothing prevents a hello.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use quorate::wire::etcd::{MemberAddRequest, MemberRemoveRequest};
 use super::fixture::{PATIENCE, Server, by_hand, initial_cluster, serving, until};
 use super::operated::standbys;
 
-/// The words of a link, as `server::link::hello` has them.
+/// The messages of a link, as in `server::link::hello`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Hello {
     #[prost(uint32, tag = "1")]
@@ -118,7 +118,7 @@ async fn two(home: &std::path::Path) -> (Vec<Server>, u64) {
     (servers, cluster)
 }
 
-/// The link of a stranger that is let in, once the server hears no leader.
+/// The link of an unknown peer that is accepted, once the server has no contact with a leader.
 async fn guest(server: &Server, cluster: u64, url: &str) -> TcpStream {
     until("it has no leader", server, async || {
         let (reply, link) = says(server, &stranger(cluster, 1, url)).await;
@@ -139,16 +139,16 @@ fn identity_bytes(server: &Server) -> u64 {
         .len()
 }
 
-/// Every unknown member ID was welcome, its disk went into the identity file for ever, with a sync
-/// each, and its URLs were dialled, wherever they pointed. At 36,000 of them the file's limit
-/// stopped the server, and after each restart again.
+/// Every unknown member ID was accepted, its disk was written to the identity file permanently, with a sync each, and
+/// its URLs were dialled, whatever they were. At 36,000 of them the file's limit stopped the server, and again after
+/// each restart.
 #[tokio::test]
 async fn strangers_leave_no_trace() {
     let home = tempfile::tempdir().unwrap();
     let (mut servers, cluster) = two(home.path()).await;
     let before = identity_bytes(&servers[0]);
-    // On a busy machine a heartbeat may be an election timeout late, and then strangers are heard, as
-    // they are below: such a round says nothing, and another one is made.
+    // On a busy machine a heartbeat may be an election timeout late, and then unknown peers are accepted, as below:
+    // such a round proves nothing, and is repeated.
     let url = until(
         "a round with its leader in contact",
         &servers[0],
@@ -213,9 +213,9 @@ async fn strangers_in_the_identity_file_are_cleared() {
     .await;
 }
 
-/// A joiner that nobody can bind through the log, for nobody leads, meets the others instead. One of
-/// them refused it for good, for it had met another disk as this member, and the joiner asked on for
-/// ever, with no word of it but at the level of information.
+/// A joiner that cannot be bound through the log, because there is no leader, connects to the others instead. One of
+/// them refused it permanently, because it had seen another disk as this member, and the joiner kept retrying, logging
+/// only at level info.
 #[tokio::test]
 async fn a_joiner_that_is_refused_for_good_says_so() {
     let home = tempfile::tempdir().unwrap();
@@ -230,7 +230,7 @@ async fn a_joiner_that_is_refused_for_good_says_so() {
     };
     let added = servers[0].cluster().member_add(add).await.unwrap();
     let id = added.into_inner().member.unwrap().id;
-    // Somebody else was heard as the new member before.
+    // Another server was accepted as the new member before.
     let first = Hello {
         purpose: INTRODUCTION,
         member_id: id,
@@ -250,8 +250,8 @@ async fn a_joiner_that_is_refused_for_good_says_so() {
     assert!(log.contains("remove the member"), "{log}");
 }
 
-/// One that says that a member was removed ended it for good. Now whoever comes with that is not
-/// believed, and a removal is learnt from the others where they are dialled.
+/// One report that a member was removed stopped it for good. Now such a report is not accepted, and a removal is
+/// learned from the others at their own URLs.
 #[tokio::test]
 async fn a_frame_of_a_stranger_ends_no_member() {
     let home = tempfile::tempdir().unwrap();
@@ -270,9 +270,8 @@ async fn a_frame_of_a_stranger_ends_no_member() {
     servers[1].holds("it-goes-on", "1").await;
 }
 
-/// A member that was removed while it was down, and that cannot hear it from enough of the others,
-/// was unready like one that has no leader. Now it says what it has heard and what to do; and when
-/// enough of them say so it ends.
+/// A member that was removed while it was down, and that cannot confirm it with enough of the others, was unready like
+/// one without a leader. Now it reports what it received and what to do; and when enough of them confirm it, it exits.
 #[tokio::test]
 async fn a_member_that_may_have_been_removed_says_so() {
     let home = tempfile::tempdir().unwrap();
@@ -302,7 +301,7 @@ async fn a_member_that_may_have_been_removed_says_so() {
     assert!(servers[2].ended().await.success(), "{}", servers[2].log());
 }
 
-/// What a page of the client port says.
+/// The body of a page on the client port.
 async fn page(server: &Server, path: &str) -> Option<String> {
     let address = format!("{}:2379", server.address);
     let mut stream = TcpStream::connect(&address).await.ok()?;
@@ -313,8 +312,8 @@ async fn page(server: &Server, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Connections had no bound: a stranger could open them until there were no descriptors left, and
-/// hold calls open for ever. The operator gets in beside it, and so do the members.
+/// Connections were not limited: an attacker could open them until there were no descriptors left, and keep calls open
+/// forever. Now the operator can connect meanwhile, and so can the members.
 #[tokio::test]
 async fn connections_of_strangers_make_room() {
     let home = tempfile::tempdir().unwrap();
@@ -346,8 +345,8 @@ async fn connections_of_strangers_make_room() {
     );
 }
 
-/// A joiner that was killed before the cluster's state had reached it knew the members' disks, and not where
-/// they are. It dialled nobody, so its leader never heard an answer and never sent that state.
+/// A joiner that was killed before it had received the cluster's state knew the members' disks, but not their
+/// addresses. It dialled none, so its leader never received a response and never sent that state.
 #[tokio::test]
 async fn killed_joiner_joins_after_all() {
     let home = tempfile::tempdir().unwrap();
@@ -375,7 +374,7 @@ async fn killed_joiner_joins_after_all() {
         "--initial-cluster-state=existing".to_owned(),
     ]);
     joiner.start();
-    // The leader dials anew after a second at most: until then it has sent nothing.
+    // The leader reconnects after at most a second: until then it has sent nothing.
     let begun = std::time::Instant::now();
     while !joiner.log().contains("\"msg\":\"running\"") {
         assert!(begun.elapsed() < PATIENCE, "{}", joiner.log());

@@ -41,10 +41,10 @@ async fn status_leader(server: &Server) -> Option<u64> {
     Some(answer.into_inner().leader)
 }
 
-/// A client that was told that there is no leader found its write in the cluster later: the
-/// proposal waited in its member for a leader, for good. A write that was refused so has to stay
-/// away, and one that a leader had taken in must not be refused so, although nobody leads when its
-/// time is over. What the state refused is no failed proposal, and nothing is left waiting.
+/// A client that received "no leader" found its write in the cluster later: the proposal waited in its member for a
+/// leader, indefinitely. A write that was refused in this way must never be applied, and one that a leader had received
+/// must not be refused in this way, even if there is no leader when it times out. A write that the state refused is not
+/// a failed proposal, and nothing is left waiting.
 #[tokio::test]
 async fn a_write_that_was_refused_does_not_come_back() {
     let home = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ async fn a_write_that_was_refused_does_not_come_back() {
         servers[*other].kill();
     }
     let alone = &servers[led];
-    // The first one is in the log of a leader that nobody hears, the second waits for a leader.
+    // The first one is in the log of a partitioned leader, the second waits for a leader.
     let taken = alone.put("taken", "1");
     let waited = async {
         until("it knows no leader", alone, async || {
@@ -87,7 +87,7 @@ async fn a_write_that_was_refused_does_not_come_back() {
     let mut stay_away = vec!["waited", "early"];
     match said(taken).as_str() {
         "etcdserver: request timed out" => {}
-        // It came so late that nobody led any more: then that has to be true.
+        // It arrived when there was no leader any more: then that has to be true.
         "etcdserver: no leader" => stay_away.push("taken"),
         other => panic!("{other}"),
     }
@@ -172,10 +172,10 @@ fn is_not_served(refused: &Status) {
     assert!(refused.message().contains(text), "{refused}");
 }
 
-/// Clients that dialled a member and wrote at once were refused in its first second, which etcd's
-/// clients never see: there the connection waits until clients are served. A probe does not wait.
-/// And whoever has read that the member is ready finds its health serving: test frameworks and
-/// systemd go by that line, load balancers by the health.
+/// Clients that connected to a member and wrote at once were refused in its first second, which etcd's clients never
+/// see: there the connection waits until clients are served. A probe does not wait. And when the member has reported
+/// that it is ready, its health check must report serving: test frameworks and systemd rely on that line, load
+/// balancers on the health check.
 #[tokio::test]
 async fn a_request_waits_until_its_server_serves() {
     let home = tempfile::tempdir().unwrap();
@@ -207,14 +207,14 @@ async fn a_request_waits_until_its_server_serves() {
         let mut client = HealthClient::new(channel(server));
         let answer = client.check(check()).await.unwrap().into_inner();
         let log = server.log();
-        // Where the machine gave a cluster no five seconds to elect a leader, it is told so.
+        // If the machine was too slow for a cluster to elect a leader within five seconds, this is reported.
         let late = log.contains("no read was answered yet");
         assert!(late || answer.status() == ServingStatus::Serving, "{log}");
     }
 }
 
-/// What waits holds memory, so that a server which is not started yet must not be filled by those
-/// who wait for it: who comes beyond 512 is refused at once.
+/// Waiting requests use memory, so a server that has not started yet must not be filled by them: requests beyond 512
+/// are refused at once.
 #[tokio::test]
 async fn only_so_many_wait_for_a_server() {
     let home = tempfile::tempdir().unwrap();

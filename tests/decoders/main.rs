@@ -56,7 +56,7 @@ fn every_kept_input_damaged_is_read_or_refused() {
     }
 }
 
-/// Run with `WRITE_SEEDS=1` to write the seeds anew; other inputs stay.
+/// Run with `WRITE_SEEDS=1` to rewrite the seeds; other inputs are kept.
 #[test]
 fn write_seeds() {
     if std::env::var_os("WRITE_SEEDS").is_none() {

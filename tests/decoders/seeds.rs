@@ -400,7 +400,7 @@ fn records() -> Vec<Seed> {
     ]
 }
 
-/// Kinds as the target tells them: 0 a token, 4 what gets a signature, 2 a public and 6 a private
+/// Kinds as in the target: 0 a token, 4 what gets a signature, 2 a public and 6 a private
 /// key with the method in the upper bits, 3 and 7 a proof.
 fn tokens() -> Vec<Seed> {
     let claims = br#"{"alg":"HS256","typ":"JWT"}

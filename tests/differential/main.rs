@@ -1,15 +1,15 @@
-//! The same random requests, over gRPC, to Quorate and to real etcd: equal answers, equal error
-//! texts and codes, equal events for every watcher, equal hashes, equal snapshots; while alarms are
-//! raised and a learner comes and goes, too. Other conversations are about users and what they may
-//! do. What is known to differ, and why, is in `docs/differences.md`; the requests here avoid it.
+//! The same random requests, over gRPC, to Quorate and to real etcd: equal answers, equal error texts and codes, equal
+//! events for every watcher, equal hashes, equal snapshots; also while alarms are raised and a learner is added and
+//! removed. Other conversations are about users and their permissions. Known differences, with reasons, are in
+//! `docs/differences.md`; the requests here avoid them.
 //!
 //! A conversation follows from its seed. `SEED=n REQUESTS=n` repeats one; `SEEDS=n` makes n of
 //! them, from `SEED_BASE`. A difference prints the seed, the number of the request, the requests
 //! before it, and the least list of requests that still shows a difference; with `KEEP_GOING=1`
 //! it is printed and passed over.
 //!
-//! Needs the tools that `tests/interop/build.sh` builds. Without them each test says by name that
-//! it was skipped; with `QUORATE_REQUIRE_INTEROP=1` it fails instead.
+//! Needs the tools that `tests/interop/build.sh` builds. Without them each test reports that it was skipped; with
+//! `QUORATE_REQUIRE_INTEROP=1` it fails instead.
 
 // Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]
@@ -190,7 +190,7 @@ fn hold(peers: &Path, subject: Subject, size: usize, seed: u64, requests: u64) -
     })
 }
 
-/// Holds the conversations of all seeds and says how many requests that were.
+/// Runs the conversations of all seeds and prints the number of requests.
 fn hold_all(test: &str, subject: Subject, size: usize, seeds: u64, requests: u64) {
     let Some(peers) = process::peers(test) else {
         return;
@@ -266,7 +266,7 @@ fn at_once(
 // Shows KV.Txn: nested, with too many operations, with keys given twice.
 // Shows Watch.Watch: several streams of watchers with filters, previous values, fragments, starts below, at and above the compaction.
 // Shows Lease.LeaseGrant, Lease.LeaseRevoke, Lease.LeaseKeepAlive, Lease.LeaseTimeToLive, Lease.LeaseLeases: known and unknown leases, an expiry.
-// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberUpdate, Cluster.MemberPromote, Cluster.MemberList: a learner that never starts, from its beginning to its end; what is refused, with which words.
+// Shows Cluster.MemberAdd, Cluster.MemberRemove, Cluster.MemberUpdate, Cluster.MemberPromote, Cluster.MemberList: a learner that never starts, from its addition to its removal; what is refused, with which message.
 // Shows Maintenance.Status, Maintenance.Alarm: every request while alarms are raised.
 // Shows Maintenance.Snapshot: the same keys and history for etcdutl.
 // Shows Maintenance.Defragment, Maintenance.MoveLeader, Maintenance.Downgrade: the harmless and the refused.
@@ -286,10 +286,10 @@ fn three_members_answer_as_one() {
     hold_all(test, Subject::Keys, 3, 1, REQUESTS / 3);
 }
 
-// Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus, Auth.Authenticate: on and off, by whoever may and may not.
+// Shows Auth.AuthEnable, Auth.AuthDisable, Auth.AuthStatus, Auth.Authenticate: enabled and disabled, by users with and without permission.
 // Shows Auth.UserAdd, Auth.UserGet, Auth.UserList, Auth.UserDelete, Auth.UserChangePassword, Auth.UserGrantRole, Auth.UserRevokeRole: random users and their tokens: answers, error texts and codes.
 // Shows Auth.RoleAdd, Auth.RoleGet, Auth.RoleList, Auth.RoleDelete, Auth.RoleGrantPermission, Auth.RoleRevokePermission: random roles and ranges.
-// Shows KV.Put, KV.Range, KV.RangeStream, KV.DeleteRange, KV.Txn, Lease.LeaseRevoke, Watch.Watch: what random permissions allow, with whichever token.
+// Shows KV.Put, KV.Range, KV.RangeStream, KV.DeleteRange, KV.Txn, Lease.LeaseRevoke, Watch.Watch: what random permissions allow, with any token.
 #[test]
 fn users_may_do_what_etcd_lets_them() {
     let test = "users_may_do_what_etcd_lets_them";

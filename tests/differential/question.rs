@@ -86,7 +86,7 @@ impl Question {
     }
 }
 
-/// What the generator knows of the conversation so far; the same on both sides.
+/// The generator's state of the conversation so far; the same on both sides.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) revision: i64,

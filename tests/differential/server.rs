@@ -54,7 +54,7 @@ impl Interceptor for Token {
 /// What the clients send through.
 pub(crate) type Wire = InterceptedService<Channel, Token>;
 
-/// What was said: the revision, where there is one, and the whole answer as text.
+/// An answer: the revision, if any, and the whole answer as text.
 pub(crate) type Said = (Option<i64>, String);
 
 /// Clients of one member.
@@ -105,8 +105,8 @@ impl Server {
         server
     }
 
-    /// Waits until the member says that its data is of this version, which etcd does some seconds
-    /// after it began (seen on a busy machine: 3.5.0 in its first answers), and gives its ID.
+    /// Waits until the member reports that its data is of this version, which etcd does some seconds after its start
+    /// (seen on a busy machine: 3.5.0 in its first answers), and returns its ID.
     async fn settled(&mut self) -> u64 {
         for _ in 0..600 {
             let status = self.maintenance.status(StatusRequest {}).await;
@@ -131,7 +131,7 @@ impl Server {
         reply.into_inner().header.expect("a header").revision
     }
 
-    /// Asks, as the user whom the question names, and gives the answer as text.
+    /// Sends the request as its user, and returns the answer as text.
     pub(crate) async fn ask(&mut self, question: &Question) -> Said {
         let (user, question) = match question {
             Question::As(user, question) => (*user, &**question),

@@ -21,7 +21,7 @@ async fn repeat(ours: Kind, peers: &Path, size: usize, steps: &[Step]) -> Option
     None
 }
 
-/// Leaves out what can be left out, larger parts first, and tells what remains.
+/// Removes requests that are not needed, larger parts first, and prints the rest.
 pub(crate) async fn shrink(ours: Kind, peers: &Path, size: usize, mut steps: Vec<Step>) -> String {
     let start = Instant::now();
     let Some(mut shown) = repeat(ours, peers, size, &steps).await else {

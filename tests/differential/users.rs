@@ -1,4 +1,4 @@
-//! Users, roles and permissions: who may do what, and who may say so.
+//! Users, roles and permissions: who may do what, and who may change that.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub(crate) enum Auth {
     RoleRevoke(AuthRoleRevokePermissionRequest),
 }
 
-/// Asks a member; tokens differ, so they are kept and not told.
+/// Sends a request to a member; tokens differ, so they are stored and not compared.
 pub(crate) async fn ask(
     client: &mut AuthClient<Wire>,
     tokens: &mut BTreeMap<String, AsciiMetadataValue>,
@@ -210,8 +210,7 @@ fn authenticate(name: &str, password: &str) -> Question {
     }))
 }
 
-/// Whatever has become of it: authentication is on, root may do everything, and everybody who has
-/// a password has a token.
+/// Whatever the state: authentication is enabled, root may do everything, and every user with a password has a token.
 pub(crate) fn order() -> Vec<Question> {
     let root = |auth| Question::As("root", Box::new(Question::Auth(auth)));
     let (user, role) = (|| "root".to_owned(), || "root".to_owned());
@@ -256,7 +255,7 @@ pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Que
         38..=91 => match question(generator, facts) {
             // Of a lease with an ID of the server's choice nothing may stay, and users may not end all.
             Question::Grant(grant) if grant.id == 0 => Question::Leases,
-            // etcd judges addresses before it asks who wants to add them.
+            // etcd validates addresses before it checks permissions.
             Question::MemberAdd(add) => Question::MemberAdd(MemberAddRequest {
                 peer_ur_ls: vec![OWN_PEER.to_owned()],
                 ..add

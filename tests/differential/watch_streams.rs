@@ -36,7 +36,7 @@ pub(crate) struct WatchStreams {
     compacted: BTreeSet<i64>,
     /// The newest revision that each watcher was shown, and whether more of it is to come.
     last: BTreeMap<i64, (i64, bool)>,
-    /// Answers that said that more follows.
+    /// Answers that announced further fragments.
     pub(crate) fragments: u64,
 }
 
@@ -91,7 +91,7 @@ impl WatchStreams {
         }
     }
 
-    /// Creates a watcher, and says how that was answered.
+    /// Creates a watcher, and returns the answer.
     pub(crate) async fn create(&mut self, request: &WatchCreateRequest) -> String {
         let before = self.created;
         self.send(RequestUnion::CreateRequest(request.clone()));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub(crate) enum Language {
     /// Resources, or a piece of a cluster's `spec`.
     Yaml,
-    /// Commands, which are looked at.
+    /// Commands, which are checked.
     Shell,
     /// Commands, which are run as well.
     Run,

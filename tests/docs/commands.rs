@@ -1,6 +1,6 @@
-//! Blocks of commands: each program, subcommand and flag of ours is asked of the program itself, of the Makefile
-//! or of the chart; files of the repository have to be there. Of other programs it knows the names, and of
-//! kubectl, helm and etcdctl the commands. Runs nothing.
+//! Blocks of commands: each program, subcommand and flag of ours is checked with the program itself, the Makefile or
+//! the chart; files of the repository have to exist. For other programs it checks the names, and for kubectl, helm and
+//! etcdctl the commands. Runs nothing.
 
 use std::fs;
 
@@ -83,7 +83,7 @@ pub(crate) fn problems(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The commands of a block, each as its words; what stands in `$(...)` as well.
+/// The commands of a block, each split into words; those in `$(...)` as well.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let text = text.replace("\\\n", " ");
@@ -350,7 +350,7 @@ fn scale(words: &[&str]) -> Vec<String> {
     }
 }
 
-/// Annotations of ours are those that the code knows.
+/// Annotations of ours have to exist in the code.
 fn annotations(words: &[&str]) -> Vec<String> {
     let code = fs::read_to_string(root().join("src/crd/labels.rs")).expect("the labels");
     let keys = words.iter().filter_map(|word| word.split_once('='));

@@ -1,4 +1,4 @@
-//! What the program itself tells of its subcommands and flags: the pages may show these and no others.
+//! The program's own help for its subcommands and flags: the pages may show these and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Every reason that the operator gives for what is wrong or waited for stands on a page that tells what to do.
-//! The plans in `tests/plan` are where the reasons come from.
+//! Every reason of a problem or a wait that the operator reports is on a page that states what to do. The reasons are
+//! taken from the plans in `tests/plan`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ const WRONG: &[&str] = &[
     "Quorate=Unknown ",
 ];
 
-/// The reason of a line of a plan, where it tells of something wrong or waited for.
+/// The reason in a line of a plan, if it reports a problem or a wait.
 fn reason(line: &str) -> Option<&str> {
     let condition = WRONG.iter().find_map(|start| line.strip_prefix(start));
     let end = |c: char| !c.is_ascii_alphanumeric();

@@ -14,7 +14,7 @@ use quorate::server::flags::table::{self, Class, FLAGS, Flag, Group, Kind};
 
 use crate::node::peers;
 
-/// Defaults that are not etcd's words; each by choice.
+/// Defaults that deliberately differ from etcd's.
 const OTHER_DEFAULTS: &[(&str, &str)] = &[
     // etcd prints a shell's variable, a Go constant or a computed value.
     ("data-dir", ""),
@@ -159,9 +159,9 @@ impl Drop for Tried {
     }
 }
 
-/// Every flag with a number or a duration, with values at and beyond the edge: what etcd refuses is
-/// refused, and what etcd serves with is taken, but for what is named above. The flags are those of
-/// the table, so that a new one is asked about too.
+/// Every flag with a number or a duration, with values at and beyond the limits: what etcd refuses is refused, and what
+/// etcd accepts is accepted, except for those named above. The flags are those of the table, so that a new one is
+/// tested too.
 #[test]
 fn numbers_and_durations_parse_as_etcd() {
     let Some(peers) = peers("flags::numbers_and_durations_parse_as_etcd") else {
@@ -192,7 +192,7 @@ fn numbers_and_durations_parse_as_etcd() {
         let (taken, refused): (Vec<&&Flag>, Vec<&&Flag>) = flags
             .iter()
             .partition(|flag| judged(&argument(flag)).is_ok());
-        // All that is taken at once: etcd says so once. The rest one by one.
+        // All accepted ones at once: etcd reports it once. The rest one by one.
         let taken: Vec<String> = taken.iter().map(argument).collect();
         if !taken.is_empty() {
             let mut etcd = Tried::start(&peers, &taken);

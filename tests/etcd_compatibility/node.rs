@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// How long anything may take before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The directory of the real tools; `None`, said aloud, when they have not been built.
+/// The directory of the real tools; `None`, with a message, when they have not been built.
 pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
     let directory = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);
@@ -187,7 +187,7 @@ impl Node {
         self.directory.path().join("data")
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -200,7 +200,7 @@ impl Drop for Node {
     }
 }
 
-/// Ours and etcd's, with the same flags; `None`, said aloud, without real etcd.
+/// Ours and etcd's, with the same flags; `None`, with a message, without real etcd.
 pub(crate) fn pair(test: &str, flags: &[&str]) -> Option<[Node; 2]> {
     let peers = peers(test)?;
     Some([Kind::Quorate, Kind::Etcd].map(|kind| Node::start(kind, &peers, flags)))

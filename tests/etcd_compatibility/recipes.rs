@@ -1,5 +1,5 @@
-//! Elections and locks that the server carries out, by gRPC, at both: who waits for whom, what
-//! observers see, and what a waiter that goes away leaves behind.
+//! Elections and locks of the server, by gRPC, at both: who waits for whom, what observers see, and what a disconnected
+//! waiter leaves behind.
 
 use std::time::Duration;
 

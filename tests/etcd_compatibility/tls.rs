@@ -147,7 +147,7 @@ fn certs_overwrites_nothing() {
     let after = std::fs::read(folder.join("one/server.crt")).expect("read");
     assert_eq!(before, after);
     assert!(!folder.join("new.crt").exists(), "all or nothing");
-    // Another authority's key beside ours signs nothing.
+    // A certificate signed by another CA's key is not accepted.
     let other = tempfile::tempdir().expect("folder");
     made(other.path(), &["--client=x"]);
     std::fs::copy(other.path().join("ca.key"), folder.join("ca.key")).expect("copied");

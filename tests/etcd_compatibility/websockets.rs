@@ -147,7 +147,7 @@ fn a_browser_can_watch() {
     assert_eq!(ours, etcd, "ours and etcd's");
 }
 
-/// A path that is none is told so; a stream's requests are answered one by one.
+/// An unknown path gets an error; a stream's requests are answered one by one.
 #[test]
 fn streams_are_answered_request_by_request() {
     let Some([ours, etcd]) = pair("websockets::streams_are_answered_request_by_request", &[])
@@ -219,8 +219,7 @@ fn tokens_come_by_subprotocol_or_cookie() {
     assert_eq!(ours, etcd, "ours and etcd's");
 }
 
-/// A browser asks nobody before it opens a websocket, so here the list of origins is the server's
-/// to enforce; etcd does not.
+/// Browsers do not check CORS for websockets, so here the server enforces the list of origins; etcd does not.
 #[test]
 fn origins_that_are_not_named_get_no_websocket() {
     let Some(peers) = crate::node::peers("websockets::origins_that_are_not_named_get_no_websocket")
@@ -239,8 +238,8 @@ fn origins_that_are_not_named_get_no_websocket() {
     }
 }
 
-/// What came of a websocket's message before it was whole counted for nobody: a thousand strangers,
-/// each with 3 MiB of one that never ends, had 3 GiB of the server's memory.
+/// Incomplete websocket messages did not count towards any limit: a thousand attackers, each with 3 MiB of an endless
+/// message, used 3 GiB of the server's memory.
 #[test]
 fn what_has_come_of_a_message_counts() {
     let Some(peers) = crate::node::peers("websockets::what_has_come_of_a_message_counts") else {
@@ -269,7 +268,7 @@ fn what_has_come_of_a_message_counts() {
     (0..100).for_each(|_| socket.send(9, b"there"));
     (0..100).for_each(|_| assert_eq!(socket.next(), Frame::Pong(b"there".to_vec())));
     until("nothing waits", &|bytes| bytes == 0);
-    // A frame that says how long it is, and so much of it; a mask of nothing is a mask.
+    // A frame with its length, and that much content; a zero mask is a valid mask.
     let piece = |socket: &mut Socket, kind: u8, length: u32, sent: usize| {
         let mut frame = vec![kind, 0x80 | 127, 0, 0, 0, 0];
         frame.extend_from_slice(&length.to_be_bytes());

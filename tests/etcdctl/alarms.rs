@@ -13,7 +13,7 @@ fn fill(teller: &Teller) {
     assert!(full, "the quota does not hold:\n{}", teller.cluster.logs());
 }
 
-/// Waits until a member's status tells of an error, or of none any more; notes what it tells.
+/// Waits until a member's status has an error, or none any more; records it.
 fn note_errors(teller: &mut Teller, member: usize, some: bool) {
     let mut errors = String::new();
     let told = eventually(|| {

@@ -202,7 +202,7 @@ fn what_a_user_may_do_is_what_etcd_lets_them() {
                 &[ALICE, "watch", "a", "d"],
                 &[ALICE, "watch", "", "--prefix"],
             ] {
-                // To its end: what it says of a refusal is more than one line.
+                // To its end: its error is more than one line.
                 let mut watch = teller.cluster.follow(0, arguments);
                 let ended = eventually(|| watch.has_ended());
                 let said = watch.output();
@@ -256,7 +256,7 @@ fn leases_are_guarded_as_in_etcd() {
     });
 }
 
-/// Each member checks by itself, and a member's word holds on every other.
+/// Each member checks by itself, and a member's token is valid on every other.
 #[test]
 fn followers_restarts_and_newcomers_know_users() {
     let test = "followers_restarts_and_newcomers_know_users";
@@ -295,7 +295,7 @@ fn followers_restarts_and_newcomers_know_users() {
     });
 }
 
-/// A learner that starts from the leader's state, not from its log, knows users too.
+/// A learner that starts from the leader's snapshot, not from its log, has users too.
 #[test]
 fn a_newcomer_learns_users_with_the_state() {
     let Some(peers) = peers("a_newcomer_learns_users_with_the_state") else {
@@ -412,7 +412,7 @@ fn authentication_can_be_turned_off_again() {
     });
 }
 
-/// Real etcd knows the users and roles of our snapshot, their passwords and their rights.
+/// Real etcd has the users and roles of our snapshot, their passwords and permissions.
 #[test]
 fn etcd_starts_with_the_users_of_our_snapshot() {
     let Some(peers) = peers("etcd_starts_with_the_users_of_our_snapshot") else {

@@ -81,7 +81,7 @@ fn tell(kind: Kind, peers: &Path, extra: &[&str]) -> Vec<String> {
             notes.push(format!("{who} {arguments:?}: {said}"));
         }
     }
-    // Nothing is asked after that: a quorum takes the new one from here on.
+    // No request follows: a quorum accepts the new one from here on.
     for who in ["alice", "client"] {
         let cert = format!("--cert={}", cluster.file(&format!("{who}.crt")));
         let key = format!("--key={}", cluster.file(&format!("{who}.key")));

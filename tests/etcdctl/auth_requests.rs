@@ -1,5 +1,5 @@
-//! Requests that etcdctl cannot make, by users who may not make them: those of etcd's published
-//! advisories, and every call without a token. Codes and texts must be etcd's.
+//! Requests that etcdctl cannot make, by users without permission: those of etcd's published advisories, and every call
+//! without a token. Codes and messages must be etcd's.
 
 use std::path::Path;
 use std::thread;
@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, Kind};
 use crate::process::peers;
 use crate::story::ours;
 
-/// A client that shows a token, or none, and notes what it is told.
+/// A client with or without a token that records the answers.
 struct Guest<'a> {
     name: &'a str,
     header: &'static str,
@@ -454,7 +454,7 @@ fn a_token_of_one_member_works_on_every_other() {
     runtime.block_on(async {
         let channels: Vec<Channel> = (0..3).map(|at| channel(&cluster, at)).collect();
         for round in 0..9 {
-            // A member that has not heard of the users yet has no token to give.
+            // A member that has not applied the users yet cannot issue a token.
             read(&channels[round % 3], "x").await.expect_err("no token");
             last = token(&channels[round % 3], "alice").await;
             for at in 0..3 {
@@ -471,7 +471,7 @@ fn a_token_of_one_member_works_on_every_other() {
     assert!(known, "{}", cluster.logs());
 }
 
-/// Every way to sign that etcd knows, and the key that it needs; `None`: a secret that both sides know.
+/// Every signing method of etcd, and the key that it needs; `None`: a shared secret.
 const METHODS: [(&str, Option<&rcgen::SignatureAlgorithm>); 13] = [
     ("ES256", Some(&rcgen::PKCS_ECDSA_P256_SHA256)),
     ("ES384", Some(&rcgen::PKCS_ECDSA_P384_SHA384)),
@@ -488,7 +488,7 @@ const METHODS: [(&str, Option<&rcgen::SignatureAlgorithm>); 13] = [
     ("HS512", None),
 ];
 
-/// Whoever has the keys knows the tokens: etcd's work on ours and ours on etcd's.
+/// Tokens are valid with the same keys: etcd's work on ours and ours on etcd's.
 #[test]
 fn signed_tokens_are_exchanged_with_etcd() {
     let Some(peers) = peers("signed_tokens_are_exchanged_with_etcd") else {

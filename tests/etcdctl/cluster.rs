@@ -99,7 +99,7 @@ impl Cluster {
         }
     }
 
-    /// A cluster of which nothing runs yet: its data directories are made by someone else.
+    /// A cluster that is not running yet: its data directories are created elsewhere.
     pub(crate) fn blank(kind: Kind, peers: &Path, size: usize) -> Cluster {
         Cluster {
             kind,
@@ -111,7 +111,7 @@ impl Cluster {
         }
     }
 
-    /// A path beside the members' data.
+    /// A path next to the members' data.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -338,7 +338,7 @@ impl Member {
     }
 }
 
-/// What etcdctl said.
+/// etcdctl's output.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: i32,

@@ -1,5 +1,5 @@
-//! Where Quorate answers otherwise than etcd on purpose: rows of docs/differences.md, measured on
-//! both, so that the page says what is.
+//! Where Quorate deliberately answers differently from etcd: rows of docs/differences.md, measured on both, so that the
+//! page is correct.
 
 use std::path::Path;
 
@@ -55,9 +55,9 @@ fn put_under_open_ended_delete_is_a_duplicate() {
     }
 }
 
-/// Found by comparing what `HashKV` said of one revision before and after a compaction there: ours
-/// went on with the hash of what was left, which no client could compare with what it had been told.
-/// Now each keeps the hash from before, until it starts again.
+/// Found by comparing `HashKV` of one revision before and after a compaction there: ours continued with the hash of the
+/// remaining data, which no client could compare with the earlier answer. Now each keeps the earlier hash, until it
+/// restarts.
 #[test]
 fn hash_at_the_compact_revision_stays() {
     let test = "hash_at_the_compact_revision_stays";
@@ -103,7 +103,7 @@ fn hash_at_the_compact_revision_stays() {
     assert_eq!(hash(&theirs, 10).map(|(_, from)| from), Ok(10));
 }
 
-/// etcd finds the hash of that compaction when it is asked for the newest, which is named 0 too.
+/// etcd returns the hash of that compaction when the newest is requested, which is also named 0.
 #[test]
 fn compaction_at_0_keeps_the_hash() {
     let test = "compaction_at_0_keeps_the_hash";

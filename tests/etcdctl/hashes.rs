@@ -4,8 +4,8 @@ use crate::cluster::Cluster;
 use crate::process::eventually;
 use crate::story::{Teller, compare};
 
-/// Notes the hash at a revision (0: now), once all members tell the same: `--physical` waits for one
-/// of them alone, and where no key lives etcd's hash sees what the others have yet to forget.
+/// Records the hash at a revision (0: now), once all members return the same: `--physical` waits for only one of them,
+/// and where no key exists etcd's hash includes data that the others have not deleted yet.
 fn note(teller: &mut Teller, revision: &str) {
     let mut hashes = Vec::new();
     let equal = eventually(|| {

@@ -1,8 +1,8 @@
 //! Real etcdctl against Quorate's server, and the same commands against real etcd: the two
 //! transcripts must be equal but for names, ports and times.
 //!
-//! Needs the tools that `tests/interop/build.sh` builds. Without them each test says by name that
-//! it was skipped; with `QUORATE_REQUIRE_INTEROP=1` it fails instead.
+//! Needs the tools that `tests/interop/build.sh` builds. Without them each test reports that it was skipped; with
+//! `QUORATE_REQUIRE_INTEROP=1` it fails instead.
 
 // Helpers of tests end a test by panicking, and what runs in other processes has to be polled.
 #![allow(clippy::panic, clippy::disallowed_methods)]

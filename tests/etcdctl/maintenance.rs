@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Kind};
 use crate::process::{eventually, peers};
 use crate::story::compare;
 
-// Shows Maintenance.Status, Maintenance.Defragment: every member tells its status; defragmentation succeeds.
+// Shows Maintenance.Status, Maintenance.Defragment: every member returns its status; defragmentation succeeds.
 #[test]
 fn status_and_health_are_told_by_every_member() {
     let Some(peers) = peers("status_and_health_are_told_by_every_member") else {
@@ -103,7 +103,7 @@ fn leadership_moves_as_in_etcd() {
         let done = eventually(|| teller.cluster.leader() == target);
         assert!(done, "the leader stayed:\n{}", teller.cluster.logs());
         for at in 0..3 {
-            // Another member may hear of the new leader a little later.
+            // Another member may learn of the new leader a little later.
             let put = ["put", "after", "move"];
             let done = eventually(|| teller.cluster.ctl(at, &put, "").status == 0);
             assert!(done, "member {at}:\n{}", teller.cluster.logs());

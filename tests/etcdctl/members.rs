@@ -138,7 +138,7 @@ fn note_added(teller: &mut Teller, new: usize, said: &Answer) {
     teller.note(&format!("add {new}: {} {line} {error}", said.status));
 }
 
-/// Notes what this member knows of the members by itself, in the order of their names.
+/// Records this member's own member list, sorted by name.
 fn list_local(teller: &mut Teller, at: usize) {
     list_with(teller, at, "--consistency=s");
 }
@@ -268,7 +268,7 @@ fn a_peer_url_can_be_changed() {
         teller.note(&format!("{} {line}{error}", said.status));
         let listed = teller.cluster.must(leader, &["member", "list"]);
         assert!(listed.contains(&unused), "{listed}");
-        // It goes on without that member being reachable by others anew.
+        // It continues without that member being reachable by others again.
         teller.cluster.must(leader, &["put", "a", "1"]);
     });
 }

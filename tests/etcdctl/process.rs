@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How long anything may take before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The directory of the real tools; `None`, said aloud, when they have not been built.
+/// The directory of the real tools; `None`, with a message, when they have not been built.
 pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
     let directory = std::env::var_os("QUORATE_PEERS").map_or(built, PathBuf::from);

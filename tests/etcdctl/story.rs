@@ -1,12 +1,12 @@
-//! A story is told to a cluster with etcdctl and leaves a transcript. Told to Quorate and to
-//! real etcd it must leave the same one.
+//! A story is a sequence of etcdctl commands with a transcript. Run against Quorate and real etcd, the transcripts must
+//! be equal.
 
 use std::thread;
 
 use crate::cluster::{Answer, Cluster, Kind};
 use crate::process::peers;
 
-/// A cluster that is being told a story.
+/// A cluster that runs a story.
 pub(crate) struct Teller {
     pub(crate) cluster: Cluster,
     transcript: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Teller {
     names: Vec<(String, String)>,
 }
 
-/// Tells a story to both clusters and compares what they said.
+/// Runs a story on both clusters and compares the transcripts.
 pub(crate) fn compare(test: &str, size: usize, story: impl Fn(&mut Teller) + Sync) {
     compare_with(test, size, &[], story);
 }
@@ -117,7 +117,7 @@ impl Teller {
     }
 }
 
-/// What etcdctl says of an error, without the client library's log around it.
+/// etcdctl's error, without the client library's log around it.
 fn errors(stderr: &str) -> String {
     let mut text = String::new();
     for line in stderr.lines() {

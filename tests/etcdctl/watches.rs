@@ -2,7 +2,7 @@
 
 use crate::story::{Teller, compare};
 
-/// Watches until `lines` lines have come, or etcdctl ends, and notes what it said.
+/// Watches until `lines` lines have arrived, or etcdctl exits, and records its output.
 fn watch(teller: &mut Teller, at: usize, arguments: &[&str], lines: usize) {
     let mut all = vec!["watch"];
     all.extend(arguments);
@@ -36,7 +36,7 @@ fn history_is_watched_as_in_etcd() {
         }
         teller.cluster.must(follower, &["compaction", "6"]);
         for at in [leader, follower] {
-            // A member that has not applied the compaction yet would show what is asked for below.
+            // A member that has not applied the compaction yet would answer the requests below.
             teller.cluster.must(at, &["get", "a"]);
             watch(teller, at, &["--prefix", "a", "--rev=6", "--prev-kv"], 9);
             let said = teller.cluster.ctl(at, &["watch", "a", "--rev=5"], "");

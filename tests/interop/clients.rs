@@ -34,7 +34,7 @@ fn built(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Whether a program is there and says its version.
+/// Whether a program exists and prints its version.
 fn is_there(program: &str) -> bool {
     let mut command = Command::new(program);
     command
@@ -103,7 +103,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Lets a client tell its story to three members; gives the chapters that went well.
+/// Runs a client's story against three members; returns the successful chapters.
 fn tell(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
     let flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
     let mut cluster = Cluster::start_with(kind, peers, 3, &flags);
@@ -147,7 +147,7 @@ fn tell(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
         .wait()
         .expect("a status");
     let said = std::fs::read_to_string(errors.path()).unwrap_or_default();
-    // What the client said comes last, where a shortened output still shows it.
+    // The client's output comes last, where a truncated output still shows it.
     assert!(
         status.success(),
         "{kind:?}\n{}--- {kind:?}: {program:?} ended with {status} after {chapters:?} and said:\n{said}",
@@ -156,7 +156,7 @@ fn tell(kind: Kind, peers: &Path, program: &[String]) -> Vec<String> {
     chapters
 }
 
-/// To ours, and to real etcd, so that a failure tells whose fault it is.
+/// Against ours, and against real etcd, so that a failure shows which side is wrong.
 fn tell_both(peers: &Path, program: &[String], least: usize) {
     let (ours, theirs) = thread::scope(|scope| {
         let theirs = scope.spawn(|| tell(Kind::Etcd, peers, program));
@@ -194,7 +194,7 @@ fn the_rust_client_etcd_client() {
     if !is_there("bash") {
         return skip(test, "no bash");
     }
-    // Cargo knows what is built already, which after `make interop` is everything.
+    // Cargo detects what is built already, which after `make interop` is everything.
     let mut build = Command::new("bash");
     let script = folder("rust/build.sh");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").to_owned());
@@ -248,7 +248,7 @@ fn the_node_client_etcd3() {
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
         run("npm ci", npm.current_dir(folder));
     });
-    // Packages are looked for beside the program.
+    // Packages are searched next to the program.
     let program = packages.join("story.js");
     std::fs::copy(source.join("story.js"), &program).expect("copied");
     tell_both(&peers, &["node".to_owned(), text(&program)], 9);

@@ -1,5 +1,5 @@
-//! Our `.proto` files are our own text; what they say must be what etcd's descriptors say.
-//! `descriptors.txt` holds those, printed by the Go program in `descriptors` from etcd's module.
+//! Our `.proto` files are our own text; their content must match etcd's descriptors. `descriptors.txt` contains those,
+//! printed by the Go program in `descriptors` from etcd's module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

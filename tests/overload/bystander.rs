@@ -1,5 +1,5 @@
-//! A well-behaved client that writes and reads all the time, beside whatever a test does to the
-//! server, and remembers how long it had to wait at most.
+//! A well-behaved client that writes and reads all the time during a test's load on the server, and records its longest
+//! wait.
 
 use std::time::{Duration, Instant};
 

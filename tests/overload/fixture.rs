@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 /// Time for anything that a test waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An address of loopback that nobody else uses: one a process and call.
+/// A unique loopback address, one per process and call.
 fn address() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();

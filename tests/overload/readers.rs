@@ -1,4 +1,4 @@
-//! Clients that ask for everything and do not read the answer.
+//! Clients that request everything and do not read the answer.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ async fn ask_for_everything(channel: Channel) -> Streaming<RangeResponse> {
     answer.await.expect("it begins").into_inner()
 }
 
-/// Answers that nobody reads cost what points to the data, not the data; others are served; and
-/// one that is read at last is whole.
+/// Unread answers use memory for references to the data, not for the data; others are served; and an answer that is
+/// finally read is complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_never_read_long_answers() {
     let home = tempfile::tempdir().expect("folder");

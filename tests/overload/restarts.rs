@@ -10,8 +10,8 @@ use super::fixture::{Server, figure};
 /// Writers, each with one write at a time.
 const WRITERS: usize = 16;
 
-/// Each member in turn is asked to stop, as at a rolling restart, while clients write through all
-/// of them: no acknowledged write is lost, and no write fails for good.
+/// Each member in turn is stopped, as in a rolling restart, while clients write through all of them: no acknowledged
+/// write is lost, and no write fails permanently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rolling_stops_lose_no_acknowledged_write() {
     let home = tempfile::tempdir().expect("folder");

@@ -1,5 +1,5 @@
-//! Faults that members live with, beside those of the nemesis: a network that is slow or loses
-//! messages, slow disks, and wall clocks that jump.
+//! Background faults, in addition to those of the nemesis: a network that is slow or loses messages, slow disks, and
+//! wall clocks that jump.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,7 @@ use crate::schedule::{SOFT, Schedule, Soft};
 use crate::server::Place;
 use crate::traffic::client::Directory;
 
-/// Faults of the second kind, beside those of the first, until told to end; what they change is
-/// put right again.
+/// Faults of the second kind, concurrent with those of the first, until stopped; their changes are reverted.
 pub(crate) async fn background_faults(
     network: Arc<Network>,
     directory: Directory,

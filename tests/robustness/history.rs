@@ -1,6 +1,6 @@
-//! What clients did and what they were told: each operation with when it began and ended, and
-//! each answer of each watch. Times are nanoseconds since the run began, of one monotonic clock.
-//! Kept as lines of JSON, which the second opinion reads too. Never judges.
+//! What clients did and the answers that they received: each operation with its start and end, and each answer of each
+//! watch. Times are nanoseconds since the start of the run, of one monotonic clock. Stored as lines of JSON, which
+//! porcupine reads too. Never judges.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Nanoseconds since the run began.
 pub(crate) type Nanos = u64;
 
-/// A key with everything that the store says of it.
+/// A key with all its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kv {
     pub(crate) key: String,
@@ -40,7 +40,7 @@ pub(crate) struct Compare {
 pub(crate) enum Act {
     Put {
         key: String,
-        /// Given once in a run: it tells which operation wrote it.
+        /// Unique in a run: it identifies the operation that wrote it.
         value: String,
         lease: i64,
         prev: bool,
@@ -119,7 +119,7 @@ pub(crate) enum Outcome {
         /// Seconds that a lease got; 0: there is none.
         ttl: i64,
     },
-    /// Refused with a reason that says that it was not carried out.
+    /// Refused with an error that guarantees that it was not applied.
     Refused { code: String, text: String },
     /// It may have been carried out, or be carried out yet.
     Unknown { text: String },

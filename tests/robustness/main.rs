@@ -1,18 +1,16 @@
-//! Real servers under faults: three to five processes on loopback are killed, stopped, cut off
-//! from one another, starved of their disks, given wrong clocks, emptied and replaced, while
-//! clients write, read, watch and hold leases, and record all that they are told. Afterwards the
-//! record is judged by our own checks (`checks`) and by porcupine.
+//! Real servers under faults: three to five processes on loopback are killed, stopped, cut off from one another,
+//! starved of their disks, given wrong clocks, emptied and replaced, while clients write, read, watch and hold leases,
+//! and record all answers. Afterwards the record is checked by our own checks (`checks`) and by porcupine.
 //!
 //! `MINUTES` (none: only the tests of the checks run), `SEED` (of the schedule of faults and of
 //! what clients ask for; what that meets differs from run to run), `MEMBERS` (3 to 5), `QUORATE`
 //! (the server's binary), `CHECK=folder` (judges a kept record again). `make robustness` sets them.
 //!
-//! How the faults are made: the network by a proxy in this process that every member advertises as
-//! its own address (`proxy`), disk and wall clock by a library that is preloaded into the servers
-//! (`faults.c`), which also notes what every write replaces, so that a loss of power can take what was
-//! not synced; everything else by signals and by the calls that people make. All of it
-//! works without rights on the machine and leaves nothing behind. What this cannot show: monotonic
-//! clocks that jump, which no kernel promises anything against, and memory that goes bad.
+//! How the faults are made: the network by a proxy in this process that every member advertises as its own address
+//! (`proxy`), disk and wall clock by a library that is preloaded into the servers (`faults.c`), which also notes what
+//! every write replaces, so that a power loss can drop what was not synced; everything else by signals and by regular
+//! API calls. All of it works without privileges and leaves nothing behind. What this cannot show: jumps of monotonic
+//! clocks, and faulty memory.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 

@@ -137,7 +137,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Everyone is asked to stop and started again, one at a time.
+    /// All members are stopped and started again, one at a time.
     pub(crate) async fn restart_all(&mut self) -> Result<(), Broken> {
         for at in 0..self.servers.len() {
             let server = &mut self.servers[at];

@@ -95,7 +95,7 @@ impl Cluster {
         server
     }
 
-    /// Tells clients and the softer faults who there is.
+    /// Publishes the members to clients and background faults.
     pub(crate) fn publish(&self) {
         let places = self.servers.iter().map(|server| client::Place {
             name: server.name.clone(),
@@ -131,7 +131,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The member that leads in the newest term; the one at `otherwise` where nobody says so.
+    /// The leader with the newest term; the one at `otherwise` if none reports it.
     pub(crate) async fn leader(&self, otherwise: usize) -> usize {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(10) {

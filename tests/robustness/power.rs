@@ -22,7 +22,7 @@ struct Write<'a> {
     had: &'a [u8],
 }
 
-/// Takes back what the notes say was not synced; gives how many writes that were.
+/// Reverts the writes that were not synced according to the notes; returns their number.
 pub(crate) fn lose_unsynced(notes: &Path, seed: u64) -> std::io::Result<u64> {
     let notes = std::fs::read(notes)?;
     let mut dice = Dice::new(seed);

@@ -1,8 +1,7 @@
-//! The network between the members: every member advertises the address of a proxy in this
-//! process, and every message to it passes here, where it can be held, delayed or lost for each
-//! pair of members and each direction. That needs no rights on the machine, unlike packet filters
-//! and namespaces, and knows messages, unlike them: one that is lost here is lost for good, where
-//! TCP would send it again.
+//! The network between the members: every member advertises the address of a proxy in this process, and every message
+//! to it passes here, where it can be held, delayed or lost for each pair of members and each direction. Unlike packet
+//! filters and namespaces, this needs no privileges on the machine, and works on messages: one that is lost here is
+//! lost for good, while TCP would send it again.
 //!
 //! What is cut is held, as a switch that is gone holds it: connections neither end nor fail, and
 //! what was under way arrives when the cut is over, old as it is.
@@ -30,7 +29,7 @@ const MESSAGES: i32 = 1;
 /// Pieces that one connection may have under way.
 const UNDER_WAY: usize = 1024;
 
-/// Enough of a hello to know who dials, and what for.
+/// Enough of a hello to identify the peer and its purpose.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Hello {
     #[prost(string, tag = "5")]
@@ -174,7 +173,7 @@ async fn connection(
     let from = hello.name.clone();
     network.open(&from, to).await;
     network.open(to, &from).await;
-    // Whoever gave up meanwhile was never heard.
+    // A peer that gave up meanwhile was never connected.
     if let Ok(Ok(0)) = tokio::time::timeout(Duration::ZERO, dialled.peek(&mut [0])).await {
         return Ok(());
     }

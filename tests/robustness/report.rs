@@ -116,7 +116,7 @@ fn second(opinion: &Judged) -> Vec<String> {
                 opinion.illegal
             )]
         }
-        // A history that could not be decided is told; half of them is no opinion at all.
+        // An undecided history is reported; if half of them are undecided, the check fails.
         Ok(Some(opinion)) if opinion.ok * 2 < opinion.histories => {
             vec![format!("porcupine: undecided {:?}", opinion.unknown)]
         }

@@ -132,11 +132,10 @@ async fn under_load(
     result
 }
 
-/// How long anybody is waited for once the run is broken.
+/// How long to wait for tasks once the run has failed.
 const SHORT: Duration = Duration::from_secs(4);
 
-/// Waits for one that was told that it is enough. Where no member can be reached it never hears
-/// of it, and is ended.
+/// Waits for a task that was asked to stop. If no member can be reached it may never notice, and is aborted.
 async fn ended(task: JoinHandle<()>, patience: Duration) -> Result<(), Broken> {
     let abort = task.abort_handle();
     match tokio::time::timeout(patience, task).await {
@@ -245,7 +244,7 @@ fn clients(
     tasks
 }
 
-/// Notes who leads in which term.
+/// Records the leader of each term.
 async fn sample(
     directory: Directory,
     leaders: Arc<Mutex<BTreeSet<(u64, u64)>>>,
@@ -268,7 +267,7 @@ async fn sample(
     }
 }
 
-/// Faults and load are over: leases end, watchers catch up, and everybody is looked at.
+/// Faults and load are over: leases expire, watchers catch up, and all members are checked.
 async fn rest(
     cluster: &mut Cluster,
     recorder: &Arc<Recorder>,
@@ -321,7 +320,7 @@ async fn leases(server: &Server) -> Option<Vec<i64>> {
     Some(leases.map(|lease| lease.id).collect())
 }
 
-/// Members that differ, or are full, would have said so.
+/// Members that differ, or are full, would have raised an alarm.
 async fn no_alarms(server: &Server) -> Result<(), Broken> {
     let mut client = MaintenanceClient::new(server.channel());
     let answer = client.alarm(AlarmRequest::default()).await;

@@ -1,6 +1,6 @@
-//! Which faults come, in which order, to whom and for how long: a function of the seed. What a
-//! schedule meets differs from run to run, since real processes do; the schedule does not. Each
-//! deck holds every kind once, so that no run is without one.
+//! Which faults occur, in which order, on which member and for how long: a function of the seed. Their effects differ
+//! from run to run, because the processes are real; the schedule does not. Each deck contains every kind once, so that
+//! no run is without one.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) enum Hard {
     MoveLeader,
 }
 
-/// Faults that members live with, beside the others.
+/// Background faults, in addition to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Soft {
     Delay,

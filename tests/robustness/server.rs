@@ -183,7 +183,7 @@ impl Server {
         self.child = Some(child.expect("the binary runs"));
     }
 
-    /// SIGKILL: nothing is flushed, nobody is told.
+    /// SIGKILL: nothing is flushed, no peer is notified.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -254,7 +254,7 @@ impl Server {
     }
 }
 
-/// A connection that is made when it is used, with a limit for each call.
+/// A lazy connection, with a timeout for each call.
 pub(crate) fn channel(url: &str, limit: Duration) -> Channel {
     Endpoint::from_shared(url.to_owned())
         .expect("a URL")

@@ -1,10 +1,10 @@
 //! What a stranger with a thousand connections costs the clients of a server: `make attack`.
 //!
-//! A measurement and no test: it takes minutes and a quiet machine of two cores. The server has one
-//! core, the clients and the attacker share the other one, where the clients have a real-time priority
-//! (`chrt`): a kernel with lazy preemption lets the attacker go on until the next tick otherwise, and
-//! what was measured was how long a client waited for its own core, up to 9 ms. The clients put at a quarter of what the server can do; each attack is measured beside a control without it,
-//! in turn, and the table shows the median of the rounds. `ROUNDS`, `SECONDS`, `ONLY=name`.
+//! A measurement, not a test: it takes minutes and an idle machine with two cores. The server has one core, the clients
+//! and the attacker share the other one, where the clients have a real-time priority (`chrt`): otherwise a kernel with
+//! lazy preemption lets the attacker run until the next tick, and the measurement would show how long a client waited
+//! for its own core, up to 9 ms. The clients put at a quarter of the server's capacity; each attack is measured in turn
+//! with a control without it, and the table shows the median of the rounds. `ROUNDS`, `SECONDS`, `ONLY=name`.
 //!
 //! The attacker has addresses of its own, as on a network, because some bounds are shares of a host:
 //! one address, or `HOSTS=n` of them.
@@ -46,7 +46,7 @@ fn source(connection: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 66, 0, host as u8))
 }
 
-/// Each attack, in words, and whether it is made on a server with users.
+/// Each attack, its description, and whether the server has authentication enabled.
 const ATTACKS: &[(&str, &str, bool)] = &[
     ("passwords", "wrong passwords for a user that exists", true),
     (

@@ -11,7 +11,7 @@ use super::fixture::{Server, put};
 
 /// Connections of the stranger: more than twice as many as the server may have open in all.
 const CROWD: usize = 600;
-/// What a client of HTTP/2 says before its first request.
+/// The preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn crowd(server: &Server, says: &[u8]) -> Vec<TcpStream> {
@@ -45,10 +45,10 @@ fn metric(server: &Server, name: &str) -> u64 {
     value.unwrap_or_default()
 }
 
-/// 600 connections that said nothing took every descriptor of a server with a limit of 256 (1,100
-/// under systemd's 1,024): nobody was let in any more, and when the log needed its next file there
-/// was none, which ended the member. etcd serves on. Those that say nothing make room now, whether
-/// they have said hello or not, and the disk has descriptors of its own.
+/// 600 idle connections used every descriptor of a server with a limit of 256 (1,100 under systemd's 1,024): no new
+/// client could connect, and when the log needed its next file there was none, which stopped the member. etcd keeps
+/// serving. Idle connections are closed for new ones now, with or without the HTTP/2 preface, and the disk has its own
+/// descriptors.
 #[tokio::test]
 async fn a_crowd_that_asks_nothing_keeps_nobody_out() {
     let server = Server::limited(256, &[]);
@@ -97,8 +97,8 @@ async fn a_crowd_that_asks_nothing_keeps_nobody_out() {
     assert!(!log.contains("Too many open files"), "{log}");
 }
 
-/// Streams that are open are in use: nobody is cut off in the middle, newcomers beyond the limit are
-/// told so, and get in as soon as there is room.
+/// Open streams are in use: none is cut off, new connections beyond the limit are refused, and succeed as soon as there
+/// is a free seat.
 #[tokio::test]
 async fn refuses_connections_when_all_are_in_use() {
     let server = Server::limited(256, &[]);
@@ -136,8 +136,8 @@ async fn refuses_connections_when_all_are_in_use() {
     }
 }
 
-/// A member with too few descriptors for its own files would end when they are used up: it says so
-/// before it touches anything.
+/// A member with too few descriptors for its own files would exit when they are used up: it reports this before it
+/// touches anything.
 #[test]
 fn too_small_a_limit_is_refused() {
     let (code, log) = super::fixture::refused_under(64, &["--data-dir=/nonexistent/never"]);

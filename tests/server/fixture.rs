@@ -56,7 +56,7 @@ pub(crate) fn ended(output: &Output) -> (i32, String) {
     (output.status.code().unwrap_or(-1), text)
 }
 
-/// An address of loopback that nobody else uses: one a process and call.
+/// A unique loopback address, one per process and call.
 pub(crate) fn address() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -97,7 +97,7 @@ impl Server {
         command.args(&by[1..]).arg(env!("CARGO_BIN_EXE_quorate"));
         let command = without_settings(command);
         let mut server = Server::in_folder(command, folder, address(), arguments, "/health");
-        // A pipe that nobody reads would stop a server that says much.
+        // A full pipe would block a server that logs a lot.
         if let Some(mut log) = server.process.stderr.take() {
             std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         }
@@ -169,7 +169,7 @@ impl Server {
         }
     }
 
-    /// The raw answer to a plain HTTP request; empty where nobody answers.
+    /// The raw response to a plain HTTP request; empty if there is none.
     pub(crate) fn get(&self, path: &str) -> String {
         use std::io::Write as _;
         let Ok(mut stream) = std::net::TcpStream::connect((self.host.as_str(), 2379)) else {

@@ -319,7 +319,7 @@ async fn long_ranges_are_whole_and_from_one_revision() {
     assert_eq!(ask(descending).await, (last, 2520, true));
 }
 
-// Shows Cluster.MemberList: who answers is in its own list.
+// Shows Cluster.MemberList: the answering member is in its own list.
 #[tokio::test]
 async fn a_member_that_answers_is_in_its_own_list() {
     let server = Server::start(&[]);
@@ -360,8 +360,8 @@ async fn a_target_alone_sorts() {
     assert_eq!(keys, [b"b", b"c", b"a"]);
 }
 
-/// Found by random requests beside etcd: a transaction that reads was refused for a compacted
-/// revision that its other branch asks for.
+/// Found by random requests compared with etcd: a transaction that reads was refused because of a
+/// compacted revision in its other branch.
 // Shows KV.Txn: a branch that is not taken is not judged.
 #[tokio::test]
 async fn a_branch_that_is_not_taken_refuses_nothing() {

@@ -1,7 +1,6 @@
-//! A server that begins with a snapshot which an older or the same etcd saved: users, rights,
-//! leases, history and a raised alarm are answered as that etcd would, and a learner that was in
-//! the snapshot is in no one's way. `tests/data/etcd-snapshots/make.sh` made the snapshots and
-//! says what is in them.
+//! A server that starts from a snapshot of an older or the same etcd: users, permissions, leases, history and a raised
+//! alarm are as in that etcd, and a learner in the snapshot does no harm. `tests/data/etcd-snapshots/make.sh` created
+//! the snapshots and describes their content.
 
 use quorate::wire::etcd::alarm_request::AlarmAction;
 use quorate::wire::etcd::auth_client::AuthClient;

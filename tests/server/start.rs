@@ -1,4 +1,4 @@
-//! What the server says when it cannot start, and how it stops.
+//! The server's errors when it cannot start, and how it stops.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -215,16 +215,16 @@ fn a_server_that_is_asked_to_stop_stops_well() {
     assert_eq!(code, 0, "{log}");
 }
 
-/// Found on a busy machine: a pod that was deleted in the moment in which its server started stood
-/// until the end of its grace period. The server is the first process of its container, the signal
-/// came while it was opening its disk, and nobody had asked for it yet: it was lost.
+/// Found on a busy machine: a pod that was deleted at the moment in which its server started stayed until the end of
+/// its grace period. The server is the first process of its container, and the signal arrived while it was opening its
+/// disk, before a handler was installed: it was lost.
 #[test]
 fn signal_during_start_shuts_down_cleanly() {
     let (host, folder) = (address(), tempfile::tempdir().expect("folder"));
     let message = folder.path().join("message");
     let made = Command::new("mkfifo").arg(&message).status();
     assert!(made.expect("runs").success());
-    // Its start waits here until somebody reads, before the disk is touched.
+    // Its start blocks here until the pipe is read, before the disk is touched.
     let mut process = binary()
         .args(["server", "--name=one"])
         .arg(format!(

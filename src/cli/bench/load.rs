@@ -16,9 +16,9 @@ use super::summary::{Summary, Tally};
 use super::work::{Dice, Mode, Work};
 use crate::wire::etcd::kv_client::KvClient;
 
-/// A client whose request failed waits so long: else a dead endpoint would be a busy loop.
+/// How long a client waits after a failed request: otherwise a dead endpoint would cause a busy loop.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
-/// Bytes of an answer that a client takes: a list may be long.
+/// Maximum response size of a client in bytes: a list may be long.
 pub(super) const ANSWER_BYTES: usize = 256 << 20;
 
 /// When requests are due.
@@ -26,7 +26,7 @@ pub(super) const ANSWER_BYTES: usize = 256 << 20;
 pub(super) enum Pace {
     /// As soon as a client is free.
     Closed,
-    /// So many a second in all, whether a client is free or not.
+    /// At this total rate per second, whether a client is free or not.
     Rate(f64),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Ticket {
     pub(super) due: Option<Duration>,
 }
 
-/// Hands out the requests of a load to whoever asks. Times are since the beginning.
+/// Hands out the requests of a load. Times are since the beginning.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pace: Pace,
@@ -222,7 +222,7 @@ fn drive(common: &Arc<Common>, thread: usize, threads: usize) -> Result<Measured
         })?;
         Ok((runtime, channels))
     });
-    // Every thread comes here, or the others would wait for ever.
+    // Every thread must reach this point, or the others would wait forever.
     common.ready.wait();
     let (runtime, channels) = connected?;
     let begun = *common.begun.get_or_init(Instant::now);
@@ -268,8 +268,8 @@ async fn ask_on(
     }
 }
 
-/// Waits until a request is due, and tells from when it is measured: from when it was due if
-/// that is past already, else from now, so that the timer's coarseness is not the server's.
+/// Waits until a request is due, and returns the start of its measurement: when it was due if that has passed,
+/// otherwise now, so that the timer's coarseness is not the server's.
 pub(super) async fn start(begun: Instant, due: Option<Duration>) -> Duration {
     let now = begun.elapsed();
     match due {

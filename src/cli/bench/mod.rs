@@ -1,8 +1,8 @@
 //! `quorate bench`: load for any etcd v3 endpoint, measured at the client.
 //!
-//! Counts what fails and never repeats a request. In a closed loop each client asks again as soon
-//! as it is answered; with `--rate` requests are due at fixed times, and one that starts late is
-//! measured from when it was due, so a stalled server cannot hide behind its clients' patience.
+//! Counts failures and never repeats a request. In a closed loop each client sends the next request as soon as it is
+//! answered; with `--rate` requests are due at fixed times, and one that starts late is measured from when it was due,
+//! so that a stalled server is not hidden (coordinated omission).
 
 mod load;
 mod summary;
@@ -43,26 +43,25 @@ enum What {
     List(Listing),
     /// Puts and gets.
     Mixed(Mixed),
-    /// Fills the key space, many keys a request.
+    /// Fills the key space, many keys per request.
     Fill(Filling),
     /// Watches one key with many watchers, and measures from each put to each event.
     Watch(Watching),
 }
 
-/// Whom to ask, how much, how long.
+/// Which endpoints, how much load, how long.
 #[derive(Debug, Args, Clone)]
 struct Common {
-    /// Client endpoints (http://host:port), with commas between them; connections are dealt
-    /// round-robin.
+    /// Client endpoints (http://host:port), comma-separated; connections are assigned round-robin.
     #[arg(long, value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
     endpoints: Vec<String>,
-    /// Connections in all.
+    /// Total connections.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
-    /// Clients in all, each with one request at a time; dealt round-robin to the connections.
+    /// Total clients, each with one request at a time; assigned round-robin to the connections.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
-    /// Threads that drive them.
+    /// Threads that run the clients.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
     /// Measured requests; with --seconds as well, whichever ends first.
@@ -74,26 +73,26 @@ struct Common {
     /// Seconds of the same load before anything is measured.
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
-    /// Requests a second in all, due at fixed times; without it each client asks again as soon
-    /// as it is answered.
+    /// Total requests per second, due at fixed times; without it each client sends the next request as soon as it is
+    /// answered.
     #[arg(long)]
     rate: Option<f64>,
-    /// Seconds after which a request has failed.
+    /// Seconds after which a request counts as failed.
     #[arg(long, default_value_t = 30.0)]
     timeout: f64,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     #[arg(long, default_value_t = 32)]
     key_size: usize,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     #[arg(long, default_value_t = 256)]
     value_size: usize,
-    /// Keys of the key space.
+    /// Number of keys in the key space.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     key_space: u64,
-    /// What keys begin with.
+    /// Prefix of the keys.
     #[arg(long, default_value = "bench/")]
     prefix: String,
-    /// Seed of everything random.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write the result as JSON here; `-` prints it instead of the table.
@@ -114,7 +113,7 @@ struct Plain {
 struct Reading {
     #[command(flatten)]
     common: Common,
-    /// Read what the member has, without asking the leader.
+    /// Serializable reads: from the member's own state, without the leader.
     #[arg(long)]
     serializable: bool,
 }
@@ -123,13 +122,13 @@ struct Reading {
 struct Listing {
     #[command(flatten)]
     common: Common,
-    /// Keys of one answer.
+    /// Keys per answer.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(i64).range(1..))]
     limit: i64,
-    /// Begin at a random key instead of the first.
+    /// Start at a random key instead of the first.
     #[arg(long)]
     random_start: bool,
-    /// Read what the member has, without asking the leader.
+    /// Serializable reads: from the member's own state, without the leader.
     #[arg(long)]
     serializable: bool,
 }
@@ -141,7 +140,7 @@ struct Mixed {
     /// Percentage of gets.
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: u32,
-    /// Read what the member has, without asking the leader.
+    /// Serializable reads: from the member's own state, without the leader.
     #[arg(long)]
     serializable: bool,
 }
@@ -150,7 +149,7 @@ struct Mixed {
 struct Filling {
     #[command(flatten)]
     common: Common,
-    /// Keys of one request; etcd allows 128 by default.
+    /// Keys per request; etcd allows 128 by default.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
 }
@@ -159,10 +158,10 @@ struct Filling {
 struct Watching {
     #[command(flatten)]
     common: Common,
-    /// Watchers in all, dealt round-robin to streams.
+    /// Total watchers, assigned round-robin to streams.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     watchers: u32,
-    /// Streams in all, dealt round-robin to the connections.
+    /// Total streams, assigned round-robin to the connections.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     streams: u32,
 }
@@ -303,7 +302,7 @@ impl Common {
 /// Why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("{0}")]
     Argument(String),
     /// An endpoint does not accept a connection.
@@ -320,11 +319,11 @@ enum Error {
     /// The result cannot be written.
     #[error("cannot write the result: {0}")]
     Json(String),
-    /// A cluster under measurement does not do what it should.
+    /// A measured cluster does not work as it should.
     #[cfg(feature = "versus")]
     #[error("{0}")]
     Cluster(String),
-    /// The system gives no thread, runtime, process or file.
+    /// The system cannot create a thread, runtime, process or file.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
-/// Different failures that are told apart; the rest is counted together.
+/// Different failures that are counted separately; the rest is counted together.
 const KINDS: usize = 20;
 /// Percentiles of the table.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
@@ -52,7 +52,7 @@ impl Tally {
         *self.failures.entry(text).or_default() += times;
     }
 
-    /// Takes over what another one counted.
+    /// Adds the counts of another one.
     pub(super) fn add(&mut self, other: Tally) {
         // Bounds differ only where one has grown, and this one grows as well.
         let _ = self.latencies.add(other.latencies);
@@ -71,7 +71,7 @@ impl Tally {
         self.failures.values().sum()
     }
 
-    /// Milliseconds that this percentage of answers took at most.
+    /// Maximum latency in milliseconds of this percentage of answers.
     pub(super) fn milliseconds(&self, percentile: f64) -> f64 {
         self.latencies.value_at_percentile(percentile) as f64 / 1000.0
     }
@@ -82,7 +82,7 @@ impl Tally {
 pub(super) struct Summary {
     /// What was done, in words.
     pub(super) what: String,
-    /// What one measured thing is called.
+    /// The unit that is measured.
     pub(super) unit: &'static str,
     /// From the end of the warm-up to the last answer.
     pub(super) elapsed: Duration,

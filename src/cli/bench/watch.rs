@@ -23,7 +23,7 @@ use crate::wire::etcd::{
     PutRequest, WatchCreateRequest, WatchRequest, WatchResponse, watch_request,
 };
 
-/// Bytes at the head of a value that say when it was sent.
+/// Bytes at the start of a value with the time at which it was sent.
 const STAMP: usize = 8;
 
 /// Watchers and one writer.
@@ -38,7 +38,7 @@ pub(super) struct FanOut {
 struct Stream {
     watchers: usize,
     incoming: Streaming<WatchResponse>,
-    /// Kept: the server ends a stream whose client has no more to say.
+    /// Kept open: the server closes a stream when its client has closed the sending side.
     _outgoing: mpsc::UnboundedSender<WatchRequest>,
 }
 
@@ -87,7 +87,7 @@ impl FanOut {
                 Rc::clone(&seen),
             )));
         }
-        // A writer of its own connection: it must not wait behind its own events.
+        // A writer on a separate connection: it must not wait behind its own events.
         let kv = KvClient::new(self.load.connect(0).await?);
         write(&self.load, kv, key, begun, &seen).await;
         let wanted = seen.sent.get() * self.watchers as u64;

@@ -1,6 +1,6 @@
-//! The reference of the resource's fields as a page, made from the definition that Kubernetes gets: path,
-//! type, default, limits and text of each field. It reads schemas and knows no field by name, so it
-//! never has more or less than `kubectl explain` and the API server do.
+//! The reference of the resource's fields as a page, generated from the CRD: path, type, default, limits and
+//! description of each field. It reads schemas and has no special case for any field, so it always matches `kubectl
+//! explain` and the API server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,32 +11,32 @@ use serde_json::Value;
 
 use crate::crd::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
 
-/// A field whose text has this is explained by Kubernetes' own reference, and so are the fields in it.
+/// A field whose description has this is documented in Kubernetes' own reference, and so are the fields in it.
 const EMBEDDED: &str = "As in Kubernetes: ";
 
-/// Texts of the values of enumerations, by all values of one in alphabetical order: the definition has the
-/// values alone.
+/// Descriptions of the values of enumerations, keyed by all values of one in alphabetical order: the CRD has only the
+/// values.
 type Values = BTreeMap<Vec<String>, BTreeMap<String, String>>;
 
 /// One field of the resource.
 #[derive(Debug, PartialEq, Eq)]
 struct Field {
-    /// Where it is, such as `spec.storage.size`; `[]` stands for each entry of a list.
+    /// Its path, such as `spec.storage.size`; `[]` stands for each entry of a list.
     path: String,
     /// Type in words.
     kind: String,
-    /// The default as JSON; empty where there is none, or where its own fields have theirs.
+    /// The default as JSON; empty if there is none, or if its own fields have defaults.
     default: String,
     /// What it means.
     text: String,
-    /// What its value must be, a sentence each.
+    /// Constraints on its value, one sentence each.
     limits: Vec<String>,
 }
 
 /// The page.
 ///
 /// # Errors
-/// The definition is no JSON.
+/// The CRD cannot be written as JSON.
 pub(super) fn page() -> Result<String, String> {
     let crd = serde_json::to_value(EtcdCluster::crd()).map_err(|error| error.to_string())?;
     let version = &crd["spec"]["versions"][0];
@@ -138,12 +138,12 @@ fn table<'f>(text: &mut String, fields: impl Iterator<Item = &'f Field>) {
     }
 }
 
-/// Text as it may stand in a table.
+/// Text escaped for a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Every field below this one, but for those that Kubernetes explains.
+/// Every field below this one, except those that Kubernetes documents.
 fn fields(schema: &Value, path: &str, values: &Values, found: &mut Vec<Field>) {
     for (name, inner) in properties(schema) {
         let path = format!("{path}.{name}");
@@ -215,7 +215,7 @@ fn default(schema: &Value) -> String {
     }
 }
 
-/// What a value must be: its own limits, and where it is a list or map those of each entry.
+/// Constraints of a value: its own, and for a list or map those of each entry.
 fn limits(schema: &Value, values: &Values) -> Vec<String> {
     let mut limits = Vec::new();
     limits.extend(choices(schema, values));
@@ -240,7 +240,7 @@ fn limits(schema: &Value, values: &Values) -> Vec<String> {
     limits
 }
 
-/// The values of an enumeration, each with its text where it has one.
+/// The values of an enumeration, each with its description, if any.
 fn choices(schema: &Value, values: &Values) -> Option<String> {
     let all: Vec<&str> = named(schema, "enum").collect();
     if all.is_empty() {
@@ -257,7 +257,7 @@ fn choices(schema: &Value, values: &Values) -> Option<String> {
     Some(format!("One of {}", all.join(" ")))
 }
 
-/// The least and the most of a number, of a text's characters or of a list's entries.
+/// Minimum and maximum of a number, of a string's length or of a list's entries.
 fn bounds(schema: &Value) -> Option<String> {
     let pairs = [
         ("minimum", "maximum", ""),
@@ -285,7 +285,7 @@ fn bounds(schema: &Value) -> Option<String> {
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// What the API server answers where an expression of the schema does not hold.
+/// The API server's error if an expression of the schema is violated.
 fn rules(schema: &Value) -> Vec<String> {
     let rules = schema
         .get("x-kubernetes-validations")
@@ -303,7 +303,7 @@ fn rules(schema: &Value) -> Vec<String> {
     all.collect()
 }
 
-/// Which fields of a type of Kubernetes there are here, and what is asked of them beside.
+/// Which fields of an embedded Kubernetes type exist here, and their additional constraints.
 fn embedded_limits(schema: &Value) -> Vec<String> {
     let inner = schema.get("items").unwrap_or(schema);
     let names: Vec<String> = properties(inner)
@@ -322,7 +322,7 @@ fn rules_below(schema: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The texts of all enumerations, from the schemas of the types.
+/// The descriptions of all enumerations, from the schemas of the types.
 fn values() -> Values {
     let mut found = Values::new();
     for schema in [

@@ -1,5 +1,4 @@
-//! Tests of the reference: no field or value of ours is without a text, and what the page says of a field
-//! is what the definition has.
+//! Tests of the reference: every field and value of ours has a description, and the page matches the CRD.
 
 use serde_json::json;
 
@@ -18,7 +17,7 @@ fn all() -> Vec<Field> {
 fn without_text(fields: &[Field]) -> Vec<&str> {
     let mut bare = Vec::new();
     for field in fields {
-        // A text is a sentence, which begins with what is meant and ends.
+        // A description is a sentence that begins with a capital letter and ends with a full stop.
         if field.text.split(' ').count() < 2 || !field.text.ends_with(['.', ':']) {
             bare.push(field.path.as_str());
         }
@@ -46,7 +45,7 @@ fn a_field_without_a_text_is_found() {
     assert_eq!(without_text(&found), ["spec.b[].c", "spec.f"]);
 }
 
-/// A list of ours that Kubernetes explains elsewhere names the type there.
+/// A list of ours that Kubernetes documents elsewhere names the type there.
 #[test]
 fn what_is_kubernetes_own_is_named_by_its_type() {
     let all = all();

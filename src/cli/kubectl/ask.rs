@@ -1,4 +1,4 @@
-//! Questions to the API server, asked by `kubectl`. Changes nothing there.
+//! Requests to the API server through `kubectl`. Changes nothing there.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -18,16 +18,16 @@ use crate::operator::forecast::Forecast;
 use crate::operator::kubernetes::callers::AUDIENCE;
 use crate::operator::kubernetes::dry_run::{Answer, Question};
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// kubectl is not there, or cannot be started.
+    /// kubectl does not exist, or cannot be started.
     #[error("cannot run kubectl, by which it asks: put it on the PATH")]
     NoKubectl(#[source] std::io::Error),
-    /// kubectl said no; its words say why.
+    /// kubectl failed; its error states why.
     #[error("{0}")]
     Refused(String),
-    /// What kubectl printed is not what was asked for.
+    /// kubectl's output is not the expected object.
     #[error("kubectl printed what cannot be read")]
     Unreadable(#[source] serde_json::Error),
     /// A name is needed.
@@ -36,26 +36,26 @@ pub(super) enum Error {
     /// A name is needed.
     #[error("there are several EtcdClusters in this namespace: say which of {0}")]
     Several(String),
-    /// The file is for something else.
+    /// The file contains another kind of resource.
     #[error("{0} holds {1}: give the manifest of one EtcdCluster")]
     NotOne(String, String),
-    /// Nobody could say what would be done.
+    /// No operator could be asked for a forecast.
     #[error("no operator is at work here: only one that runs can say what it would do")]
     NoOperator,
-    /// Which operator is at work cannot be seen.
+    /// The active operator cannot be determined.
     #[error(
         "which operator is at work is told by its Lease, which cannot be read: get the right to list Leases in the operator's namespace, and name that with --operator-namespace; {0}"
     )]
     NoLease(String),
-    /// Nothing proves who asks.
+    /// No token to authenticate the request.
     #[error(
         "the operator wants to know who asks, and no token of the service account {0} can be made: name one that you may make tokens of, and that may get etcdclusters, with --service-account NAMESPACE/NAME; {1}"
     )]
     NoToken(String, String),
-    /// A service account is named by its namespace and its name.
+    /// A service account must be given as namespace and name.
     #[error("{0:?} is no service account: name it as NAMESPACE/NAME")]
     NoAccount(String),
-    /// The operator cannot say.
+    /// The operator returned an error.
     #[error("the operator cannot say what it would do: {0}")]
     NoForecast(String),
 }
@@ -82,7 +82,7 @@ pub(super) fn cluster(which: &Which, name: Option<&str>) -> Result<EtcdCluster, 
     }
 }
 
-/// What was said of a cluster, in no order.
+/// The events of a cluster, in no particular order.
 pub(super) fn events(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Event>, Error> {
     let uid = cluster.uid().unwrap_or_default();
     let selector = format!("--field-selector=involvedObject.uid={uid}");
@@ -91,7 +91,7 @@ pub(super) fn events(which: &Which, cluster: &EtcdCluster) -> Result<Vec<Event>,
     Ok(list.items)
 }
 
-/// Whether an operator is at work. To read its Lease is a right that not everybody has.
+/// Whether an operator is running. Not every user may read its Lease.
 pub(super) fn operator(which: &Which) -> Operator {
     let namespace = which.operator_namespace.as_ref();
     let question = [
@@ -120,9 +120,9 @@ pub(super) fn as_if_applied(which: &Which, filename: &str) -> Result<EtcdCluster
     serde_json::from_value(object).map_err(Error::Unreadable)
 }
 
-/// What the operator at work would do, asked through the API server. It wants to know who asks: a
-/// token of this service account (`NAMESPACE/NAME`), of the operator's own where none is named, made
-/// for this question and good for nothing else.
+/// What the active operator would do, requested through the API server. The operator authenticates the caller by a
+/// token of this service account (`NAMESPACE/NAME`; by default the operator's own), created for this request and valid
+/// for nothing else.
 pub(super) fn forecast(
     which: &Which,
     wanted: &EtcdCluster,
@@ -135,7 +135,7 @@ pub(super) fn forecast(
     let mut pods: Vec<(String, String)> = leases.iter().filter_map(pod_of).collect();
     pods.dedup();
     let mut refused = None;
-    // Several operators may be at work, each for its own namespaces: one of them knows the cluster.
+    // Several operators may be running, each for its own namespaces: one of them serves the cluster.
     for (namespace, pod) in pods {
         let token = match account.map(|account| account.split_once('/')) {
             Some(Some((namespace, account))) => token(which, namespace, account)?,
@@ -180,7 +180,7 @@ fn token(which: &Which, namespace: &str, account: &str) -> Result<String, Error>
     Ok(String::from_utf8_lossy(&printed).trim().to_owned())
 }
 
-/// The pod that holds a Lease: the holder's name ends with something random.
+/// The pod that holds a Lease: the holder's identity ends with a random suffix.
 fn pod_of(lease: &Lease) -> Option<(String, String)> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
     let (pod, _) = holder.rsplit_once('-')?;
@@ -211,7 +211,7 @@ fn kubectl(which: &Which, verb: &str) -> Command {
     command
 }
 
-/// Runs it with this input, or with that of this process. Gives what it printed.
+/// Runs it with this input, or with that of this process. Returns its output.
 fn run(mut command: Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     if input.is_some() {
@@ -219,7 +219,7 @@ fn run(mut command: Command, input: Option<&[u8]>) -> Result<Vec<u8>, Error> {
     }
     let mut child = command.spawn().map_err(Error::NoKubectl)?;
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        // It may end without reading: then its words say why.
+        // It may exit without reading: then its error states why.
         let _ = stdin.write_all(input);
     }
     let output = child.wait_with_output().map_err(Error::NoKubectl)?;

@@ -1,5 +1,5 @@
-//! The screen of `kubectl quorate plan`: a function of a forecast. Says that it is one: what fails,
-//! or takes long, is not in it.
+//! The output of `kubectl quorate plan`: a function of a forecast. It states that it is a forecast, without failures
+//! and delays.
 
 use kube::ResourceExt as _;
 

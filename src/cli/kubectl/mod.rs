@@ -1,5 +1,5 @@
-//! `kubectl quorate`: what a person asks of clusters on Kubernetes. Asks by the `kubectl` that is
-//! there, so contexts, logins and rights are those of every other command. Reads only.
+//! `kubectl quorate`: status and forecasts of clusters on Kubernetes. Runs the installed `kubectl`, so contexts,
+//! credentials and permissions are those of every other command. Reads only.
 
 mod ask;
 mod dry_run;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use k8s_openapi::jiff::Timestamp;
 
-/// What a person asks of clusters on Kubernetes.
+/// Status and forecasts of clusters on Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl quorate", disable_help_subcommand = true)]
 struct Arguments {
@@ -24,15 +24,15 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Question {
-    /// A cluster's members, what the operator did last, does and waits for, and what comes next.
+    /// Shows a cluster's members, what the operator did last, does and waits for, and what comes next.
     Status(Status),
-    /// What the operator would do, step by step, if a file were applied, or goes on to do as it is.
+    /// Shows what the operator would do, step by step, if a file were applied, or for the cluster as it is.
     Plan(Plan),
 }
 
 #[derive(Debug, Args)]
 struct Status {
-    /// Name of the EtcdCluster; may be left out where there is only one.
+    /// Name of the EtcdCluster; optional if there is only one.
     name: Option<String>,
     #[command(flatten)]
     which: Which,
@@ -40,7 +40,7 @@ struct Status {
 
 #[derive(Debug, Args)]
 struct Plan {
-    /// Name of the EtcdCluster; may be left out where there is only one.
+    /// Name of the EtcdCluster; optional if there is only one.
     #[arg(conflicts_with = "filename")]
     name: Option<String>,
     /// The manifest of one EtcdCluster to plan for as if it were applied; `-` for standard input.
@@ -50,15 +50,15 @@ struct Plan {
     /// Port of the operator's probes (its --probe-address).
     #[arg(long, default_value_t = 8080)]
     operator_port: u16,
-    /// The service account, as NAMESPACE/NAME, in whose name the operator is asked: one that you may
-    /// make tokens of, and that may get the EtcdCluster. By default the operator's own.
+    /// The service account, as NAMESPACE/NAME, that authenticates the request to the operator: you must be allowed to
+    /// create tokens for it, and it must be allowed to get the EtcdCluster. By default the operator's own.
     #[arg(long)]
     service_account: Option<String>,
     #[command(flatten)]
     which: Which,
 }
 
-/// Which API server, namespace and operator is meant; kubectl's own flags are handed on as they are.
+/// Which API server, namespace and operator to use; kubectl's own flags are passed on unchanged.
 #[derive(Debug, Default, Args)]
 pub(super) struct Which {
     /// Namespace of the cluster; by default that of the context.
@@ -73,8 +73,8 @@ pub(super) struct Which {
     /// The API server's request timeout, such as 10s.
     #[arg(long, default_value = "10s")]
     request_timeout: String,
-    /// Namespace of the operator, where its Lease is. By default all are looked through, which needs the
-    /// right to list Leases in all of them.
+    /// Namespace of the operator, where its Lease is. By default all are searched, which needs permission to list
+    /// Leases in all namespaces.
     #[arg(long)]
     operator_namespace: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The screens of `kubectl quorate`: a function of what was seen and of the time. Says only what
-//! the resource, its events and the operator's Lease say, and never decides what is healthy.
+//! The output of `kubectl quorate`: a function of what was observed and of the time. Shows only what is in the
+//! resource, its events and the operator's Lease, and never decides what is healthy.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
@@ -12,10 +12,10 @@ use crate::crd::{
     EtcdCluster, EtcdClusterStatus, MemberHealth, MemberRole, MemberStatus, StepState, StepStatus,
 };
 
-/// Steps that are told as done.
+/// Number of completed steps to show.
 const PAST: usize = 5;
 
-/// What was seen of a cluster.
+/// What was observed of a cluster.
 pub(super) struct Seen {
     pub(super) cluster: EtcdCluster,
     pub(super) events: Vec<Event>,
@@ -26,11 +26,11 @@ pub(super) struct Seen {
 pub(super) enum Operator {
     /// The Leases of its name.
     Leases(Vec<Lease>),
-    /// Why nothing is known.
+    /// Why it is not known.
     Unknown(String),
 }
 
-/// A cluster's members, what the operator did, does and will do, and what is not as it should be.
+/// A cluster's members, what the operator did, does and will do, and the conditions that are not as they should be.
 pub(super) fn status(seen: &Seen, now: Timestamp) -> String {
     let none = EtcdClusterStatus::default();
     let status = seen.cluster.status.as_ref().unwrap_or(&none);
@@ -152,7 +152,7 @@ fn members(members: &[MemberStatus]) -> Vec<String> {
     lines
 }
 
-/// What was done, is done or waited for, and comes next, each with its mark.
+/// Completed, current, waiting and upcoming steps, each with its mark.
 fn steps(status: &EtcdClusterStatus, events: &[Event], now: Timestamp) -> Vec<String> {
     let mut lines = vec!["STEPS".to_owned()];
     let mut past: Vec<(Timestamp, &Event)> = events
@@ -227,7 +227,7 @@ fn when(event: &Event) -> Option<Timestamp> {
     at.or_else(|| Some(event.event_time.as_ref()?.0))
 }
 
-/// Conditions, what is not as it should be marked: some are good when true, some when false.
+/// Conditions; those that are not as they should be are marked: some are good when true, some when false.
 fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
     let mut rows = Vec::new();
     for condition in conditions {
@@ -236,7 +236,7 @@ fn conditions(conditions: &[Condition], now: Timestamp) -> Vec<String> {
             "Progressing" => condition.status.as_str(), // neither is better
             _ => "True",
         };
-        // Who asked for sleep sees nothing wrong in it.
+        // Requested hibernation is not a problem.
         let asleep = condition.reason == "Hibernated";
         let mark = if condition.status == good || asleep {
             " "

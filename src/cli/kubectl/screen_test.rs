@@ -1,4 +1,4 @@
-//! The screens, as they are shown: `tests/screens`. `UPDATE_GOLDEN=1` writes them anew.
+//! The output as it is printed: `tests/screens`. `UPDATE_GOLDEN=1` rewrites it.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

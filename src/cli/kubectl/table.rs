@@ -1,10 +1,10 @@
-//! Text in columns and in lines of 80 characters. Knows nothing of what it says.
+//! Text in columns and in lines of 80 characters, whatever its content.
 
 /// The width of a screen, in characters.
 pub(super) const WIDTH: usize = 80;
 
-/// Lines of cells, each column as wide as its widest cell; a cell that has to be shorter is cut
-/// nowhere, since names are there to be copied.
+/// Lines of cells, each column as wide as its widest cell; cells are never truncated, because names are there to be
+/// copied.
 pub(super) fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let wide = |at: usize| {

@@ -44,15 +44,15 @@ pub(crate) const REMEDY: &str = "the older checkpoint and the log do not cover i
 pub struct CheckpointInfo {
     /// The last entry that the state includes.
     pub position: Position,
-    /// Whether it came from a leader. Only then may the log end before it: a crash between
-    /// storing the checkpoint and starting the log anew.
+    /// Whether it came from a leader. Only then may the log end before it: after a crash between storing the checkpoint
+    /// and starting the new log.
     pub received: bool,
     /// Length of the file in bytes.
     pub bytes: u64,
 }
 
-/// Bytes that go without anybody's doing: of checkpoints that are being written or received, and of
-/// those older than the two that are kept.
+/// Bytes that are freed automatically: of checkpoints that are being written or received, and of those older than the
+/// two that are kept.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Stray`].
@@ -67,7 +67,7 @@ pub fn passing_checkpoint_bytes(disk: &dyn Disk) -> Result<u64> {
     let mut bytes = 0;
     for name in passing {
         let name = format!("{CHECKPOINTS}/{name}");
-        // One that is gone or whole meanwhile takes up nothing more.
+        // One that is deleted or complete meanwhile uses no further space.
         let Ok(file) = disk.open(&name) else { continue };
         let length = file.length();
         bytes += length.map_err(|e| Error::io("measure", disk.describe(&name), e))?;
@@ -230,8 +230,8 @@ impl Checkpoints {
         Ok(newer)
     }
 
-    /// The checkpoints that a member keeps account of, oldest first. One whose head or description
-    /// is damaged does not count: the newest, from which a start goes on, was verified whole.
+    /// The checkpoints that a member tracks, oldest first. One with a damaged header or description does not count: the
+    /// newest, from which a start continues, was verified completely.
     ///
     /// # Errors
     /// [`Error::Stray`], [`Error::TooNew`], [`Error::Io`].
@@ -247,7 +247,7 @@ impl Checkpoints {
         Ok(known)
     }
 
-    /// Keeps the two newest checkpoints up to `newest` (which the caller knows to be whole) and
+    /// Keeps the two newest checkpoints up to `newest` (which the caller knows to be complete) and
     /// removes the others. Returns the older of the kept: the log is needed from there on.
     ///
     /// # Errors
@@ -272,7 +272,7 @@ impl Checkpoints {
     }
 
     /// Gives up the older of the two that are kept, to make room for the next, after which there are
-    /// two again. Says whether there was one.
+    /// two again. Returns whether there was one.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Sync`].
@@ -288,7 +288,7 @@ impl Checkpoints {
         Ok(!older.is_empty())
     }
 
-    /// Makes room on a full volume: the older checkpoint goes, then the reserve. Says whether
+    /// Makes room on a full volume: the older checkpoint is deleted, then the reserve. Returns whether
     /// anything was left to give.
     ///
     /// # Errors
@@ -298,8 +298,8 @@ impl Checkpoints {
         Ok(Reserve::new(Arc::clone(&self.disk)).give_up()? || older)
     }
 
-    /// Makes the name of a checkpoint durable anew, since an earlier process may have stopped at
-    /// a failed sync of the directory. For the moment where nothing else backs it.
+    /// Syncs the name of a checkpoint again, because an earlier process may have stopped at a failed sync of the
+    /// directory. For the moment in which nothing else has the data.
     pub(crate) fn confirm(&self, position: Position) -> Result<()> {
         let (name, aside) = (name(position), format!("{}.tmp", name(position)));
         for (from, to) in [(&name, &aside), (&aside, &name)] {

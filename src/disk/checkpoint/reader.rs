@@ -97,7 +97,7 @@ impl CheckpointReader {
         Ok(())
     }
 
-    /// What the node wrote beside the chunks.
+    /// What the node wrote in addition to the chunks.
     pub fn meta(&self) -> &Bytes {
         &self.meta
     }

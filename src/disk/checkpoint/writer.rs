@@ -15,7 +15,7 @@ use crate::mutants::{Mutant, planted};
 
 /// Written in pieces of this size.
 const BUFFER: usize = 1 << 20;
-/// Synced at least every so many bytes, so that no sync holds up the log's for long.
+/// Maximum bytes between syncs, so that no sync delays the log's for long.
 const SYNC_EVERY: u64 = 8 << 20;
 
 /// A checkpoint in the making. Dropping it unfinished removes it.
@@ -72,8 +72,8 @@ impl CheckpointWriter {
         Ok(writer)
     }
 
-    /// From here on so many bytes of the volume stay free: whoever sends this says when it ends, and
-    /// must not take the room that the log needs meanwhile.
+    /// From here on this many bytes of the volume stay free: the sender determines the size, and must not use the space
+    /// that the log needs meanwhile.
     #[must_use]
     pub fn leaving(mut self, spare: u64) -> Self {
         self.spare = spare;
@@ -96,7 +96,7 @@ impl CheckpointWriter {
     /// Adds the next chunk, at most [`MAX_CHUNK_BYTES`].
     ///
     /// # Errors
-    /// Any of this room's; the checkpoint must then be given up.
+    /// Any of this room's; the checkpoint must then be abandoned.
     pub fn chunk(&mut self, chunk: &[u8]) -> Result<()> {
         self.frame(FRAME_CHUNK, chunk)?;
         self.chunks += 1;

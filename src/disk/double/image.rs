@@ -216,8 +216,8 @@ impl Image {
         self.journal.len()
     }
 
-    /// The images after a crash: unsynced sectors for which `keep` says so, and the first
-    /// `names` changes of names. Returns (lost, kept) sectors.
+    /// The images after a crash: unsynced sectors selected by `keep`, and the first `names` changes of names. Returns
+    /// (lost, kept) sectors.
     pub(crate) fn settle(
         &mut self,
         keep: &mut dyn FnMut(usize) -> bool,
@@ -241,7 +241,7 @@ impl Image {
                     lost += 1;
                 }
             }
-            // What a failed sync dropped is gone now, too.
+            // Data that a failed sync dropped is lost now, too.
             file.live.clone_from(&file.durable);
         }
         self.collect();

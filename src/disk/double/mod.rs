@@ -124,9 +124,9 @@ impl MemoryDisk {
         self.state().image.names()
     }
 
-    /// Loses power, or just the process: what was not synced survives as `keep` says, open
-    /// handles and locks die, and the disk works again without faults (except lying syncs).
-    /// Returns how many unsynced sectors were lost and how many were kept.
+    /// Loses power, or just the process: unsynced data survives as selected by `keep`, open handles and locks are
+    /// dropped, and the disk works again without faults (except lying syncs). Returns how many unsynced sectors were
+    /// lost and how many were kept.
     pub fn crash(&self, keep: Keep) -> (u64, u64) {
         self.crash_process();
         let mut state = self.state();
@@ -204,8 +204,8 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// Moves a whole sector to another place in both images and leaves zeros behind: a write that
-    /// went elsewhere, of which its sync was told that all is well.
+    /// Moves a whole sector to another place in both images and leaves zeros behind: a misdirected write whose sync
+    /// reported success.
     ///
     /// # Errors
     /// `NotFound` if there is no such file or sector.

@@ -206,7 +206,7 @@ pub(crate) fn find(seed: u32, number: u64, bytes: &[u8]) -> Found {
     }
 }
 
-/// Reads a batch whose bytes are known to be whole.
+/// Reads a batch whose bytes are known to be complete.
 pub(crate) fn decode(seed: u32, number: u64, bytes: &[u8]) -> Result<Batch, (usize, String)> {
     match find(seed, number, bytes) {
         Found::Whole(batch, _) => Ok(batch),

@@ -137,7 +137,7 @@ impl Index {
         }
     }
 
-    /// Forgets a segment whose batches were copied.
+    /// Drops a segment whose batches were copied.
     pub(crate) fn forget_file(&mut self, sequence: u64) {
         self.files.remove(&sequence);
     }

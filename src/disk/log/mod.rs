@@ -9,7 +9,7 @@
 //! - After a failed sync a restarted process may read pages, and names, that never reached the
 //!   disk. So [`Log::open`] writes the last segment's batches again, into a new segment, before
 //!   anything is acknowledged; earlier segments were synced, or no later one would exist.
-//! - After any error of a write or sync the log refuses everything until it is opened anew.
+//! - After any error of a write or sync the log refuses everything until it is opened again.
 
 mod batch;
 mod index;
@@ -73,8 +73,8 @@ impl LogOptions {
         }
     }
 
-    /// How much is to be kept in reserve: a start writes the last segment anew before it removes
-    /// the old one, and then needs a little for whatever makes space.
+    /// How much to keep in reserve: a start writes the last segment again before it removes the old one, and then needs
+    /// a little for operations that free space.
     pub fn reserve_bytes(&self) -> u64 {
         self.segment_bytes + self.segment_bytes / 4
     }
@@ -112,7 +112,7 @@ struct Active {
     length: u64,
 }
 
-/// Bytes that the log takes up on a disk.
+/// Bytes that the log uses on a disk.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Stray`].
@@ -120,7 +120,7 @@ pub fn log_bytes(disk: &dyn Disk) -> Result<u64> {
     let mut bytes = 0;
     for sequence in scan::sequences(disk)? {
         let name = segment::name(sequence);
-        // One that was dropped meanwhile takes up nothing.
+        // One that was dropped meanwhile uses no space.
         let Ok(file) = disk.open(&name) else { continue };
         let length = file.length();
         bytes += length.map_err(|e| Error::io("measure", disk.describe(&name), e))?;
@@ -134,9 +134,9 @@ fn hard_state_may_follow(old: &HardState, new: &HardState) -> bool {
 }
 
 impl Log {
-    /// Makes the log of a new member, which goes on after `floor` (the checkpoint it starts
-    /// from). Durable when it returns. Files of an earlier, unfinished attempt are removed:
-    /// the caller knows from the identity file that this disk has never been a member.
+    /// Creates the log of a new member, which continues after `floor` (the checkpoint it starts from). Durable when it
+    /// returns. Files of an earlier, unfinished attempt are removed: the caller knows from the identity file that this
+    /// disk has never been a member.
     ///
     /// # Errors
     /// Any of this room's.

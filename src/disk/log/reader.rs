@@ -1,4 +1,4 @@
-//! Reads entries back from the segments, beside the writer. Checks every checksum again.
+//! Reads entries back from the segments, concurrently with the writer. Checks every checksum again.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,4 @@
-//! Segment files: zero-written ahead of use, then given a head and a name. Never writes a byte
+//! Segment files: filled with zeros before use, then given a header and a name. Never writes a byte
 //! of a segment twice once it is synced.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +17,7 @@ pub(crate) const FORMAT: u32 = 1;
 const MAGIC: [u8; 8] = *b"QUORSEGM";
 /// Bytes of a head that its checksum covers, after magic, format and checksum.
 pub(super) const FIELDS: usize = 8 + 16 + 8 * 7;
-/// Zeros are synced at least every so many bytes: one sync of a whole segment would hold up the
-/// log's own, which share the disk with it.
+/// Maximum bytes between syncs of zeros: one sync of a whole segment would delay the log's own on the same disk.
 const SYNC_EVERY: u64 = 8 << 20;
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
@@ -35,7 +34,7 @@ pub(crate) struct Head {
     pub(crate) before: Position,
     /// Sequence of the oldest segment that counted when this one began. Earlier ones are void:
     /// dropped, or replaced by an installed snapshot. A name whose removal never reached the disk
-    /// may come back, and must not be taken for a log with a hole.
+    /// may come back, and must not look like a log with a gap.
     pub(crate) oldest: u64,
 }
 
@@ -193,7 +192,7 @@ struct Slot {
     made: u64,
 }
 
-/// Writes zeros ahead of use. Clones share one slot: a background thread prepares, the log takes.
+/// Writes zeros before use. Clones share one slot: a background thread prepares, the log takes.
 #[derive(Clone, Debug)]
 pub struct Preparer {
     disk: Arc<dyn Disk>,
@@ -257,9 +256,9 @@ impl Preparer {
         self.disk.free_bytes().map_or(true, |free| free >= bytes)
     }
 
-    /// A file of zeros of at least `bytes`: the waiting one, or a new one. Where there is no room
-    /// for a whole segment it is a small one, and at last the reserve is given up for it: as long as
-    /// there is any room, the log goes on, so that somebody can make space.
+    /// A file of zeros of at least `bytes`: the prepared one, or a new one. If there is no space for a whole segment it
+    /// is a small one, and finally the reserve is given up for it: as long as there is any space, the log continues, so
+    /// that space can be freed.
     fn take(&self, bytes: u64) -> Result<Blank> {
         let waiting = {
             let mut slot = self.slot();
@@ -281,8 +280,8 @@ impl Preparer {
 
     fn blank_that_fits(&self, bytes: u64) -> Result<Blank> {
         let small = bytes + self.segment_bytes / 16;
-        // A full disk is found out without writing as much as it takes; and where little is left, the
-        // log does not wait until a whole segment is filled with zeros, nor take what others need more.
+        // A full disk is detected without writing until it is full; and if little space is left, the log does not wait
+        // until a whole segment is filled with zeros, nor uses space that others need more.
         let whole = self.segment_bytes.max(bytes);
         for (length, room) in [(whole, whole.max(2 * self.segment_bytes)), (small, small)] {
             if !self.has_room(room) {

@@ -167,7 +167,7 @@ fn run_script(disk: &MemoryDisk, log: &mut Log) -> (usize, Option<Error>) {
     (script().len(), None)
 }
 
-/// After a crash in act number `acked`: what was acknowledged is there, whole and in order.
+/// After a crash in act number `acked`: everything acknowledged exists, complete and in order.
 fn check_after_crash(disk: &MemoryDisk, acked: usize, case: &str) -> Log {
     let script = script();
     let mut before = Expected::default();
@@ -324,8 +324,8 @@ fn failed_sync_is_final_until_a_restart() {
             let again = log.append(Some(&state(9, 0, 0)), &[]);
             assert!(matches!(again, Err(Error::Failed { .. })), "sync {n}");
         }
-        // The process restarts and reads pages that never reached the disk; what it takes over
-        // must survive the power loss that follows.
+        // The process restarts and reads pages that never reached the disk; the data that it uses must survive the
+        // following power loss.
         disk.crash_process();
         let log = check_after_crash(&disk, acked, &format!("failed sync {n}"));
         let seen = brief(&log);
@@ -352,8 +352,8 @@ fn full_disk() -> (MemoryDisk, Vec<Entry>) {
     (disk, entries)
 }
 
-/// Every single flipped bit of what was written is an error that names the file and a place near
-/// it; none is ever taken for a torn tail.
+/// Every single flipped bit of written data is an error that names the file and a position near it; none is ever
+/// treated as a torn tail.
 #[test]
 fn flipped_bits_are_refused() {
     let (disk, entries) = full_disk();

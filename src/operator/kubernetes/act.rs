@@ -126,8 +126,8 @@ pub(super) async fn apply_action(
 }
 
 impl OneCluster {
-    /// The UID of an object, and the version of it that the last look saw: what is deleted for what it
-    /// says has to say so still.
+    /// The UID of an object, and its observed resourceVersion: an object that is deleted because of its content must
+    /// not have changed.
     pub(super) fn as_seen<'a>(&'a self, uid: &'a str) -> (&'a str, Option<&'a str>) {
         let view = self.seen.as_ref();
         let version = view.and_then(|view| view.versions.get(uid));
@@ -200,7 +200,7 @@ async fn kept_or_new_key(one: &OneCluster, key: &ObjectKey) -> Result<String, Fa
     Ok(kept.unwrap_or_else(new))
 }
 
-/// Lets evictions take the member's pod with this UID since a time, or no more.
+/// Sets or removes the label that lets evictions take the member's pod with this UID.
 async fn patch_pod(
     one: &OneCluster,
     member: &str,

@@ -1,7 +1,6 @@
-//! What the API server last told: one reflector a kind and namespace, and a trigger for the
-//! cluster that an event is about. Caches may be stale; whatever destroys something reads live.
-//! What is of the whole Kubernetes cluster may be out of the operator's reach: such a cache says so
-//! and holds nothing, until the right is given.
+//! The last state received from the API server: one reflector per kind and namespace, and a trigger for the cluster of
+//! an event. Caches may be stale; destructive actions read live. The operator may lack permission for cluster-scoped
+//! resources: such a cache reports this and is empty, until the permission is granted.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -100,7 +99,7 @@ where
         Self::in_namespaces(client, namespaces, config, trigger, true)
     }
 
-    /// `dispensable`: a refusal to show them is heard, and waited for no longer.
+    /// `dispensable`: if permission is denied, the cache no longer waits for them.
     fn in_namespaces(
         client: &Client,
         namespaces: &Namespaces,
@@ -136,7 +135,7 @@ where
         }
     }
 
-    /// A cache that a simulation fills, which decides what is stale and how much.
+    /// A cache that is filled from outside: by a simulation, which decides what is stale and how much.
     #[cfg(feature = "simulators")]
     pub(crate) fn filled() -> (Filler<K>, Self) {
         let (filler, store) = Indexed::new();
@@ -162,7 +161,7 @@ where
             tokio::select! {
                 // The writer lives in a task that never ends while the process runs.
                 _ = store.store().wait_until_ready() => {}
-                // No word of a refusal can come any more: only the list counts.
+                // A denial can no longer arrive: only the list counts.
                 () = async { if denied.wait_for(|denied| *denied).await.is_err() {
                     std::future::pending::<()>().await;
                 } } => {}
@@ -202,8 +201,8 @@ where
         chosen
     }
 
-    /// The objects of a namespace with one of these labels and values, in order of their names. The
-    /// labels are those that say whose an object is.
+    /// The objects of a namespace with one of these labels and values, sorted by name. The labels identify the cluster
+    /// of an object.
     pub fn of_any(&self, namespace: &str, owners: &[(&str, &str)]) -> Vec<Arc<K>> {
         let all = self.stores.iter();
         all.flat_map(|store| store.of_any(namespace, owners))
@@ -215,7 +214,7 @@ where
     }
 }
 
-/// Follows a list. `deny` is told whether the API server refuses it.
+/// Follows a list. `deny` receives whether the API server refuses it.
 fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -281,8 +280,8 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// An operator whose role has no right to what is of the whole cluster must not wait for it for
-    /// ever: it did, because a list that is refused is never complete.
+    /// An operator without permission for cluster-scoped resources must not wait for them forever: it did, because a
+    /// refused list is never complete.
     #[tokio::test]
     async fn refused_list_counts_as_empty() {
         use k8s_openapi::api::core::v1::Node;
@@ -306,14 +305,14 @@ mod tests {
         nodes.ready().await;
         assert!(nodes.is_denied());
         assert!(nodes.select(|_| true).is_empty());
-        // An API server in trouble is waited for.
+        // The operator waits for an API server with errors.
         let nodes: Cache<Node> = Cache::cluster_wide(&answer(500), &everything, |_| {});
         let soon = std::time::Duration::from_millis(200);
         assert!(tokio::time::timeout(soon, nodes.ready()).await.is_err());
         assert!(!nodes.is_denied());
     }
 
-    /// The same of a kind of a namespace that roles of before say nothing of.
+    /// The same for a namespaced kind that is missing in older roles.
     #[tokio::test]
     async fn kinds_missing_in_an_older_role_are_skipped() {
         use k8s_openapi::api::discovery::v1::EndpointSlice;

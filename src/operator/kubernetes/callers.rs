@@ -1,6 +1,5 @@
-//! Who asks the operator something over HTTP, and whether he may: the API server is asked, by
-//! TokenReview and SubjectAccessReview. What is remembered is bounded in number and in time, so are
-//! the questions; a token is never kept, only its hash.
+//! Authenticates and authorises HTTP callers of the operator by the API server's TokenReview and SubjectAccessReview.
+//! Cached results are bounded in number and time, and so are the reviews; a token is never kept, only its hash.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::operator::clock::{Clock, Moment};
 
-/// The audience of tokens that are made to ask the operator: the API server takes none of them.
+/// The audience of tokens for requests to the operator: the API server itself accepts none of them.
 pub(crate) const AUDIENCE: &str = "quorate.dev";
 /// So long an answer holds.
 const HOLDS: Duration = Duration::from_secs(30);
@@ -25,12 +24,12 @@ const REMEMBERED: usize = 256;
 /// Questions to the API server in a span of time: a stranger does not make this operator flood it.
 const QUESTIONS: u32 = 20;
 const SPAN: Duration = Duration::from_secs(1);
-/// The longest token that is looked at, in bytes.
+/// Maximum length of a token in bytes.
 const LONGEST: usize = 16 << 10;
 /// How long the API server may take.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// What is asked for.
+/// The requested permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wish {
     /// To read this path.
@@ -45,16 +44,16 @@ pub(super) enum Wish {
     },
 }
 
-/// Why somebody gets nothing.
+/// Why a caller is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// Nobody knows who asks.
+    /// The caller is not authenticated.
     #[error("the token is none that the API server knows: {0}")]
     Unknown(String),
     /// He may not.
     #[error("{0}")]
     Forbidden(String),
-    /// The API server does not say, or is not asked.
+    /// The API server does not answer, or is not asked.
     #[error("{0}")]
     Unclear(String),
 }
@@ -87,8 +86,8 @@ impl Callers {
         }
     }
 
-    /// Whether the holder of this token may do this. `audience`: whom the token has to be for; else
-    /// the API server itself.
+    /// Whether the subject of this token may do this. `audience`: the required audience of the token; otherwise the API
+    /// server itself.
     pub(super) async fn may(
         &self,
         token: &str,

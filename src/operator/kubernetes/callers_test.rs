@@ -1,4 +1,4 @@
-//! Who gets an answer, by what a small API server says of tokens and rights.
+//! Which callers get an answer, with a small API server that reviews tokens and access.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// An API server that knows the token `good` as `alice`, who may read `/metrics` alone. Counts what it
-/// is asked; `right`: whether the operator may ask.
+/// An API server that authenticates the token `good` as `alice`, who may only read `/metrics`. Counts requests;
+/// `right`: whether the operator may create reviews.
 pub(in crate::operator::kubernetes) fn api_server(right: bool) -> (Client, Arc<AtomicU32>) {
     let asked = Arc::new(AtomicU32::new(0));
     let counted = asked.clone();

@@ -1,6 +1,6 @@
-//! What cert-manager was asked for (source `CertManager`), as it is: its `Certificate`s are in no cache
-//! of ours, because they need not be installed, so they are read live, and seldom. What comes of
-//! them is a Secret that somebody else keeps, and is read and checked as such (`given.rs`).
+//! The state of `Certificate`s requested from cert-manager (source `CertManager`): they are in none of our caches,
+//! because cert-manager need not be installed, so they are read live, and rarely. The resulting Secrets are read and
+//! checked like the user's own (`given.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::operator::clock::{Clock, Moment};
 use crate::operator::platform::Failure;
 use crate::plan::{Given, NOT_ISSUED, ObjectFacts, ObjectKey, ObjectKind, Unfit};
 
-/// Between two readings of `Certificate`s that are as they were asked for.
+/// Interval between reads of `Certificate`s that match the request.
 const READ_EVERY: Duration = Duration::from_secs(30);
 
 /// What was read of a cluster's `Certificate`s.
@@ -57,7 +57,7 @@ impl Known {
                 // Not of the name, but of the whole kind.
                 Err(kube::Error::Api(status)) if status.code == 404 => Found::NotInstalled,
                 Err(kube::Error::Api(status)) if status.code == 403 => Found::Denied,
-                // An API server in trouble takes nothing away that was seen.
+                // Errors of the API server do not remove earlier observations.
                 Err(error) => match self.found.get(&name) {
                     Some(before) => before.clone(),
                     None => return Err(failure("read", &name, &error)),
@@ -80,7 +80,7 @@ impl Known {
         })
     }
 
-    /// Those that are there.
+    /// Those that exist.
     pub(super) fn objects(&self, cluster: &str, uid: &str) -> BTreeMap<ObjectKey, ObjectFacts> {
         let one = |(name, found): (&String, &Found)| {
             let Found::There(certificate) = found else {
@@ -95,7 +95,7 @@ impl Known {
         self.found.iter().filter_map(one).collect()
     }
 
-    /// One that is there.
+    /// An existing one.
     pub(super) fn get(&self, name: &str) -> Option<&Certificate> {
         match self.found.get(name)? {
             Found::There(certificate) => Some(certificate),
@@ -103,14 +103,14 @@ impl Known {
         }
     }
 
-    /// Whether this object can be asked for at all.
+    /// Whether this object can be requested at all.
     pub(super) fn is_possible(&self, key: &ObjectKey) -> bool {
         let found = self.found.get(&key.name);
         key.kind != ObjectKind::Certificate
             || !matches!(found, Some(Found::NotInstalled | Found::Denied))
     }
 
-    /// Says of Secrets that are not there yet why they are not.
+    /// Adds to missing Secrets why they do not exist yet.
     pub(super) fn explain(&self, cluster: &ValidatedCluster, given: &mut BTreeMap<TlsPort, Given>) {
         let Some(tls) = &cluster.spec.tls else { return };
         let issued = given.iter_mut().filter(|(port, given)| {

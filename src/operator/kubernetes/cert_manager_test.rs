@@ -1,4 +1,4 @@
-//! What is said of a certificate that cert-manager has not issued, and which of it is waited for.
+//! What is reported for a certificate that cert-manager has not issued, and when the operator waits for it.
 
 use super::*;
 use crate::build::{CertificateCondition, CertificateStatus};
@@ -88,7 +88,7 @@ fn it_is_said_whose_turn_it_is() {
     }
 }
 
-/// What was issued and does not fit is told of as that, whatever cert-manager says.
+/// An issued certificate that is not usable is reported as such, whatever cert-manager's status.
 #[test]
 fn what_is_there_is_judged_by_itself() {
     let given = Given {
@@ -104,8 +104,8 @@ fn what_is_there_is_judged_by_itself() {
     assert_eq!(all[&TlsPort::Peer], given);
 }
 
-/// Nothing is asked of an API server that does not know the kind, or does not allow it: the step
-/// would fail at every reconcile, and hide what helps.
+/// Nothing is requested from an API server without the kind, or without permission: the step would fail at every
+/// reconcile, and hide the helpful message.
 #[test]
 fn what_cannot_be_asked_for_is_not() {
     let wanted = build::resource_objects(&cluster());

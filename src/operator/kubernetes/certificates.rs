@@ -1,5 +1,5 @@
-//! Certificates: what their Secrets hold, as facts, and the acts that make them. Keys are made here
-//! and go nowhere but into their Secret.
+//! Certificates: the content of their Secrets, as facts, and the actions that write them. Keys are generated here and
+//! written only to their Secret.
 
 use std::collections::BTreeMap;
 
@@ -27,17 +27,17 @@ use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 /// Label of what an object is for.
 const COMPONENT: &str = "app.kubernetes.io/component";
 const DAY_MS: u64 = 86_400_000;
-/// How long an authority holds.
+/// Validity of a CA.
 const AUTHORITY_DAYS: u64 = 3_650;
 /// How long any other certificate holds; it is renewed after two thirds of that.
 const CERTIFICATE_DAYS: u64 = 90;
-/// Clocks that are behind by no more than this take a new certificate at once, in milliseconds.
+/// Clocks that are behind by at most this accept a new certificate at once, in milliseconds.
 const SKEW_MS: u64 = 3_600_000;
-/// The user that holders of the certificate for clients are, where users are switched on.
+/// The user of the client certificate, if authentication is enabled.
 const USER: &str = "root";
 
-/// What was read of Secrets, by name, each with the version that it was read at: certificates are
-/// looked into once a version.
+/// Parsed Secrets, by name, each with the resourceVersion at which it was read: certificates are parsed once per
+/// version.
 pub(super) type Known = BTreeMap<String, (String, CertificateFacts)>;
 
 /// Whether a Secret holds a certificate of ours.
@@ -83,20 +83,20 @@ fn certificate(secret: &Secret, name: &str, uid: &str) -> CertificateFacts {
     }
 }
 
-/// The authority that is to sign next.
+/// The next signing CA.
 fn next(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
     let certificate = build::secret_text(secret, build::NEXT_CERTIFICATE)?;
     let key = build::secret_text(secret, build::NEXT_KEY)?;
     pair(&certificate, &key, trusted)
 }
 
-/// The authorities in a Secret's `ca.crt`; none where it cannot be read.
+/// The CAs in a Secret's `ca.crt`; none if it cannot be read.
 fn authorities(secret: &Secret) -> Vec<Certificate> {
     let text = build::secret_text(secret, build::CA_CERTIFICATES).unwrap_or_default();
     Certificate::all(&text).unwrap_or_default()
 }
 
-/// The certificate of a Secret, if it is one and its key is there.
+/// The certificate of a Secret, if it is valid PEM and its key exists.
 fn held(secret: &Secret, trusted: &[Certificate]) -> Option<crate::plan::Certificate> {
     let certificate = build::secret_text(secret, build::CERTIFICATE)?;
     let key = build::secret_text(secret, build::CERTIFICATE_KEY)
@@ -124,17 +124,17 @@ fn pair(certificate: &str, key: &str, trusted: &[Certificate]) -> Option<crate::
 /// How a member's peer port is dialled.
 #[derive(Debug, PartialEq)]
 pub(super) enum Way {
-    /// It was started without TLS, and its set does not ask for TLS alone.
+    /// It was started without TLS, and its StatefulSet does not require TLS only.
     Plain,
     /// It has to prove this.
     Secure(Secure),
-    /// Not yet: nobody says who vouches for it.
+    /// Not yet: the CA is not known.
     None,
 }
 
-/// How a member's peer port is dialled. Once its set is made for TLS alone, which comes after every
-/// member speaks it, nothing that its pod says leads to a connection without. Until then what a pod
-/// was started with is what it speaks.
+/// How a member's peer port is dialled. Once its StatefulSet is created for TLS only, which happens after every member
+/// uses it, nothing in its pod leads to a connection without TLS. Until then the settings with which the pod was
+/// started count.
 pub(super) fn way(
     cluster: Option<&ValidatedCluster>,
     member: &str,
@@ -228,7 +228,7 @@ async fn live(one: &OneCluster, name: &str) -> Result<Option<Secret>, Failure> {
     found.map_err(|error| failure("read", name, &error))
 }
 
-/// An authority as its Secret holds it now.
+/// A CA as currently in its Secret.
 struct Signer {
     certificate: Certificate,
     authority: Authority,
@@ -266,7 +266,7 @@ fn issue(
     (port, member): (TlsPort, Option<&str>),
     signer: &Signer,
 ) -> Result<Issued, Failure> {
-    // Nothing outlives who vouches for it.
+    // A certificate must not outlive its CA.
     let end = u64::try_from(signer.certificate.not_after_ms).unwrap_or(0);
     let validity = validity(one, CERTIFICATE_DAYS, end)?;
     let issued = match member {
@@ -293,7 +293,7 @@ fn validity(one: &OneCluster, days: u64, most_ms: u64) -> Result<Validity, Failu
     })
 }
 
-/// A new authority of its own name.
+/// A new self-signed CA.
 fn new_authority(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -306,7 +306,7 @@ fn new_authority(
     issued.map_err(|error| Failure::Refused(error.to_string()))
 }
 
-/// The first authority; those that vouched for certificates that are there are trusted beside it.
+/// The first CA; those that verify existing certificates are trusted as well.
 async fn make_authority(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -319,7 +319,7 @@ async fn make_authority(
     let found = found.map_err(|error| failure("list", "secrets", &error))?;
     let suffix = member_certificate_name("", port);
     let mut trusted = vec![issued.certificate.clone()];
-    // Of a Secret that a stranger made, nobody is taken over.
+    // No CA is taken from a Secret that is not ours.
     let ours = |secret: &&Secret| {
         let owner = facts::owner(&secret.metadata, &cluster.name, &cluster.uid);
         is_certificate(secret) && owner == Owner::Ours
@@ -343,7 +343,7 @@ async fn make_authority(
     Ok(build::authority_secret(cluster, port, &content))
 }
 
-/// Takes a stage of the change to another authority.
+/// Executes a stage of a CA rotation.
 async fn rotate(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -406,14 +406,14 @@ async fn rotate(
         },
     };
     let mut secret = build::authority_secret(cluster, port, &content);
-    // What somebody else did in the meantime is not undone.
+    // Changes made by others in the meantime are not undone.
     secret.metadata.resource_version = found.resource_version();
     let ours = Owned::Controller(&cluster.uid);
     let client = &one.shared.client;
     apply(client, &one.key.0, &secret, ours).await.map(|_| ())
 }
 
-/// Writes what an authority's Secret trusts now beside a certificate.
+/// Writes the currently trusted CAs of a CA's Secret next to a certificate.
 async fn trust(
     one: &OneCluster,
     cluster: &ValidatedCluster,
@@ -436,7 +436,7 @@ async fn trust(
         &text(build::CERTIFICATE_KEY)?,
         &trusted,
     );
-    // What it was made from stays what it was: the certificate is not a new one.
+    // Its recorded inputs do not change: the certificate is not a new one.
     if let (Some(now), Some(new)) = (
         facts::annotation(&found.metadata, crate::crd::ANNOTATION_INPUTS),
         secret.metadata.annotations.as_mut(),

@@ -37,8 +37,8 @@ const BOTH: &[&str] = &[
 ];
 const TLS: &[&str] = &["server", "--listen-peer-urls=https://0.0.0.0:2380"];
 
-/// A pod that said it had been started without TLS was dialled without, and one of which nobody said
-/// who vouches for it as well: whoever answered there was a member.
+/// A pod that claimed to have been started without TLS was dialled without, and so was one with an unknown CA: anything
+/// that answered there counted as the member.
 #[test]
 fn no_way_back_from_tls() {
     let made = authority();
@@ -47,7 +47,7 @@ fn no_way_back_from_tls() {
     assert_eq!(dialled(PLAIN, PLAIN, roots), Way::Plain);
     assert_eq!(dialled(PLAIN, BOTH, roots), Way::Plain);
     assert!(matches!(dialled(BOTH, BOTH, roots), Way::Secure(_)));
-    // From then on it is not asked.
+    // From then on it is not consulted.
     assert!(matches!(dialled(PLAIN, TLS, roots), Way::Secure(_)));
     assert!(matches!(dialled(TLS, TLS, roots), Way::Secure(_)));
     assert_eq!(dialled(TLS, TLS, None), Way::None);

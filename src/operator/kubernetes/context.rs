@@ -1,5 +1,5 @@
-//! What the reconciles of all clusters share: the client, the caches, the Lease, and what is kept of
-//! each cluster between two reconciles. Decides nothing and asks nobody.
+//! Shared state of the reconciles of all clusters: the client, the caches, the Lease, and what is kept of each cluster
+//! between two reconciles. Decides nothing and makes no requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,15 +82,15 @@ pub(super) struct Memory {
     pub(super) written: Option<Written>,
     /// What was read of Secrets with certificates.
     pub(super) certificates: certificates::Known,
-    /// What was read of the Secrets that the user gives.
+    /// Content of the user's Secrets.
     pub(super) given: user_certificates::Known,
-    /// What was read of the certificates that cert-manager was asked for.
+    /// State of the certificates that were requested from cert-manager.
     pub(super) issued: cert_manager::Known,
     /// What was judged of its resource.
     pub(super) judged: Judged,
     /// The specification that was last admitted.
     pub(super) revisions: revisions::Known,
-    /// Which objects somebody edited.
+    /// Which objects were edited.
     pub(super) drift: drift::Known,
 }
 
@@ -140,7 +140,7 @@ impl Context {
         }
     }
 
-    /// The same for a look that leaves nothing behind, for whoever asks about any name.
+    /// The same for an observation that keeps no state, for callers that may ask about any name.
     pub(super) fn cluster_aside(self: &Arc<Self>, key: &Key) -> OneCluster {
         let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = memories.get(key).cloned().unwrap_or_default();
@@ -154,7 +154,7 @@ impl Context {
         }
     }
 
-    /// Forgets a cluster that is gone.
+    /// Drops the state of a deleted cluster.
     pub(crate) fn forget(&self, key: &Key) {
         self.metrics
             .certificates((&key.0, &key.1), &BTreeMap::new());

@@ -1,6 +1,5 @@
-//! Edits by hand: whether an object still is as it was made. Compared is what is rendered, field by
-//! field; what others add beside it, and what the API server fills in, is theirs. Reads and
-//! remembers; what comes of an edit is the plan's.
+//! Manual edits: whether an object still is as it was rendered. The rendered fields are compared one by one; fields
+//! that others add, and that the API server defaults, are ignored. Reads and caches; the plan decides about an edit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +19,7 @@ use crate::crd::{
 use crate::mutants::{Mutant, planted};
 use crate::operator::clock::{Clock, Moment};
 
-/// Between two times that one object is given back what it was made as: whoever edits it again and
-/// again does not keep the operator busy.
+/// Minimum time between two reverts of one object: repeated edits do not keep the operator busy.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// What is known of the objects of a cluster; clones are the same.
@@ -30,18 +28,18 @@ pub(super) struct Known(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By kind and name: of which version of the object, by which specification, and whether it was
-    /// edited. One generation may be looked at by two specifications: as it is, and, where that is
-    /// refused, as it was last admitted.
+    /// By kind and name: for which version of the object, by which specification, and whether it was edited. One
+    /// generation may be evaluated with two specifications: the current one, and, if that is refused, the one admitted
+    /// last.
     judged: BTreeMap<String, (String, String, bool)>,
-    /// By kind and name: fields that the API server gives another value, whatever is applied.
+    /// By kind and name: fields that admission always changes, whatever is applied.
     kept: BTreeMap<String, BTreeSet<String>>,
     /// When an object was last written.
     written: BTreeMap<String, Moment>,
 }
 
 impl Known {
-    /// Whether somebody edited an object, of which `rendered` says what it would be made as.
+    /// Whether an object was edited; `rendered` is what it would be rendered as.
     pub(super) fn is_edited<K>(
         &self,
         live: &K,
@@ -120,8 +118,8 @@ pub(super) fn set_as_made(
         let mut ways = ways;
         return ways.find(|way| rendered(way).as_ref() == Some(&made));
     }
-    // It does not say what it was made as: the first builder's sets do not, nor does one of which
-    // somebody took the note away. What it was made from it says, and the nearest way counts.
+    // Its rendering is not recorded: neither in the first builder's StatefulSets, nor if the annotation was removed.
+    // Its inputs are recorded, and the closest rendering counts.
     let inputs = facts::annotation(&set.metadata, ANNOTATION_INPUTS);
     if inputs.as_ref() != Some(&build::wanted_inputs(cluster)) {
         return None;
@@ -158,7 +156,7 @@ fn containers(set: &StatefulSet) -> impl Iterator<Item = &Container> {
     pod.into_iter().flat_map(|pod| &pod.containers)
 }
 
-/// Which builder made an object, as far as it says.
+/// Which builder rendered an object, as far as recorded.
 fn builder_of<K: Resource>(object: &K) -> Option<u32> {
     facts::annotation(object.meta(), ANNOTATION_BUILDER)?
         .parse()
@@ -207,7 +205,7 @@ fn compare(path: &str, wanted: &Value, found: &Value, differ: &mut BTreeSet<Stri
                 let found = found.get(key).unwrap_or(&Value::Null);
                 compare(&format!("{path}.{key}"), wanted, found, differ);
             }
-            // A selector means another thing with one word more.
+            // A selector with an additional term selects something else.
             let whole = path == "spec.selector" || path.starts_with("spec.selector.");
             !whole || wanted.len() == found.len()
         }
@@ -228,7 +226,7 @@ fn compare(path: &str, wanted: &Value, found: &Value, differ: &mut BTreeSet<Stri
                 wanted.len() == found.len()
             }
         }
-        // Nothing, in words: the API server leaves it out.
+        // An explicit empty value: the API server omits it.
         (Value::Array(wanted), Value::Null) => wanted.is_empty(),
         (Value::Object(wanted), Value::Null) => wanted.is_empty(),
         (Value::String(wanted), Value::Null) => wanted.is_empty(),

@@ -42,8 +42,8 @@ fn fields<K: Resource<DynamicType = ()> + Serialize>(made: &K, live: &K) -> Vec<
     differ(made, live).into_iter().collect()
 }
 
-/// `maxUnavailable: 3`, written by hand, stayed for good: the PDB's hash still said what it had
-/// been made from, and only that was compared.
+/// `maxUnavailable: 3`, set by hand, stayed forever: the PDB's hash was still that of its inputs, and only that was
+/// compared.
 #[test]
 fn only_edits_of_rendered_fields_are_seen() {
     let cluster = cluster();
@@ -105,7 +105,7 @@ fn a_set_is_compared_with_what_it_was_made_as() {
     assert!(fields(&set, &edited(&set, newer)).is_empty());
 }
 
-/// A webhook that changes what is applied, each time, would have been fought for ever.
+/// A webhook that changes every applied object would have been fought forever.
 #[test]
 fn mutated_fields_are_kept_without_a_fight() {
     let time = Arc::new(AtomicU64::new(1_000));
@@ -187,9 +187,9 @@ fn of_this_builder<K: Serialize + serde::de::DeserializeOwned>(live: &K) -> K {
 /// Objects as a real API server of Kubernetes keeps them, with all that it and its controllers fill in:
 /// none of that is an edit, so that nothing is written again when the operator is upgraded.
 ///
-/// For a while the half about sets compared nothing: this builder had got another number, and objects of
-/// another builder were passed over as a whole. So each object is given this builder's number here, and
-/// what the builder adds on purpose is named.
+/// For a while the half about StatefulSets compared nothing: this builder had got another number, and objects of
+/// another builder were skipped entirely. So each object gets this builder's number here, and intentional additions of
+/// the builder are listed.
 #[test]
 fn what_a_real_kubernetes_fills_in_is_no_edit() {
     let cluster = kept_cluster();
@@ -228,9 +228,9 @@ const ADDED: [&str; 2] = [
     "spec.template.spec.containers[member].resources.requests",
 ];
 
-/// What the operator of release 0.1.0 had made was compared with nothing until it was applied again, which
-/// for a set is its member's next roll: a PDB that somebody had opened, a Service that
-/// led elsewhere and a set of two pods stayed as they were through the upgrade and after it.
+/// Objects of release 0.1.0 were compared with nothing until they were applied again, which for a StatefulSet is its
+/// member's next roll: an edited PDB, a Service with another selector and a StatefulSet of two pods stayed as they were
+/// through the upgrade and after it.
 #[test]
 fn edits_of_what_an_older_release_made_are_seen() {
     let cluster = kept_cluster();
@@ -305,7 +305,7 @@ fn another_tag_is_an_edit() {
     assert_eq!(image("elsewhere/quorate:0.0.9"), seen);
 }
 
-/// Whoever took the note of what a set was made as away hid every other edit of it.
+/// Removing the annotation with the rendering of a StatefulSet hid every other edit of it.
 #[test]
 fn set_without_its_annotation_counts_as_edited() {
     let (cluster, settings) = (cluster(), settings());

@@ -1,11 +1,10 @@
-//! `POST /forecast`: what would be done about a cluster if its resource were the one in the body.
-//! Asked by `kubectl quorate plan`, with a token that was made for this: the API server says whose it
-//! is, and whether he may read the cluster, and Secrets where the resource names some. It looks, and
-//! changes and keeps nothing; only the operator that acts answers, for it alone has talked to the
-//! members.
+//! `POST /forecast`: what would be done for a cluster if its resource were the one in the body. Requested by `kubectl
+//! quorate plan`, with a token that was created for this: the API server authenticates it, and authorises reading the
+//! cluster, and the Secrets that the resource names. It observes, and changes and keeps nothing; only the active
+//! operator answers, because only it has contact with the members.
 //!
-//! The token comes in the body, because the API server hands no header of a caller on. A refusal is
-//! an answer like any other (200): kubectl shows nothing of the body of an error.
+//! The token is in the body, because the API server does not forward headers of a caller. A refusal is returned with
+//! status 200: kubectl does not print the body of an error.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,9 +27,9 @@ use crate::operator::forecast::Forecast;
 
 /// Forecasts at the same time: each is some milliseconds of work and a look at every member.
 const AT_ONCE: usize = 2;
-/// Questions whose body is read at the same time, before anybody knows who asks.
+/// Maximum number of requests whose body is read at the same time, before authentication.
 const READ_AT_ONCE: usize = 4;
-/// The longest resource with its token, in bytes: as much as the API server takes.
+/// Maximum size of a resource with its token, in bytes: the limit of the API server.
 const LONGEST: usize = 1536 << 10;
 /// How long a body may take to come.
 const READ: Duration = Duration::from_secs(5);
@@ -59,11 +58,11 @@ pub(super) fn route(acting: Acting, callers: Arc<Callers>) -> Router {
         .with_state(asked)
 }
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Question {
-    /// Proves who asks; made for [`AUDIENCE`].
+    /// Authenticates the caller; issued for [`AUDIENCE`].
     pub(crate) token: String,
     /// The resource as it would be.
     pub(crate) cluster: EtcdCluster,
@@ -75,7 +74,7 @@ pub(crate) struct Question {
 pub(crate) enum Answer {
     /// What would be done.
     Forecast(Forecast),
-    /// Why nothing can be said, and what to do about it.
+    /// Why there is no forecast, and what to do about it.
     Refused(String),
 }
 
@@ -104,7 +103,7 @@ async fn look_ahead(asked: &Asked, body: Body) -> Result<Forecast, String> {
         token,
         cluster: wanted,
     } = question;
-    // Before anything is said of the resource.
+    // Before any error about the resource.
     for wish in wishes(&wanted) {
         let may = asked.callers.may(&token, Some(AUDIENCE), &wish).await;
         may.map_err(|refusal| refusal.to_string())?;
@@ -125,8 +124,8 @@ async fn look_ahead(asked: &Asked, body: Body) -> Result<Forecast, String> {
     })
 }
 
-/// What somebody has to be allowed to read who asks for this: a forecast says what a cluster's status
-/// says, and of the Secrets that a resource names whether they are there and fit.
+/// What the caller must be allowed to read: a forecast contains what a cluster's status contains, and whether the
+/// Secrets that a resource names exist and are usable.
 fn wishes(wanted: &EtcdCluster) -> Vec<Wish> {
     let namespace = wanted.namespace().unwrap_or_default();
     let read = |group, plural, name| Wish::Read {
@@ -193,8 +192,7 @@ mod tests {
         assert!(why.contains("stands by"), "{why}");
     }
 
-    /// Whoever reached the pod was told which Secrets there are in any namespace, by way of a resource
-    /// that names them.
+    /// Anyone who reached the pod could find out which Secrets exist in any namespace, by a resource that names them.
     #[tokio::test]
     async fn nobody_is_told_what_he_may_not_read() {
         use serde_json::json;

@@ -1,5 +1,5 @@
-//! Which of a cluster's objects somebody edited, as facts: the plan is not told what such an object
-//! was made from, and so makes it again. Compares caches with what is rendered; asks nobody.
+//! Which of a cluster's objects were edited, as facts: for such an object the plan gets no recorded inputs, and so
+//! applies it again. Compares caches with renderings; makes no requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::crd::{ValidatedCluster, operator_secret_name, slot_service_name};
 use crate::plan::{ObjectFacts, ObjectKey, ObjectKind, Owner, SlotFacts};
 
 impl OneCluster {
-    /// Whether somebody edited an object that would be made as this.
+    /// Whether an object with this rendering was edited.
     pub(super) fn is_edited<K>(
         &self,
         cluster: Option<&ValidatedCluster>,
@@ -30,7 +30,7 @@ impl OneCluster {
         drift.is_edited(live, &build::spec_hash(cluster), || rendered(cluster))
     }
 
-    /// Of objects that somebody edited it is not told what they were made from.
+    /// For edited objects the plan gets no recorded inputs.
     pub(super) fn unmark_edited(
         &self,
         cluster: Option<&ValidatedCluster>,
@@ -82,7 +82,7 @@ impl OneCluster {
                         build::issued_certificate(cluster, &key.name)
                     })
                 }),
-                // A key that is gone locks the operator out of members that start from now on.
+                // A missing key locks the operator out of members that start from now on.
                 ObjectKind::Secret => {
                     key.name == operator_secret_name(&self.key.1)
                         && caches

@@ -1,4 +1,4 @@
-//! From Kubernetes' objects to the facts that a plan takes. Only reading and translating.
+//! From Kubernetes' objects to the facts for a plan. Only reads and translates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::plan::{
     SetFacts, SlotFacts,
 };
 
-/// The label by which nodes are told apart.
+/// The label that identifies a node.
 const HOST: &str = "kubernetes.io/hostname";
-/// Says that a class is for PVCs that name none.
+/// Marks the default class.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Words of a pod that cannot start are cut here.
 const WAITING_MAX: usize = 300;
@@ -42,7 +42,7 @@ pub(super) fn owner(meta: &ObjectMeta, name: &str, uid: &str) -> Owner {
     }
 }
 
-/// An object beside the members.
+/// An object that is not a member's.
 pub(super) fn object(meta: &ObjectMeta, name: &str, uid: &str) -> ObjectFacts {
     ObjectFacts {
         owner: owner(meta, name, uid),
@@ -51,7 +51,7 @@ pub(super) fn object(meta: &ObjectMeta, name: &str, uid: &str) -> ObjectFacts {
     }
 }
 
-/// What a PDB says, and what Kubernetes has counted for that.
+/// A PDB's number, and Kubernetes' count for it.
 pub(super) fn pdb(pdb: &PodDisruptionBudget) -> PdbFacts {
     let spec = pdb.spec.as_ref();
     let min_available = match spec.and_then(|spec| spec.min_available.as_ref()) {
@@ -97,7 +97,7 @@ pub(super) fn set(set: &StatefulSet, name: &str, uid: &str) -> SetFacts {
     }
 }
 
-/// What the pods at these addresses are made of.
+/// The images of the pods at these addresses.
 pub(super) fn made_of(
     pods: &BTreeMap<String, Arc<Pod>>,
     addresses: &BTreeMap<String, String>,
@@ -142,8 +142,8 @@ pub(super) fn pod(pod: &Pod) -> PodFacts {
     }
 }
 
-/// What Kubernetes says of a pod's server. It sorts containers by name: the first may be a
-/// sidecar's, which says nothing of the server.
+/// The status of a pod's server container. Kubernetes sorts containers by name: the first may be a sidecar's, which
+/// does not describe the server.
 fn server(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses
@@ -151,8 +151,8 @@ fn server(pod: &Pod) -> Option<&ContainerStatus> {
         .find(|container| container.name == build::CONTAINER)
 }
 
-/// A pod that has a member's name and was not made by its set. It stands in the way of the one that
-/// the set would make, and nothing that it tells of itself is evidence.
+/// A pod that has a member's name but was not created by its StatefulSet. It blocks the one that the StatefulSet would
+/// create, and nothing in its status is evidence.
 pub(super) fn stranger(pod: &Pod) -> PodFacts {
     let meta = &pod.metadata;
     PodFacts {
@@ -164,7 +164,7 @@ pub(super) fn stranger(pod: &Pod) -> PodFacts {
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         released_ms: None,
         inputs: None,
-        // It is not dialled, so nobody is held up for its sake.
+        // It is not dialled, so it delays no other.
         peer_tls: true,
         server: ServerFacts::default(),
         created_ms: milliseconds(meta.creation_timestamp.as_ref()),
@@ -189,7 +189,7 @@ fn phase(pod: &Pod) -> PodPhase {
     }
 }
 
-/// Why a pod does not run, in Kubernetes' own words.
+/// Why a pod does not run, as reported by Kubernetes.
 fn waiting(pod: &Pod, container: Option<&ContainerStatus>) -> Option<String> {
     let text = |reason: &str, message: Option<&str>| match message {
         Some(message) if !message.is_empty() => format!("{reason}: {message}"),
@@ -227,13 +227,13 @@ fn last_exit(container: &ContainerStatus) -> Option<Exit> {
         state.as_ref().and_then(|state| state.terminated.clone())
     };
     let ended = ended(&container.state).or_else(|| ended(&container.last_state))?;
-    // No words are words too: they do not say that a disk is damaged.
+    // An empty message counts as a message: it does not report a damaged disk.
     let words = ended.message.unwrap_or_default();
     Some(describe::exit(ended.exit_code, Some(&words)))
 }
 
-/// A member's PVC. Its volume is lost if the PVC says so; that no Node that exists can satisfy
-/// its affinity is told as well, and is no loss: a node that is replaced comes back.
+/// A member's PVC. Its volume is lost if the PVC reports that; that no existing node satisfies its affinity is reported
+/// as well, but is not a loss: a replaced node comes back.
 pub(super) fn pvc(
     pvc: &PersistentVolumeClaim,
     cluster_uid: &str,
@@ -260,7 +260,7 @@ pub(super) fn pvc(
         state: match label(meta, LABEL_CLAIM_STATE).as_deref() {
             None => PvcState::New,
             Some("retired") => PvcState::Retired,
-            // A word of a newer operator: whatever it means, the disk was used.
+            // A value of a newer operator: whatever it means, the disk was used.
             Some(_) => PvcState::Joined,
         },
         terminating: meta.deletion_timestamp.is_some(),
@@ -300,8 +300,8 @@ fn node_bound(volume: &PersistentVolume) -> bool {
     !terms.is_empty() && terms.iter().all(one_host)
 }
 
-/// Whether the class by this name, or the default one, is known to make volumes that only one node
-/// can use. Any other class may still do so: then the first bound volume tells.
+/// Whether the class with this name, or the default one, is known to create volumes that only one node can use. Any
+/// other class may do so too: then the first bound volume shows it.
 pub(super) fn class_node_bound(
     wanted: Option<&str>,
     classes: &[Arc<StorageClass>],
@@ -313,7 +313,7 @@ pub(super) fn class_node_bound(
         Some(name) => classes
             .iter()
             .find(|class| class.metadata.name.as_deref() == Some(name)),
-        // Of several defaults Kubernetes takes the newest.
+        // Of several default classes Kubernetes uses the newest.
         None => classes
             .iter()
             .filter(default)

@@ -71,8 +71,8 @@ fn pod_facts_name_exits_and_bad_images() {
     assert_eq!(facts.node.as_deref(), Some("node-a"));
 }
 
-/// A mesh's container came first by its name: its end with code 20 was taken for a damaged disk, and
-/// a member would have been removed for it.
+/// A mesh's container came first by its name: its exit with code 20 was treated as a damaged disk, and a member would
+/// have been removed for it.
 #[test]
 fn only_the_members_own_container_is_evidence() {
     let status = |name: &str, code: i32| {
@@ -319,7 +319,7 @@ fn pdb_facts_hold_number_and_count() {
     );
 }
 
-/// A tag that came to mean other content was taken for the same image.
+/// A tag that was moved to other content was treated as the same image.
 #[test]
 fn image_is_known_by_its_digest() {
     let pod = |id: &str| -> Arc<Pod> {

@@ -1,5 +1,5 @@
-//! A reflector's store that knows whose each object is, so that a reconcile of one cluster of many
-//! looks at its own objects alone. Holds what it is told, and asks nobody.
+//! A reflector's store indexed by cluster, so that a reconcile of one cluster of many reads only its own objects. Holds
+//! what it receives, and makes no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use kube::runtime::watcher::Event;
 
 use crate::crd::{LABEL_CLUSTER, LABEL_CLUSTER_UID};
 
-/// Labels that say whose an object is: the name of a cluster, and the UID of one of its lives.
+/// Labels that identify the cluster of an object: its name, and the UID of one of its incarnations.
 const LABELS: [&str; 2] = [LABEL_CLUSTER, LABEL_CLUSTER_UID];
 
 /// Names of objects, by their namespace and by a label with its value.
@@ -73,7 +73,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Indexed<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Filler<K> {
-    /// What the API server told.
+    /// An event of the API server.
     pub(crate) fn apply(&mut self, event: &Event<K>) {
         let (Event::Apply(object) | Event::Delete(object)) = event else {
             // The objects of a list are in the store when all of them have come.
@@ -199,7 +199,7 @@ mod tests {
         filler.apply(&Event::Apply(pod("here", "a", of_two.clone())));
         assert!(of(&pods, "here", &[ONE]).is_empty());
         assert_eq!(of(&pods, "here", &[TWO]), ["a"]);
-        // The last word of what goes may be another than the last that was seen.
+        // The last state of a deleted object may differ from the last one observed.
         filler.apply(&Event::Delete(pod("here", "a", of_one)));
         assert!(of(&pods, "here", &[ONE, TWO]).is_empty());
         assert!(write(&pods.index).is_empty(), "nothing is kept of it");

@@ -2,10 +2,10 @@
 //! (`leaseTransitions`), which every call to a member carries, so that a former holder's late call
 //! is refused by the servers. Losing the Lease ends the process; it never acts without it.
 //!
-//! The epoch follows from the Lease and from this machine's clock alone: a new holder takes the
-//! seconds since 2024, or one more than the last where that is more. So a Lease that was deleted
-//! goes on beyond what it had counted, a second Lease for the same clusters is ordered with the
-//! first, and nothing that a member says moves it: one lying member would end the count for all.
+//! The epoch follows only from the Lease and from this machine's clock: a new holder takes the seconds since 2024, or
+//! one more than the last if that is more. So it keeps growing after a Lease was deleted, a second Lease for the same
+//! clusters is ordered with the first, and no answer of a member changes it: one faulty member could exhaust it for
+//! all.
 //!
 //! Expiry is counted on this machine's monotonic clock from when a change of the Lease was *seen*,
 //! as client-go does: clocks of two nodes are never compared. A holder counts from before it *asked*
@@ -28,10 +28,9 @@ use crate::operator::clock::Clock;
 
 /// A holder that has not renewed for this long may be replaced.
 const DURATION: Duration = Duration::from_secs(15);
-/// A holder acts for this long from when it last asked to renew and was let, and no longer.
+/// A holder acts for this long after it sent its last successful renewal, and no longer.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// A request that changes something takes no longer than this, so that none of a holder's is under
-/// way when it may be replaced.
+/// Timeout of a request that changes something, so that none of a holder's is in flight when it can be replaced.
 pub(crate) const REQUEST: Duration = Duration::from_secs(4);
 /// Between two tries to acquire or renew.
 const RETRY: Duration = Duration::from_secs(2);
@@ -49,7 +48,7 @@ pub enum Error {
     Taken {
         /// The Lease.
         name: String,
-        /// Who holds it.
+        /// The holder.
         holder: String,
     },
     /// It could not be renewed in time.
@@ -67,7 +66,7 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Leadership {
     epoch: Arc<AtomicU64>,
-    /// Until when it lasts, in milliseconds on this clock; `None`: by no Lease, and for ever.
+    /// Until when it is valid, in milliseconds on this clock; `None`: without a Lease, forever.
     until: Option<(Clock, Arc<AtomicU64>)>,
 }
 
@@ -93,8 +92,8 @@ impl Leadership {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Whether an act may begin: the Lease was renewed not long ago. A process that was stopped for a
-    /// while finds out here, before it has heard of its successor.
+    /// Whether an action may begin: the Lease was renewed recently. A process that was paused for a while detects it
+    /// here, before it learns of its successor.
     pub fn may_act(&self) -> bool {
         planted(Mutant::ActsWithoutLease) || !self.left().is_zero()
     }
@@ -108,7 +107,7 @@ impl Leadership {
         until.saturating_sub(clock.monotonic())
     }
 
-    /// It was asked for at this time, and given.
+    /// It was requested at this time, and acquired.
     fn given(&self, epoch: u64, asked: Duration) {
         self.epoch.store(epoch, Ordering::SeqCst);
         if let Some((_, until)) = &self.until {
@@ -168,7 +167,7 @@ enum Move {
     },
 }
 
-/// Since when the Lease has looked as it does, on this machine's monotonic clock.
+/// Since when the Lease has been unchanged, on this machine's monotonic clock.
 #[derive(Debug)]
 struct Watch {
     version: Option<String>,
@@ -288,7 +287,7 @@ impl Candidate {
             .await;
     }
 
-    /// One try. `None`: it is ours; else who holds it.
+    /// One attempt. `None`: it is ours; otherwise the holder.
     pub(crate) async fn attempt(&mut self) -> Result<Option<String>, kube::Error> {
         let asked = self.clock.monotonic();
         let lease = self.api.get_opt(&self.name).await?;
@@ -343,8 +342,8 @@ impl Candidate {
     }
 }
 
-/// `unchanged` is how long the Lease has looked as it does; `unix_s` the time by this machine's
-/// wall clock, of which only the order of new holders depends.
+/// `unchanged` is how long the Lease has been unchanged; `unix_s` the time by this machine's wall clock, which
+/// determines only the order of new holders.
 fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged: Duration, unix_s: u64) -> Move {
     let holder = lease
         .and_then(|lease| lease.holder_identity.as_deref())
@@ -359,7 +358,7 @@ fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged: Duration, unix_s
             acquired: false,
         };
     }
-    // Whatever the Lease says: a holder counts on having this long.
+    // Independent of the Lease's fields: a holder relies on having this long.
     let duration = lease
         .and_then(|lease| lease.lease_duration_seconds)
         .and_then(|seconds| u64::try_from(seconds).ok())
@@ -417,7 +416,7 @@ mod tests {
         let waits = || Move::Wait { holder: "b".into() };
         assert_eq!(decide(Some(&lease), "a", 14 * SECOND, NOW), waits());
         assert_eq!(decide(Some(&lease), "a", 15 * SECOND, NOW), taken(100));
-        // Who may write the Lease cannot have a holder replaced while it still acts.
+        // A client that can write the Lease cannot have a holder replaced while it is still active.
         lease.lease_duration_seconds = Some(1);
         assert_eq!(decide(Some(&lease), "a", 14 * SECOND, NOW), waits());
     }
@@ -432,22 +431,22 @@ mod tests {
         assert_eq!(decide(Some(&lease), "a", 100 * SECOND, NOW), renewed);
     }
 
-    /// The count was raised beyond whatever any member said it had seen: one that said `u64::MAX`
-    /// brought it to its end, and from then on no holder was told from the next, for any cluster.
+    /// The epoch was raised above any value that a member reported: one that reported `u64::MAX` exhausted it, and from
+    /// then on consecutive holders could not be distinguished, for any cluster.
     #[test]
     fn epochs_follow_lease_and_clock() {
         let before = held_by("b", 1_000);
         assert_eq!(decide(Some(&before), "a", 15 * SECOND, NOW), taken(1_001));
-        // Deleted and made anew, a good while later.
+        // Deleted and created again, a good while later.
         assert_eq!(decide(None, "a", SECOND, FIRST + 5_000), taken(5_000));
         // A clock that is behind does not bring it back.
         let ahead = held_by("", 7_000);
         assert_eq!(decide(Some(&ahead), "a", SECOND, 0), taken(7_001));
     }
 
-    /// A holder counted from when its renewal was answered, up to four seconds after it was made, and
-    /// looked at the time only once a try had ended: it could act until twelve seconds after
-    /// the answer, and a rival begin eleven seconds after it.
+    /// A holder counted from when its renewal was answered, up to four seconds after it was sent, and checked the time
+    /// only after an attempt had ended: it could act until twelve seconds after the answer, and a rival start eleven
+    /// seconds after it.
     #[test]
     fn lease_holder_ends_before_its_successor() {
         let time = Arc::new(AtomicU64::new(1_000_000));
@@ -455,7 +454,7 @@ mod tests {
         let leadership = Leadership::by_lease(clock.clone());
         assert!(!leadership.may_act(), "nobody gave it any right yet");
         let asked = clock.monotonic();
-        // The API server takes it three seconds later, and answers after one more.
+        // The API server processes it three seconds later, and answers after one more.
         let taken = asked + 3 * SECOND;
         time.fetch_add(4_000, Ordering::SeqCst);
         leadership.given(7, asked);
@@ -467,7 +466,7 @@ mod tests {
             }
         }
         let ended = last.expect("it acted") + REQUEST;
-        // A rival that looked at the very moment of the renewal waits for this.
+        // A rival that observed exactly at the renewal waits for this.
         assert!(ended < taken + DURATION, "{ended:?} after {taken:?}");
         assert!(ended < asked + DURATION, "whatever it took to be answered");
     }

@@ -9,12 +9,12 @@ use super::facts;
 use crate::crd::{ANNOTATION_IGNORE_CORDON, ValidatedCluster};
 use crate::plan::NodeFacts;
 
-/// Taint that says that nothing runs on a node any more.
+/// Taint of a node on which nothing runs any more.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// Taint of a cordoned node, which Kubernetes puts there by itself.
+/// Taint that Kubernetes sets on a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// Taints that say that a node goes away: out of service, shut down by the cloud, and those of the
-/// cluster autoscaler and of Karpenter (its name of now and the one before 1.0).
+/// Taints that count as a drain: out of service, shut down by the cloud, and those of the cluster autoscaler and of
+/// Karpenter (its current one and the one before 1.0).
 const GOING: [&str; 5] = [
     OUT_OF_SERVICE,
     "node.cloudprovider.kubernetes.io/shutdown",
@@ -46,7 +46,7 @@ fn is_cordoned(node: &Node) -> bool {
     spec.and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 
-/// Why a node goes away, in words.
+/// Why a node counts as drained, in words.
 fn going(node: &Node, taints: &[Taint], cluster: Option<&ValidatedCluster>) -> Option<String> {
     if node.metadata.deletion_timestamp.is_some() {
         return Some("is being deleted".to_owned());
@@ -62,8 +62,8 @@ fn going(node: &Node, taints: &[Taint], cluster: Option<&ValidatedCluster>) -> O
     (is_cordoned(node) && !ignored).then(|| "is cordoned".to_owned())
 }
 
-/// Whether a change of a node may concern the members that it holds: whoever keeps it in reserve,
-/// drains it or loses it says so by one of these. What a well node says of itself does not.
+/// Whether a change of a node may affect its members: reserving, draining or losing it changes one of these. The
+/// regular status updates of a healthy node do not.
 pub(super) fn concerns_members(node: &Node) -> bool {
     let facts = self::node(node, None);
     let spec = node.spec.as_ref();

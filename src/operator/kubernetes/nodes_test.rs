@@ -18,7 +18,7 @@ fn of(metadata: Value, spec: Value) -> Node {
     serde_json::from_value(node).expect("a valid object")
 }
 
-/// Why it goes away, and whether it is closed.
+/// Why it counts as drained, and whether it is unschedulable.
 fn said(metadata: Value, spec: Value, cluster: &ValidatedCluster) -> (Option<String>, bool) {
     let facts = node(&of(metadata, spec), Some(cluster));
     (facts.going, facts.closed)
@@ -87,7 +87,7 @@ fn what_counts_as_going_away() {
         said(deleted, json!({}), &plain),
         (why("is being deleted"), false)
     );
-    // Who ignores a cordon ignores nothing else.
+    // The annotation ignores a cordon, but nothing else.
     let ignore = |value: &str| json!({"annotations": {"quorate.dev/ignore-cordon": value}});
     assert_eq!(said(ignore(""), cordoned.clone(), &plain), (None, true));
     let found = said(ignore("false"), cordoned, &plain);
@@ -124,7 +124,7 @@ fn a_node_is_closed_to_pods_that_do_not_fit_it() {
     ] {
         assert!(closed(tainted("NoSchedule"), &tolerating(other)));
     }
-    // Whoever tolerates everything would come back to a cordoned node.
+    // A pod that tolerates everything would come back to a cordoned node.
     let all = tolerating(json!({"operator": "Exists"}));
     assert!(!closed(json!({"unschedulable": true}), &all));
 

@@ -1,5 +1,5 @@
-//! Writing objects: server-side apply under one field manager, never over somebody else's object,
-//! and deletion of exactly the object that was meant.
+//! Writing objects: server-side apply under one field manager, never over another owner's object, and deletion of
+//! exactly the intended object.
 
 use std::fmt::Debug;
 
@@ -29,7 +29,7 @@ pub enum Owned<'a> {
 pub enum Deleted {
     /// It is being deleted by this call.
     Now,
-    /// It was gone already, or another object has its name.
+    /// It was already deleted, or another object has its name.
     Already,
 }
 
@@ -69,8 +69,8 @@ pub async fn apply<K: Object>(
         .map_err(|error| failure("apply", &name, &error))
 }
 
-/// Applies an object only where what has its name now is as it was when this was decided: `changed`
-/// says what is not. Nor is it applied where somebody else writes in between.
+/// Applies an object only if the live one with its name is as it was when this was decided: `changed` reports what
+/// differs. Nor is it applied if another client writes in between.
 pub async fn apply_where<K: Object>(
     client: &Client,
     namespace: &str,
@@ -112,7 +112,7 @@ async fn looked_up<K: Object>(
     Ok((api, object.clone(), found))
 }
 
-/// Creates an object that is never changed afterwards. If it is there already, returns that one.
+/// Creates an object that is never changed afterwards. If it exists, returns the existing one.
 pub async fn create<K: Object>(
     client: &Client,
     namespace: &str,
@@ -139,8 +139,8 @@ pub async fn create<K: Object>(
     }
 }
 
-/// Deletes the object with this name and UID, and no other; where the decision was about what it says,
-/// only as long as it is of this version.
+/// Deletes the object with this name and UID, and no other; if the decision was about its content, only in this
+/// resourceVersion.
 pub async fn delete<K: Object>(
     client: &Client,
     namespace: &str,
@@ -193,8 +193,8 @@ pub async fn evict(
 
 /// Writes the status of the resource with this name and UID. Tells whether it was still there.
 ///
-/// For a status the API server looks at no UID in the body, so that what was seen of an earlier
-/// life would land on the next one: it is looked at here, and the version keeps it so.
+/// For a status the API server ignores the UID in the body, so the status of an earlier incarnation would land on the
+/// next one: the UID is checked here, and the resourceVersion guards it.
 pub async fn apply_status(
     client: &Client,
     (namespace, name): (&str, &str),
@@ -281,8 +281,8 @@ pub fn failure(act: &str, name: &str, error: &kube::Error) -> Failure {
     }
 }
 
-/// Whether the object of this name is not the one that was meant any more: the API server tells
-/// so as a change of its UID, which it does not allow.
+/// Whether the object with this name is no longer the intended one: the API server reports this as a change of its UID,
+/// which it does not allow.
 fn is_another(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes

@@ -81,8 +81,8 @@ fn refusals_differ_from_retries() {
     assert!(matches!(api(429), Failure::Retry(_)));
 }
 
-/// A resource that was deleted and made anew between a look and the report got the status of
-/// its earlier life, with that life's cluster ID.
+/// A resource that was deleted and created again between an observation and the report got the status of its earlier
+/// incarnation, with that one's cluster ID.
 #[tokio::test]
 async fn a_status_never_lands_on_another_life() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
@@ -116,8 +116,7 @@ async fn a_status_never_lands_on_another_life() {
     assert!(stored().is_null(), "{}", stored());
 }
 
-/// That another object has taken a name by now was told as a refusal, which only somebody's
-/// change of the specification would end.
+/// That another object now has a name was reported as a refusal, which only a change of the specification would end.
 #[tokio::test]
 async fn another_uid_is_a_change_not_a_refusal() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
@@ -158,8 +157,8 @@ fn pdb(min_available: Option<i32>) -> PodDisruptionBudget {
     pdb
 }
 
-/// From a gate to a number and back is one write each, and a number that was decided on what it
-/// said before is not written over what it says by now.
+/// Switching between `Gate` and a number is one write each, and a number that was decided on an earlier state is not
+/// written over the current one.
 #[tokio::test]
 async fn a_budget_is_written_only_over_what_was_seen() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
@@ -188,8 +187,8 @@ async fn a_budget_is_written_only_over_what_was_seen() {
     assert_eq!(said(), (None, Some(0)));
 }
 
-/// A PDB's refusal is one for now, an eviction never takes another pod of the name, and one
-/// that is gone is what was wanted.
+/// A PDB's refusal is temporary, an eviction never takes another pod with the name, and a missing pod is the wanted
+/// result.
 #[tokio::test]
 async fn eviction_takes_only_the_pod_of_its_uid() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));
@@ -228,8 +227,7 @@ async fn eviction_takes_only_the_pod_of_its_uid() {
     assert_eq!(gone, Ok(Deleted::Already));
 }
 
-/// A PVC that had become a member's since it was looked at was deleted all the same: its UID is the
-/// same one.
+/// A PVC that a member had started to use since it was observed was deleted all the same: its UID is unchanged.
 #[tokio::test]
 async fn delete_needs_the_observed_version() {
     let shared = SharedApiServer::new(ApiServer::new(1, 1_700_000_000_000));

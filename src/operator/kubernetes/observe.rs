@@ -67,7 +67,7 @@ impl Found {
 }
 
 impl OneCluster {
-    /// The facts about this cluster; `None`: its resource is gone.
+    /// The facts about this cluster; `None`: its resource was deleted.
     pub(super) async fn facts(
         &mut self,
         freshness: Freshness,
@@ -91,8 +91,8 @@ impl OneCluster {
             .map(Some)
     }
 
-    /// What would be done if the resource were this one. `None`: another one of this name is looked
-    /// after, or it exists (it has a version) and is not looked after.
+    /// What would be done if the resource were this one. `None`: another one with this name is reconciled, or it exists
+    /// (it has a version) and is not reconciled.
     pub(super) async fn forecast(
         &mut self,
         wanted: EtcdCluster,
@@ -170,7 +170,7 @@ impl OneCluster {
         let found = self.find(freshness, &uid, status.cluster_id.is_some());
         let mut found = found.await?;
         if freshness == Freshness::Live && counts_evictions(cluster.as_ref().ok()) {
-            // Whether a vote more is covered is not asked of a cache.
+            // Whether a further vote is covered is not read from a cache.
             found.pdbs = live(self.api(), &self.of_name()).await?;
         }
         let life = Life {
@@ -214,7 +214,7 @@ impl OneCluster {
                 .map(|identity_secret| read_identity_secret(identity_secret, &name, &uid)),
             objects: {
                 let mut objects = related_objects::objects(caches, &found.pdbs, &self.key, &uid);
-                // Any other object is in nobody's way, whatever its labels say.
+                // Any other object blocks nothing, whatever its labels.
                 objects.retain(|key, facts| {
                     facts.owner == Owner::Ours || wanted_objects.contains_key(key)
                 });
@@ -306,9 +306,9 @@ impl OneCluster {
         (status.unwrap_or_default(), age_ms)
     }
 
-    /// PVCs and the identity Secret are read live until the cluster is known to be formed: what is formed is
-    /// decided on them. From then on they are as all else: cached, and read live before an act, so
-    /// that a cluster at rest asks the API server for nothing.
+    /// PVCs and the identity Secret are read live until the cluster is known to be formed: the bootstrap decision
+    /// depends on them. From then on they are cached like everything else, and read live before an action, so that an
+    /// idle cluster makes no API requests.
     async fn find(&self, freshness: Freshness, uid: &str, formed: bool) -> Result<Found, Failure> {
         let (namespace, name) = (&self.key.0, &self.key.1);
         let of_name = self.of_name();
@@ -357,8 +357,8 @@ impl OneCluster {
         ListParams::default().labels(&format!("{LABEL_CLUSTER}={}", self.key.1))
     }
 
-    /// The PVCs as they are now. One that a member's set mounts is looked for by its name as well: that
-    /// somebody took its labels off must not count as the loss of a disk.
+    /// The current PVCs. One that a member's StatefulSet mounts is also looked up by its name: removed labels must not
+    /// count as the loss of a disk.
     async fn live_pvcs(
         &self,
         uid: &str,
@@ -392,7 +392,7 @@ impl OneCluster {
         identity_secret.map_err(|error| failure("read", &name, &error))
     }
 
-    /// Reads the Secrets that the user gives, where he gives some and it is time.
+    /// Reads the user's Secrets, if there are any and it is time.
     async fn read_given(
         &mut self,
         cluster: Option<&ValidatedCluster>,
@@ -409,7 +409,7 @@ impl OneCluster {
         Ok(())
     }
 
-    /// Reads what cert-manager was asked for, where it is and it is time.
+    /// Reads what was requested from cert-manager, if anything and it is time.
     async fn read_issued(&mut self, cluster: Option<&ValidatedCluster>) -> Result<(), Failure> {
         let Some(cluster) = cluster.filter(|one| !build::issued_names(one).is_empty()) else {
             self.memory.issued = cert_manager::Known::default();
@@ -449,13 +449,13 @@ impl OneCluster {
         }
     }
 
-    /// What the resource's annotation asks of a port's authority, as it was last seen.
+    /// The CA rotation requested by the resource's annotation, as last observed.
     pub(super) fn rotation(&self, port: TlsPort) -> Option<String> {
         rotation(&self.seen.as_ref()?.resource, port)
     }
 
-    /// Where members can be dialled, and what those that speak TLS have to prove, by address. One
-    /// that has to speak TLS and of which nobody says yet who vouches for it is not dialled.
+    /// Where members can be dialled, and what those with TLS have to prove, by address. One that has to use TLS and
+    /// whose CA is not known yet is not dialled.
     fn reached(
         &self,
         cluster: Option<&ValidatedCluster>,
@@ -492,7 +492,7 @@ impl OneCluster {
         live(Api::all(self.shared.client.clone()), &ListParams::default()).await
     }
 
-    /// What the members say; nothing before the cluster's key is there.
+    /// The members' descriptions; none before the cluster's key exists.
     async fn describe(
         &mut self,
         (name, uid): (&str, &str),
@@ -532,8 +532,8 @@ impl OneCluster {
         described
     }
 
-    /// The epoch of a newer operator that this cluster's members tell of, by another Lease or before
-    /// this one has noticed. One that no Lease can have come to is nobody's.
+    /// The epoch of a newer operator that this cluster's members report, with another Lease or before this one has
+    /// noticed. One that no Lease can have reached is ignored.
     fn successor(&self, described: &BTreeMap<String, Described>) -> Option<u64> {
         let told = described.values().map(|said| said.description.epoch);
         let most = lease::latest_epoch(self.shared.outside.clock.unix_ms());
@@ -562,7 +562,8 @@ pub(super) fn counts_evictions(cluster: Option<&ValidatedCluster>) -> bool {
     cluster.is_some_and(|cluster| cluster.spec.disruption.policy == DisruptionPolicy::Budget)
 }
 
-/// A Secret of the identity Secret's name that cannot be read is an identity Secret of nobody: never a free name.
+/// A Secret with the identity Secret's name that cannot be read counts as an identity Secret of another cluster: never
+/// as a free name.
 fn read_identity_secret(secret: &Secret, name: &str, uid: &str) -> IdentitySecret {
     let owner = facts::owner(&secret.metadata, name, uid);
     build::read_identity_secret(secret, owner.clone()).unwrap_or_else(|| IdentitySecret {

@@ -1,6 +1,6 @@
-//! Which objects that carry a cluster's labels are its own. A label is no proof: whoever may make a
-//! pod in the namespace may give it any. What counts is who controls an object, down from the
-//! resource's UID, together with the one name that it can have. Reads objects, and asks nobody.
+//! Which objects with a cluster's labels belong to it. A label is not proof: anyone who may create a pod in the
+//! namespace can set any. What counts is the controller of an object, down from the resource's UID, together with the
+//! one name that it can have. Reads objects, and makes no requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, member_name, member_number, po
 use crate::mutants::{Mutant, planted};
 use crate::plan::Owner;
 
-/// A resource, by the name and the UID that its objects are made for.
+/// A resource, by the name and the UID for which its objects are created.
 #[derive(Clone, Copy)]
 pub(super) struct Life<'a> {
     pub(super) name: &'a str,
@@ -25,16 +25,16 @@ pub(super) struct Life<'a> {
 /// The pods of a cluster, by member.
 #[derive(Default)]
 pub(super) struct Pods {
-    /// Those that a set of ours made: what they and their servers say counts.
+    /// Those created by one of our StatefulSets: their status and their servers' answers count.
     pub(super) own: BTreeMap<String, Arc<Pod>>,
-    /// Those that only have a member's name: of a set that is gone, or of a stranger. They are there,
-    /// and nothing that they say counts.
+    /// Those that only have a member's name: of a deleted StatefulSet, or foreign. They exist, but their status is
+    /// ignored.
     pub(super) others: BTreeMap<String, Arc<Pod>>,
 }
 
 impl Life<'_> {
-    /// The sets that this life's members are made by, and those of others under members' names. Any
-    /// other set is in nobody's way, whatever its labels say.
+    /// The StatefulSets of this incarnation's members, and foreign ones with members' names. Any other StatefulSet
+    /// blocks nothing, whatever its labels.
     pub(super) fn sets(self, found: Vec<Arc<StatefulSet>>) -> Vec<Arc<StatefulSet>> {
         let mut found = found;
         found.retain(|set| {
@@ -56,7 +56,7 @@ impl Life<'_> {
                 pods.own.insert(member, pod.clone());
                 continue;
             }
-            // The only name that a member's set gives.
+            // The only pod name of a member's StatefulSet.
             let named = pod.name_any() == pod_name(&member);
             if !named || member_number(self.name, &member).is_none() {
                 continue;
@@ -70,9 +70,9 @@ impl Life<'_> {
         pods
     }
 
-    /// The PVCs that this life's members use, and those of other lives. One that says that it is of
-    /// this life and has not the name that it would have is neither. A PVC has no owner where it
-    /// outlives the resource, so its name has to do.
+    /// The PVCs that this incarnation's members use, and those of other incarnations. One labelled as of this
+    /// incarnation with another name is neither. A PVC that outlives the resource has no owner, so its name has to
+    /// suffice.
     pub(super) fn pvcs(
         self,
         found: Vec<Arc<PersistentVolumeClaim>>,

@@ -1,4 +1,4 @@
-//! What a stranger's objects with a cluster's labels are taken for.
+//! How foreign objects with a cluster's labels are treated.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn a_pod_counts_only_as_its_set_made_it() {
         // Of sets that are not this life's.
         held("demo-2-0", "demo-2", "StatefulSet", "demo-2", "s2"),
         held("demo-3-0", "demo-3", "StatefulSet", "demo-3", "s3"),
-        // Of a set that is gone, and with somebody else's UID.
+        // Of a deleted StatefulSet, and with a foreign UID.
         held("demo-4-0", "demo-4", "StatefulSet", "demo-4", "s4"),
         held("demo-5-0", "demo-5", "ReplicaSet", "demo-1", "s1"),
         pod("other-1-0", "other-1", json!([])),

@@ -1,5 +1,5 @@
-//! One cluster on Kubernetes, for the length of a reconcile: the platform that `reconcile` runs on. What it
-//! observes is in `observe.rs`, what it reports in `report.rs`; acts go to whoever executes their kind.
+//! One cluster on Kubernetes, for the length of a reconcile: the platform that `reconcile` runs on. What it observes is
+//! in `observe.rs`, what it reports in `report.rs`; actions are dispatched to the executor of their kind.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -31,9 +31,9 @@ pub(super) struct View {
     pub(super) resource: Arc<Resourceful>,
     pub(super) cluster: Option<ValidatedCluster>,
     pub(super) addresses: BTreeMap<String, String>,
-    /// Versions of what may be deleted for what it says, by UID.
+    /// resourceVersions of objects that may be deleted because of their content, by UID.
     pub(super) versions: BTreeMap<String, String>,
-    /// The epoch of a newer operator that members have heard of.
+    /// The epoch of a newer operator that members report.
     pub(super) successor: Option<u64>,
 }
 

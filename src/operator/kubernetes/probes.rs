@@ -1,6 +1,6 @@
-//! The operator's own HTTP endpoint: `/livez` and `/readyz` for everybody, `/metrics` for whom the API
-//! server lets read it, and `/forecast` where that is offered. Ready means that the caches are filled; it does not need the Lease, so that a standby
-//! replica is ready too. Alive means that no reconcile has been stuck. Nothing here changes anything.
+//! The operator's own HTTP endpoint: `/livez` and `/readyz` for everyone, `/metrics` for callers that the API server
+//! authorises, and `/forecast` if enabled. Ready means that the caches are filled; it does not need the Lease, so that
+//! a standby replica is ready too. Alive means that no reconcile has been stuck. Nothing here changes anything.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -76,15 +76,15 @@ impl Health {
     }
 }
 
-/// Who may read the metrics: they name the clusters, and the Secrets with certificates, of every
+/// Who may read the metrics, which name the clusters, and the Secrets with certificates, of every
 /// namespace.
 #[derive(Clone)]
 pub(super) enum Metered {
-    /// Nobody.
+    /// No one.
     Nobody,
-    /// Everybody who reaches the port.
+    /// Anyone who reaches the port.
     Everybody,
-    /// Whose bearer token the API server knows, and lets read `/metrics`.
+    /// Bearer tokens that the API server authenticates, and whose subject may read `/metrics`.
     Known(Arc<Callers>),
 }
 
@@ -95,8 +95,7 @@ struct ProbeState {
     metered: Metered,
 }
 
-/// Binds the endpoint; the returned future serves it, with these further routes. Fails at once
-/// where the port is taken.
+/// Binds the endpoint; the returned future serves it, with these further routes. Fails at once if the port is in use.
 pub(super) fn bind(
     address: SocketAddr,
     health: Arc<Health>,
@@ -112,8 +111,8 @@ pub(super) fn bind(
     Ok(serve(listener, routes))
 }
 
-/// Accepts for ever. A connection that sends no whole head in time is closed, and beyond a number of
-/// them the next ones wait: a stranger holds up the probes for seconds, and no memory.
+/// Accepts connections forever. One that does not send a complete header in time is closed, and beyond a maximum number
+/// the next ones wait: an attacker delays the probes for seconds, and uses no memory.
 async fn serve(listener: tokio::net::TcpListener, routes: Router) -> std::io::Result<()> {
     let open = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -132,7 +131,7 @@ async fn serve(listener: tokio::net::TcpListener, routes: Router) -> std::io::Re
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD);
             let served = http.serve_connection(TokioIo::new(stream), service);
-            // One that ends in any way is no business of anybody else.
+            // A failed connection does not affect the others.
             drop(tokio::time::timeout(CONNECTION, served).await);
         });
     }

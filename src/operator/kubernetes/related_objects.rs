@@ -1,5 +1,5 @@
-//! What is beside the members, as facts from the caches: the cluster's own objects and slots, its
-//! PVCs with their volumes, and what of all this the operator may not see.
+//! Objects that are not a member's, as facts from the caches: the cluster's own objects and slots, its PVCs with their
+//! volumes, and which of these the operator may not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -90,7 +90,7 @@ pub(super) fn pvcs(
     pvcs.iter().map(facts).collect()
 }
 
-/// What the cluster's class of volumes tells before any volume is there.
+/// What the cluster's storage class shows before any volume exists.
 pub(super) fn class_node_bound(caches: &Caches, cluster: &ValidatedCluster) -> Option<bool> {
     let wanted = cluster.spec.storage.storage_class_name.as_deref();
     facts::class_node_bound(wanted, &caches.classes.select(|_| true))

@@ -1,5 +1,5 @@
-//! The specification that was last admitted, kept as a ControllerRevision: read once, for nobody
-//! else writes it, and written when another one is admitted. Decides nothing about it.
+//! The specification that was admitted last, kept as a ControllerRevision: read once, because only the operator writes
+//! it, and written when another one is admitted. Decides nothing about it.
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -18,7 +18,7 @@ use crate::operator::platform::Failure;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     read: bool,
-    /// The operator may not read them: an installation of before they were kept.
+    /// The operator may not read them: an older installation without this permission.
     denied: bool,
     newest: Option<EtcdClusterSpec>,
 }
@@ -49,7 +49,7 @@ impl Known {
         Ok(())
     }
 
-    /// What a plan is told of it; `None` where none is kept.
+    /// The plan's input about it; `None` if none is stored.
     pub(super) fn facts(&self, cluster: &ValidatedCluster) -> Option<crate::plan::SpecFacts> {
         let kept = self.newest.as_ref().map(|spec| {
             build::spec_hash(&ValidatedCluster {

@@ -15,7 +15,7 @@ use crate::crd::{client_service_name, slot_number};
 use crate::operator::platform::{Failure, Freshness};
 use crate::plan::Description;
 
-/// Says of which Service a slice is.
+/// Names the Service of a slice.
 const SERVICE: &str = "kubernetes.io/service-name";
 
 impl OneCluster {
@@ -39,7 +39,7 @@ impl OneCluster {
             Freshness::Live => {
                 let api = Api::namespaced(self.shared.client.clone(), &self.key.0);
                 match live(api, &self.of_name()).await {
-                    // The right was taken away, and the watch does not know it yet.
+                    // The permission was revoked, and the watch has not noticed it yet.
                     Err(Failure::Refused(_)) => return Ok(None),
                     slices => slices?,
                 }
@@ -53,15 +53,15 @@ impl OneCluster {
     }
 }
 
-/// UIDs of the pods that the Services for clients send somebody to. The peers' Service has every
-/// member, ready or not, and is for no client.
+/// UIDs of the pods to which the client Services route. The peers' Service has every member, ready or not, and is not
+/// for clients.
 fn routed(slices: &[Arc<EndpointSlice>], cluster: &str) -> BTreeSet<String> {
     let common = client_service_name(cluster);
     let for_clients = |slice: &&Arc<EndpointSlice>| {
         let service = facts::label(&slice.metadata, SERVICE);
         service.is_some_and(|name| name == common || slot_number(cluster, &name).is_some())
     };
-    // What says nothing of being ready is to be taken for ready.
+    // An endpoint without a ready condition counts as ready.
     let ready = |endpoint: &&Endpoint| {
         let conditions = endpoint.conditions.as_ref();
         conditions.and_then(|conditions| conditions.ready) != Some(false)

@@ -1,5 +1,4 @@
-//! The operator's process: probes, caches, the Lease, then reconciles until it is told to stop or
-//! loses the Lease.
+//! The operator's process: probes, caches, the Lease, then reconciles until it is stopped or loses the Lease.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use crate::operator::metrics::Metrics;
 use crate::operator::queue::Ended;
 use crate::operator::reconcile::{Rules, reconcile};
 
-/// What was asked for on the command line.
+/// The command line's settings.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Image of the members, without its tag.
@@ -49,7 +48,7 @@ pub struct Options {
     pub lease_namespace: Option<String>,
     /// Clusters worked on at the same time.
     pub concurrency: usize,
-    /// Whether what would be done can be asked for at the probes' address.
+    /// Whether forecasts are served at the probes' address.
     pub forecasts: bool,
     /// Who may read the metrics there.
     pub metrics: MetricsFor,
@@ -81,7 +80,7 @@ impl std::str::FromStr for MemberUser {
     }
 }
 
-/// The group of the rules by which OpenShift gives each namespace users of its own.
+/// The API group of OpenShift's security context constraints, which assign user IDs per namespace.
 const OPENSHIFT: &str = "security.openshift.io";
 
 async fn member_user(client: &Client, wanted: MemberUser) -> Option<i64> {
@@ -105,11 +104,11 @@ async fn member_user(client: &Client, wanted: MemberUser) -> Option<i64> {
 /// Who may read the operator's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum MetricsFor {
-    /// Whose bearer token the API server knows, and lets get /metrics.
+    /// Bearer tokens that the API server authenticates, and whose subject may get /metrics.
     Known,
-    /// Everybody who reaches the port.
+    /// Anyone who reaches the port.
     Everybody,
-    /// Nobody.
+    /// No one.
     Nobody,
 }
 
@@ -124,7 +123,7 @@ pub enum Error {
     /// The configuration cannot be used.
     #[error("cannot use the Kubernetes configuration")]
     Client(#[source] Box<kube::Error>),
-    /// The probes' port is taken.
+    /// The probes' port is in use.
     #[error("cannot listen on {address} (--probe-address)")]
     Listen {
         /// The address.
@@ -202,7 +201,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         loop {
             tokio::select! {
                 leadership = &mut acquired => break leadership,
-                // Another operator acts on these; everything is looked at once it is our turn.
+                // Another operator is active; everything is observed once this one acquires the Lease.
                 Some(_) = triggers.recv() => {}
                 () = stop.wait() => return Ok(()),
             }

@@ -1,5 +1,5 @@
-//! Whose turn it is: the clusters that an event of an object is about. Decides nothing else, and
-//! what no event tells is found by the reconciles, which never rest for long.
+//! Maps an event of an object to its clusters. Decides nothing else; changes without events are found by the periodic
+//! reconciles.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use super::nodes;
 use super::workers::Key;
 use crate::crd::LABEL_CLUSTER;
 
-/// The clusters that a node's change may concern: those with a pod on it. The others, which may have
-/// waited for such a node, see it in their next reconcile.
+/// The clusters that a node's change may affect: those with a pod on it. The others, which may have waited for such a
+/// node, observe it in their next reconcile.
 pub(crate) fn of_node(node: &Node, pods: &Cache<Pod>) -> BTreeSet<Key> {
     let name = node.metadata.name.as_deref();
     if name.is_none() || !nodes::concerns_members(node) {
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// A cordon was seen by the next reconcile alone, up to ten seconds later, while a drain waited.
+    /// A cordon was observed only by the next reconcile, up to ten seconds later, while a drain waited.
     #[test]
     fn lost_node_triggers_its_clusters_at_once() {
         let (mut filler, pods) = Cache::filled();

@@ -1,7 +1,7 @@
-//! Certificates that somebody else keeps in Secrets: the user (source `Secret`), or cert-manager
-//! (source `CertManager`, `issued.rs`). The Secrets are in no cache of ours, so they
-//! are read live, and seldom; what they hold is checked once a change. Nothing is ever written to
-//! them, and their keys are forgotten as soon as it is known that they fit.
+//! Certificates in Secrets that the operator does not write: of the user (source `Secret`), or of cert-manager (source
+//! `CertManager`, `issued.rs`). The Secrets are in none of our caches, so they are read live, and rarely; their content
+//! is checked once per change. Nothing is ever written to them, and their keys are dropped as soon as they were
+//! checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +22,9 @@ use crate::server::tls::certificates::{Certificate, Chain};
 const READ_EVERY: Duration = Duration::from_secs(30);
 /// The same, while one of them is missing.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// So long those that were trusted before are taken at a dial: far longer than kubelets take to carry
-/// a change to the members.
+/// How long previously trusted CAs are accepted when dialling: far longer than kubelets take to update a mount.
 const CARRIED: Duration = Duration::from_secs(900);
-/// Certificates and authorities of earlier contents that are remembered.
+/// Maximum number of earlier certificates and CAs that are kept.
 const REMEMBERED: usize = 16;
 
 /// What was read of the user's Secrets.
@@ -33,7 +32,7 @@ const REMEMBERED: usize = 16;
 pub(super) struct Known {
     read: Option<Moment>,
     held: BTreeMap<String, Held>,
-    /// The last that could be read of each Secret's authorities, PEM, and what was there before.
+    /// The last readable CAs of each Secret, PEM, and the previous ones.
     roots: BTreeMap<String, (String, Option<(String, Moment)>)>,
     chains: Vec<Arc<Chain>>,
     authorities: Vec<Arc<Certificate>>,
@@ -100,7 +99,7 @@ impl Known {
                 Ok(Some(secret)) => Held::There(texts(&secret)),
                 Ok(None) => Held::Missing,
                 Err(kube::Error::Api(status)) if status.code == 403 => Held::Denied,
-                // An API server in trouble takes nothing away that was seen.
+                // Errors of the API server do not remove earlier observations.
                 Err(error) => match self.held.get(&name) {
                     Some(before) => before.clone(),
                     None => return Err(failure("read", &name, &error)),
@@ -116,7 +115,7 @@ impl Known {
         Ok(())
     }
 
-    /// Takes what is new about authorities and who they signed for.
+    /// Adds new knowledge about CAs and the certificates that they signed.
     fn learn(&mut self, clock: &Clock) {
         self.checked.clear();
         let Known { held, roots, .. } = self;
@@ -162,13 +161,13 @@ impl Known {
         given.collect()
     }
 
-    /// Of certificates that are or were there: who signed them, of all who are known.
+    /// The issuers of current and earlier certificates, among all known CAs.
     pub(super) fn vouched(&self) -> BTreeMap<String, BTreeSet<String>> {
         self.vouched.clone()
     }
 
-    /// Who vouches for a member whose pod has this Secret; for a while after a change also who did
-    /// before, because the member may not have the change yet.
+    /// The CAs for a member whose pod has this Secret; for a while after a change also the previous ones, because the
+    /// member may not have the change yet.
     pub(super) fn roots(&self, secret: &str) -> Option<String> {
         let (now, before) = self.roots.get(secret)?;
         let before = before.as_ref();

@@ -103,8 +103,8 @@ fn each_mistake_is_named() {
     assert_eq!(given.unfit.expect("unfit").reason, "SecretUnreadable");
 }
 
-/// Members have the old content for a while yet: they are dialled by what they may still show, and
-/// it is still known who signed it.
+/// Members have the old content for a while: they are dialled with the CAs of what they may still use, and its issuer
+/// is still known.
 #[test]
 fn what_was_there_is_remembered_for_a_while() {
     let (ours, root) = authority("ours");
@@ -132,7 +132,7 @@ fn what_was_there_is_remembered_for_a_while() {
     assert!(both.contains(&root) && both.contains(&other_root));
     assert_eq!(known.vouched().len(), 2);
     assert!(known.vouched().values().all(|signers| signers.len() == 1));
-    // What cannot be read, or is gone, shuts nobody out.
+    // An unreadable or missing Secret does not lock out members.
     holds(
         &mut known,
         &clock,

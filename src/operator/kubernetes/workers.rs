@@ -1,5 +1,5 @@
-//! Runs reconciles: one at a time for a cluster, several clusters at once, again when something
-//! changed or the reconcile asked for it. On a stop signal the reconciles under way finish their step.
+//! Runs reconciles: one at a time for a cluster, several clusters at once, again when something changed or the
+//! reconcile requested it. On a stop signal running reconciles finish their step.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ pub async fn run<P, F>(
     while running.join_next().await.is_some() {}
 }
 
-/// Sleeps so many milliseconds, or for ever.
+/// Sleeps for this many milliseconds, or forever.
 async fn sleep(wait_ms: Option<u64>) {
     match wait_ms {
         Some(wait_ms) => tokio::time::sleep(Duration::from_millis(wait_ms.max(1))).await,

@@ -1,4 +1,4 @@
-//! Lines for a person who watches: what happened and when, each thing once, and a table.
+//! Console output: what happened and when, each thing once, and a table.
 
 use std::io::Write;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use std::time::Instant;
 pub struct Console {
     start: Instant,
     last: String,
-    /// What was said last about why nothing happens.
+    /// The last printed reason for waiting.
     waiting: String,
 }
 
@@ -32,7 +32,7 @@ impl Console {
         self.line(text);
     }
 
-    /// Nothing happens, and why. Said again only when the reason changed.
+    /// Nothing happens, and why. Printed again only when the reason changed.
     pub fn waits(&mut self, why: &str) {
         if self.waiting == why {
             return;
@@ -50,7 +50,7 @@ impl Console {
 
     fn line(&self, text: &str) {
         let seconds = self.start.elapsed().as_secs_f64();
-        // Whoever reads may have gone; the cluster goes on.
+        // The reader may have closed the pipe; the cluster continues.
         let _ = writeln!(std::io::stdout(), "{seconds:6.1}s  {text}");
     }
 }

@@ -12,7 +12,7 @@ use super::run::{Error, Options, Runner, Signals};
 use super::writer::Writer;
 use crate::crd::MemberRole;
 
-/// The whole story has to be told within this.
+/// Time limit for the whole demo.
 const BOUND: Duration = Duration::from_secs(58);
 /// Keys of the writer.
 const PREFIX: &str = "demo/";
@@ -35,7 +35,7 @@ pub struct Story {
 pub enum Ending {
     /// Everything held.
     Good,
-    /// Something did not hold; it was said what.
+    /// A check failed; it was printed which.
     Bad,
     /// It was interrupted.
     Interrupted,
@@ -48,7 +48,7 @@ struct Check {
     held: bool,
 }
 
-/// Why the story was not told to its end.
+/// Why the demo did not finish.
 #[derive(Debug)]
 enum Break {
     /// Something did not happen in time.
@@ -224,7 +224,7 @@ impl Stage {
         }
     }
 
-    /// Kills a member's process and takes its disk away, as a burnt machine would.
+    /// Kills a member's process and removes its disk, like the loss of a machine.
     fn lose(&mut self, member: &str) {
         let local = &mut self.runner.local;
         let pvc = local

@@ -1,6 +1,6 @@
-//! The directory of a local cluster: what stands for the API server's objects. PVCs are
-//! directories that carry their own record, so that a removed directory is a lost disk; sets,
-//! ports, the identity Secret and the cluster's UID are one small file. Knows no process and no plan.
+//! The directory of a local cluster, in place of the API server's objects. PVCs are directories with their own record,
+//! so that a removed directory is a lost disk; sets, ports, the identity Secret and the cluster's UID are one small
+//! file. Independent of processes and plans.
 //!
 //! ```text
 //! <dir>/lock              held while a `quorate local` runs here
@@ -43,7 +43,7 @@ pub enum Error {
         path: PathBuf,
         /// The cluster found.
         found: String,
-        /// The cluster asked for.
+        /// The requested cluster.
         wanted: String,
     },
     /// A record is not what was written.
@@ -51,7 +51,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         #[source]
         source: serde_json::Error,
     },
@@ -114,20 +114,20 @@ pub struct SetRecord {
     pub arguments: Vec<String>,
 }
 
-/// A directory that stands for a PVC.
+/// A directory that represents a PVC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PvcRecord {
     /// This PVC's own identity.
     pub uid: String,
     /// The member that it belongs to.
     pub member: String,
-    /// The life of the cluster that it belongs to.
+    /// The incarnation of the cluster that it belongs to.
     pub cluster_uid: String,
     /// What it has been.
     pub state: PvcState,
     /// It goes once no process uses it.
     pub terminating: bool,
-    /// Bytes asked for. A directory has no size of its own: kept so that a raised size is seen.
+    /// Requested bytes. A directory has no size: stored so that a raised size is detected.
     pub bytes: u64,
     /// Whether it goes with the resource.
     pub owned: bool,
@@ -139,7 +139,7 @@ pub struct PvcRecord {
 pub enum PvcState {
     /// No member lived on it, as far as is recorded.
     New,
-    /// A member lives on it.
+    /// A member uses it.
     Joined,
     /// Its member was removed; it is kept.
     Retired,
@@ -152,7 +152,7 @@ pub struct State {
     pub cluster: String,
     /// The resource's UID: one for the life of the directory.
     pub cluster_uid: String,
-    /// Raised by every start: stands for the Lease's transitions.
+    /// Incremented by every start, in place of the Lease's transitions.
     pub epoch: u64,
     /// The resource's generation: raised by every edit of the file.
     pub generation: i64,
@@ -168,7 +168,7 @@ pub struct State {
     pub identity_secret: Option<IdentityRecord>,
     /// Wanted processes by member.
     pub sets: BTreeMap<String, SetRecord>,
-    /// Ports by member; never given to another name.
+    /// Ports by member; never assigned to another name.
     pub ports: BTreeMap<String, Ports>,
 }
 
@@ -288,7 +288,7 @@ impl Home {
         Ok(ports)
     }
 
-    /// All PVCs that are there now, by name, read from the disk.
+    /// All current PVCs, by name, read from the disk.
     pub fn pvcs(&self) -> Result<BTreeMap<String, PvcRecord>, Error> {
         let directory = self.root.join("claims");
         let mut pvcs = BTreeMap::new();
@@ -301,7 +301,7 @@ impl Home {
                         .map_err(|source| Error::Damaged { path, source })?;
                     pvcs.insert(entry.file_name().to_string_lossy().into_owned(), pvc);
                 }
-                // A directory whose record is gone is a lost disk, as is a lost directory.
+                // A directory without its record is a lost disk, like a lost directory.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(file("read", &path)(source)),
             }
@@ -319,7 +319,7 @@ impl Home {
         self.root.join("logs").join(format!("{member}.log"))
     }
 
-    /// Makes a PVC, or leaves the one that is there. Returns its record.
+    /// Creates a PVC, or keeps the existing one. Returns its record.
     pub fn create_pvc(&self, pvc: &str, member: &str, bytes: u64) -> Result<PvcRecord, Error> {
         if let Some(found) = self.pvcs()?.remove(pvc) {
             return Ok(found);
@@ -356,8 +356,7 @@ impl Home {
         }
     }
 
-    /// Removes the directories of PVCs that are to go and that nobody uses, and what is left of
-    /// directories whose record is gone.
+    /// Removes the directories of unused PVCs that are to be deleted, and directories without a record.
     pub fn collect(&self, in_use: impl Fn(&str) -> bool) -> Result<(), Error> {
         let pvcs = self.pvcs()?;
         let root = self.root.join("claims");
@@ -388,7 +387,7 @@ impl PvcRecord {
 }
 
 impl State {
-    /// Reads `state.json`. Numbers that nobody can count up to are damage.
+    /// Reads `state.json`. Implausibly large numbers count as damage.
     pub fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         let state: Self = serde_json::from_slice(bytes)?;
         let wrong = |what| Err(<serde_json::Error as serde::de::Error>::custom(what));
@@ -511,8 +510,8 @@ mod tests {
         );
     }
 
-    /// A field that was given another name in the code was another key on the disk: a cluster of
-    /// the release before was read as one without members.
+    /// A field that was renamed in the code was another key on the disk: a cluster of the previous release was read as
+    /// one without members.
     #[test]
     fn stored_keys_are_those_of_0_1_0() {
         let set = SetRecord {

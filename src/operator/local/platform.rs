@@ -1,4 +1,4 @@
-//! How a plan's acts are carried out on this machine, and how the machine looks to a plan.
+//! Executes a plan's actions on this machine, and observes the machine for a plan.
 
 use crate::plan::ObjectAction;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use crate::server::operator_api::auth::Key;
 
 /// Every resource of this machine is in this namespace.
 const NAMESPACE: &str = "local";
-/// A starting server that has not answered is not said to run for longer than it does.
+/// A starting server that has not answered is not reported as running for longer than it is.
 const LAG_LINE: Duration = Duration::from_secs(1);
 
 /// One cluster on this machine.
@@ -108,7 +108,7 @@ impl Local {
             .collect()
     }
 
-    /// Client URLs of the members that say that they serve, the leader first.
+    /// Client URLs of the members that report that they serve, the leader first.
     pub fn serving(&self) -> Vec<String> {
         let Some(seen) = &self.seen else {
             return vec![];
@@ -311,7 +311,7 @@ impl Local {
             .collect())
     }
 
-    /// The arguments of a member's server. A new member asks every address that there is.
+    /// The arguments of a member's server. A new member contacts every known address.
     fn arguments(&mut self, member: &str, pvc: &str) -> Result<Vec<String>, home::Error> {
         let own = self.home.ports(member)?;
         let (secret, _) = self.home.secret()?;

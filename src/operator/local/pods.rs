@@ -1,6 +1,5 @@
-//! What the StatefulSet controller and the kubelet do on Kubernetes: for each wanted process (a
-//! set) one pod with a UID of its own, running only while its PVC is there. Decides nothing
-//! about membership.
+//! The role of the StatefulSet controller and the kubelet on Kubernetes: for each wanted process (a set) one pod with
+//! its own UID, running only while its PVC exists. Does not decide about membership.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,7 +38,7 @@ pub struct PodView {
     pub created_ms: u64,
     /// Hash of the inputs that its set was rendered from when it was made.
     pub input_hash: String,
-    /// What its server was told.
+    /// Settings that its server was started with.
     pub arguments: Vec<String>,
     /// Deleted, and still stopping.
     pub deleting: bool,
@@ -51,7 +50,7 @@ pub struct PodView {
 #[derive(Debug)]
 pub struct Pods {
     program: PathBuf,
-    /// The flag that tells a server its pod's UID, up to the `=`.
+    /// The flag with the pod's UID, up to the `=`.
     identify: Option<String>,
     pods: BTreeMap<String, Pod>,
     changed: Arc<Notify>,
@@ -69,7 +68,7 @@ impl Pods {
         }
     }
 
-    /// Brings the pods to what the sets say. Cheap; to be called often. Returns what it did.
+    /// Brings the pods in line with the sets. Cheap; to be called often. Returns what it did.
     pub fn reconcile(&mut self, home: &Home, now_ms: u64) -> Result<Vec<String>, home::Error> {
         let mut did = Vec::new();
         let pvcs = home.pvcs()?;
@@ -88,7 +87,7 @@ impl Pods {
                 continue;
             };
             if set.is_none() || pvc_lost {
-                // A pod whose PVC went is over; the next one waits for a PVC.
+                // A pod whose PVC is gone ends; the next one waits for a PVC.
                 child.request_stop();
                 pod.deleting = true;
             }
@@ -159,7 +158,7 @@ impl Pods {
         }
     }
 
-    /// Kills a member's process at once, as a power loss would. It starts again by itself.
+    /// Kills a member's process at once, like a power loss. It is restarted automatically.
     pub fn kill(&self, member: &str) -> bool {
         let pod = self.pods.get(member);
         pod.and_then(|pod| pod.supervisor.as_ref())

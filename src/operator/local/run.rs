@@ -1,4 +1,4 @@
-//! The loop of `quorate local`: reconciles of one cluster until it is told to stop. Reads the file
+//! The loop of `quorate local`: reconciles of one cluster until it is stopped. Reads the file
 //! again when it changes; keeps processes running; stops them in order at the end.
 
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ pub struct Runner {
     /// The cluster.
     pub local: Local,
     changed: Arc<Notify>,
-    /// The text of the file as last looked at.
+    /// The text of the file as last read.
     text: String,
     file: PathBuf,
 }
@@ -131,9 +131,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Takes an edit of the file; one that is not valid is told, and the last good one stays.
+    /// Applies an edit of the file; an invalid one is reported, and the last valid one stays in effect.
     fn follow_file(&mut self) -> Result<(), home::Error> {
-        // A file that is just being replaced is looked at again in the next turn.
+        // A file that is just being replaced is read again in the next round.
         let Ok(text) = std::fs::read_to_string(&self.file) else {
             return Ok(());
         };

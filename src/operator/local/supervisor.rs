@@ -1,5 +1,5 @@
-//! Keeps one child process alive: starts it, restarts it with a back-off when it ends, stops it
-//! gracefully when told. It never decides whether a member should run, and never touches its data.
+//! Keeps one child process alive: starts it, restarts it with a back-off when it exits, stops it gracefully on request.
+//! It never decides whether a member should run, and never touches its data.
 //!
 //! Children die with this process (`PR_SET_PDEATHSIG`), so a killed `quorate local` leaves nothing
 //! running. That signal follows the *thread* that started the child: start supervisors from a
@@ -144,7 +144,7 @@ async fn supervise(
     changed.notify_one();
 }
 
-/// Waits for the child's end, or ends it when told to stop.
+/// Waits for the child to exit, or stops it on request.
 async fn attend(
     mut child: Child,
     grace: Duration,
@@ -176,7 +176,7 @@ async fn attend(
     })
 }
 
-/// Resolves once the sender said stop, or is gone.
+/// Resolves once the sender requested a stop, or was dropped.
 async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
@@ -223,7 +223,7 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// Sends a signal to a child of ours that has not been waited for yet.
+/// Sends a signal to our child that has not been reaped yet.
 fn signal(pid: u32, number: i32) -> bool {
     let Ok(pid) = i32::try_from(pid) else {
         return false;

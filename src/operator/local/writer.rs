@@ -1,6 +1,5 @@
-//! A client that writes without pause while members come and go, and knows afterwards what was
-//! acknowledged. It speaks the etcd v3 API over the endpoints that it is given and fails over
-//! among them, as any client with several endpoints does.
+//! A client that writes continuously while members are added and removed, and records what was acknowledged. It uses
+//! the etcd v3 API with the given endpoints and fails over among them, like any client with several endpoints.
 //!
 //! Each write has a key of its own, so trying it again after an unknown outcome cannot do harm;
 //! a write is *failed* if no endpoint acknowledged it within the deadline. Attempts that had to
@@ -17,7 +16,7 @@ use crate::wire::etcd::{PutRequest, RangeRequest};
 
 /// One attempt at one endpoint.
 const ATTEMPT: Duration = Duration::from_millis(1500);
-/// A write that nobody acknowledged within this is failed.
+/// A write without acknowledgement within this time counts as failed.
 const DEADLINE: Duration = Duration::from_secs(8);
 /// Between two writes.
 const PACE: Duration = Duration::from_millis(5);
@@ -31,7 +30,7 @@ const PAGE: i64 = 1000;
 pub struct Tally {
     /// Writes acknowledged.
     pub acknowledged: u64,
-    /// Writes that nobody acknowledged in time.
+    /// Writes that were not acknowledged in time.
     pub failed: u64,
     /// Attempts that were repeated, mostly at another endpoint.
     pub repeated: u64,
@@ -46,7 +45,7 @@ pub struct Tally {
 pub struct Verdict {
     /// Acknowledged writes found with their value.
     pub found: u64,
-    /// Acknowledged writes that are gone or differ.
+    /// Acknowledged writes that are missing or differ.
     pub missing: Vec<String>,
 }
 
@@ -68,7 +67,7 @@ impl Client {
         }
     }
 
-    /// Puts a key. On failure says why and moves to the next endpoint for the next call.
+    /// Puts a key. On failure returns the reason and moves to the next endpoint for the next call.
     pub async fn put(&mut self, key: &str, value: &str) -> Result<(), String> {
         let request = PutRequest {
             key: key.to_owned().into(),

@@ -16,7 +16,7 @@ use crate::wire::mvccpb::KeyValue;
 
 type Data = Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>;
 
-/// Keeps what it is given; refuses every write when told to.
+/// Stores what it receives; refuses every write if configured.
 #[derive(Clone, Default)]
 struct Member {
     data: Data,
@@ -46,7 +46,7 @@ impl Kv for Member {
                 ..KeyValue::default()
             })
             .collect();
-        // Pages of two, whatever was asked.
+        // Pages of two, whatever was requested.
         let more = kvs.len() > 2;
         kvs.truncate(2);
         let header = Some(ResponseHeader {

@@ -1,5 +1,5 @@
-//! An act is carried out by the model; here is what no operator may ever do, whatever its rules and
-//! lints say.
+//! The model executes actions; here are assertions on what an operator must never do, whatever its rules and lints
+//! allow.
 
 use super::World;
 use crate::model::Refused;
@@ -17,7 +17,7 @@ impl World {
         Ok(())
     }
 
-    /// What no operator may ever do, whatever its rules say.
+    /// What an operator must never do, whatever its rules allow.
     fn never(&self, action: &Action) {
         match action {
             Action::Member(MemberAction::Bootstrap { .. }) => assert!(

@@ -110,8 +110,8 @@ impl World {
         seen
     }
 
-    /// Through caches that are behind: sets, pods and objects are old; what every look reads live
-    /// (PVCs, the identity Secret, the members' own words) is not.
+    /// Through stale caches: StatefulSets, pods and objects are old; what every observation reads live (PVCs, the
+    /// identity Secret, the members' descriptions) is not.
     fn look_cached(&mut self, entropy: &str) -> Observation {
         let mut seen = self.look(entropy);
         let old = self
@@ -162,7 +162,7 @@ impl World {
             let (_, acted) = self.reconcile(now);
             acts += usize::from(acted);
             quiet = if acted { 0 } else { quiet + 1 };
-            // What caches that are behind still show may hold up a step until they have caught up.
+            // Stale caches may delay a step until they have caught up.
             if quiet > 5 + self.behind && self.settled() {
                 return acts;
             }
@@ -171,8 +171,8 @@ impl World {
         panic!("not settled: {:?}; {:?}", self.status.summary, self.acts);
     }
 
-    /// As many voters as wanted, nothing else, an object of each kind for each of them, and nothing
-    /// that the operator says it waits for: between two restarts all of the rest is so as well.
+    /// As many voters as wanted, nothing else, an object of each kind for each of them, and no reported wait: between
+    /// two restarts all of the rest is so as well.
     fn settled(&self) -> bool {
         let (api, raft) = (&self.model.api, &self.model.raft);
         let names = self.names();

@@ -187,7 +187,7 @@ fn a_crash_at_any_step_converges() {
     for (name, replicas, parts) in LIVES {
         let (calm, acts) = live(*replicas, parts, None);
         for (part, acts) in acts.iter().enumerate() {
-            // Of a long part every third act, unless every one is asked for.
+            // Of a long part every third action, unless all are requested.
             let stride = if *acts > 12 && !everywhere { 3 } else { 1 };
             for act in (part % stride..*acts).step_by(stride) {
                 for how in [Crash::Before, Crash::After, Crash::ReplyLost] {
@@ -207,12 +207,11 @@ fn a_crash_at_any_step_converges() {
     }
 }
 
-/// A forecast is worth what it is right: at the beginning of every part of every life it names the
-/// very acts that follow, in their order. Both run one model, so this does not show that the model is
-/// right about Kubernetes and members: `src/opsim`, which shares nothing with it, and the real ones
-/// show that. It shows that what is observed is enough to tell the rest from (which disk holds what,
-/// and how long things take, is known to the world alone), and that the reconcile as shipped, with its
-/// two looks and its status, does what the bare plans of a forecast say.
+/// A forecast must be right: at the start of every part of every run it names exactly the following actions, in order.
+/// Both use one model, so this does not show that the model is right about Kubernetes and members: `src/opsim`, which
+/// shares nothing with it, and the real ones show that. It shows that the observation is sufficient to predict the rest
+/// (which disk has what, and delays, are known only to the world), and that the reconcile as shipped, with its two
+/// observations and its status, does what the plans of a forecast state.
 #[test]
 fn what_is_forecast_is_what_is_done() {
     for (name, replicas, parts) in LIVES {
@@ -275,7 +274,7 @@ fn dry_run_of_a_hung_server_keeps_its_member() {
     assert!(matches!(ahead.end, End::Rest(_)), "{ahead:?}");
 }
 
-/// Whoever asks what comes of an alarm is told to its end, as far as it was compared.
+/// A forecast with an alarm is complete, as far as data was compared.
 #[test]
 fn dry_run_goes_on_until_the_alarm_is_off() {
     let (mut world, _) = live(3, &[|_| {}], None);
@@ -332,7 +331,7 @@ fn replaced_member_leaves_last() {
     let before = world.acts.len();
     world.settle(None);
     assert_eq!(world.names(), ["demo-3", "demo-4", "demo-5"]);
-    // A slot is handed over before its member is asked to leave: whoever uses it meets no gap.
+    // A slot is handed over before its member is asked to leave: its clients see no gap.
     let acts: Vec<&str> = world.acts[before..].iter().map(String::as_str).collect();
     let maps = acts.iter().filter(|word| **word == "MapSlot").count();
     assert_eq!(maps, 2, "{acts:?}");
@@ -409,7 +408,7 @@ fn learner_lag_is_written_each_five_seconds() {
         world.tick();
         world.reconcile(None);
     }
-    // That there is one, and that the leader hears from it, is news.
+    // That it exists, and that the leader has contact with it, is new.
     for _ in 0..5 {
         world.tick();
         world.reconcile(None);

@@ -1,5 +1,5 @@
-//! What the invariants say of alarms, by the facts alone: who may leave for its data while it is in
-//! contact, and which alarm may be switched off.
+//! The invariants about alarms, from facts only: which member may leave for its data while it is in contact, and which
+//! alarm may be disarmed.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::action::AlarmKind;
@@ -31,8 +31,8 @@ impl Facts<'_> {
         named && whole && twice(leader).is_some_and(|both| both.into_iter().all(shows))
     }
 
-    /// Where CORRUPT names nobody, nobody's data is known to be right but that of a quorum of the voters that
-    /// agrees, or that which a person has chosen by naming a voter in `replaceMembers`.
+    /// If CORRUPT names no member, only the data of a quorum of voters that agrees is known to be right, or that which
+    /// a user has chosen by naming a voter in `replaceMembers`.
     pub(super) fn data_is_known(&self) -> Result<(), String> {
         let Some((_, leader)) = self.leader else {
             return Ok(());
@@ -51,13 +51,13 @@ impl Facts<'_> {
         )
     }
 
-    /// Whether somebody wants a voter replaced.
+    /// Whether the user wants a voter replaced.
     fn asked(&self) -> bool {
         let mut voters = self.members().filter(|m| !m.learner);
         voters.any(|m| self.cluster.spec.replace_members.contains(&m.name))
     }
 
-    /// Who leads gives its data to whoever joins.
+    /// New members get the leader's data.
     pub(super) fn leads_unnamed(&self) -> Result<(), String> {
         self.data_is_known()?;
         let named = |leader: &Description| {
@@ -72,7 +72,7 @@ impl Facts<'_> {
         )
     }
 
-    /// No learner votes whose data is known to be no majority's.
+    /// No learner is promoted whose data is known to differ from the majority's.
     pub(super) fn may_vote(&self, id: u64) -> Result<(), String> {
         self.leads_unnamed()?;
         let newest = self.leader.and_then(|(_, leader)| covering(leader).next());
@@ -112,7 +112,7 @@ impl Facts<'_> {
         pvcs.any(|pvc| pvc.member.as_deref() == Some(member))
     }
 
-    /// Whether somebody who left under CORRUPT has a volume that could be deleted once it is off.
+    /// Whether a member that left under CORRUPT has a volume that could be deleted once it is disarmed.
     fn leaves_volume(&self) -> bool {
         let gone = self.leader.into_iter().flat_map(|(_, d)| &d.tombstones);
         let mut gone = gone.map(|(_, name)| name);

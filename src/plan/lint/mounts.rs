@@ -1,5 +1,5 @@
-//! Nobody is made, and no voter restarted, before the Secrets are there that its pod mounts: it would
-//! hang in ContainerCreating. Those that the user gives are in `Facts::given`.
+//! No member is created, and no voter restarted, before the Secrets that its pod mounts exist: it would hang in
+//! ContainerCreating. The user's own are in `Facts::given`.
 
 use super::{Facts, refuse};
 use crate::crd::{TlsPort, member_certificate_name, operator_secret_name};
@@ -8,7 +8,7 @@ use crate::plan::observed::{ObjectKey, ObjectKind};
 use crate::plan::step::Step;
 
 impl Facts<'_> {
-    /// A set whose pod would run. What an earlier step of the plan makes is there by then.
+    /// A StatefulSet whose pod would run. Objects of earlier steps of the plan exist by then.
     pub(super) fn mounts(&self, action: &Action, earlier: &[Step]) -> Result<(), String> {
         let Action::Object(ObjectAction::ApplySet {
             member,

@@ -1,4 +1,4 @@
-//! What is said of a cluster's certificates: until when each holds, and whether all is well.
+//! The reported state of a cluster's certificates: the expiry of each, and whether all are in order.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) fn rows(s: &Situation<'_>) -> Vec<CertificateStatus> {
     all(s).map(row).take(64).collect()
 }
 
-/// The Secrets that clients need: the authorities, and a certificate.
+/// The Secrets that clients need: the CAs, and a certificate.
 pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<SecretReference>) {
     let name = s.cluster.name.as_str();
     let Some(tls) = &s.cluster.spec.tls else {
@@ -38,7 +38,7 @@ pub(super) fn references(s: &Situation<'_>) -> (Option<SecretReference>, Option<
         readable.then_some(SecretReference { name })
     };
     if let Some(given) = s.o.tls.given.get(&TlsPort::Client) {
-        // Who signs for clients is the user's business.
+        // The issuer of clients' certificates is up to the user.
         let name = given.trusted_secret.clone();
         let trusted = (!given.trusted.is_empty()).then_some(SecretReference { name });
         return (trusted, None);
@@ -71,7 +71,7 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         let text = format!("there is no authority of the {} port yet", port.as_str());
         return told(False, "NotIssued", text);
     }
-    // What is asked for is not what the members use, however well they do with what they have.
+    // The requested certificates are not those in use, even if those in use are valid.
     let refused = s.o.refused.as_ref();
     if let Some(change) = refused.filter(|change| change.of_certificate) {
         return told(False, change.reason, change.text.clone());
@@ -127,7 +127,7 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
     told(True, "AsWanted", text)
 }
 
-/// Every certificate by its Secret; one that is given to both ports once.
+/// Every certificate by its Secret; one that both ports use only once.
 fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)> + use<'a> {
     let secrets = s.o.tls.secrets.iter();
     let made =
@@ -138,7 +138,7 @@ fn all<'a>(s: &Situation<'a>) -> impl Iterator<Item = (&'a str, &'a Certificate)
     all.into_iter()
 }
 
-/// Secrets of ours say their port in their names; the one of clients is of the port for clients.
+/// The names of our Secrets contain their port; the clients' certificate belongs to the client port.
 fn port_of(s: &Situation<'_>, secret: &str) -> TlsPort {
     let mut given = s.o.tls.given.iter();
     if let Some((port, _)) = given.find(|(_, given)| given.secret == secret) {

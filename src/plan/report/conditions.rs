@@ -1,5 +1,4 @@
-//! The conditions. Each says True only for what was seen in this reconcile, and Unknown where nothing
-//! was seen.
+//! The conditions. Each is True only for what was observed in this reconcile, and Unknown if nothing was observed.
 
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
@@ -26,11 +25,11 @@ pub(super) fn all(s: &Situation<'_>, draft: &Draft) -> Vec<ConditionInput> {
     all
 }
 
-/// Where nothing is planned at all: only whether somebody has to act is known.
+/// If nothing is planned: only whether the user has to act is known.
 pub(super) fn only_stalled(stalled: bool, reason: &'static str, why: &str) -> Vec<ConditionInput> {
     ConditionType::ALL
         .into_iter()
-        // Only a cluster that is looked at is known to have TLS.
+        // Only for an observed cluster it is known whether it has TLS.
         .filter(|type_| *type_ != ConditionType::TlsReady)
         .map(|type_| match type_ {
             ConditionType::Stalled => input(type_, stalled.into(), reason, why),

@@ -1,4 +1,4 @@
-//! One row a member: voters, learners, standbys and those on their way out.
+//! One row per member: voters, learners, standbys and leaving members.
 
 use crate::crd::{MemberHealth, MemberRole, MemberStatus, pod_name};
 use crate::plan::draft::Draft;
@@ -7,7 +7,7 @@ use crate::plan::observed::Phase;
 use crate::plan::rules::lag;
 use crate::plan::situation::{Seat, Situation};
 
-/// So many rows the schema of the status lets in.
+/// Maximum number of rows in the schema of the status.
 const ROWS: usize = 64;
 
 /// The rows, by name.
@@ -19,7 +19,7 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
     for (name, seat) in &s.learners {
         rows.push(seated(s, draft, name, seat, MemberRole::Learner));
     }
-    // Without a leader's word, a voter whose PVC is gone looks like somebody on the way in.
+    // Without a leader's description, a voter whose PVC is gone looks like a joining member.
     let voted = |name: &&String| s.view.is_none() && s.o.hints.voters.contains(*name);
     for name in s.standbys.iter().filter(|name| !voted(name)) {
         rows.push(unseated(s, draft, name, MemberRole::Standby));
@@ -40,7 +40,7 @@ pub(super) fn rows(s: &Situation<'_>, draft: &Draft) -> Vec<MemberStatus> {
             row.name.clone(),
         )
     });
-    // Voters and learners are few. PVCs on their way in or out are as many as somebody makes.
+    // Voters and learners are few. The number of PVCs of joining or leaving members is not bounded.
     let seated = |row: &MemberStatus| matches!(row.role, MemberRole::Voter | MemberRole::Learner);
     let mut room = ROWS.saturating_sub(rows.iter().filter(|row| seated(row)).count());
     rows.retain(|row| {

@@ -1,6 +1,6 @@
-//! Which specification a cluster is kept by. One that cannot be carried out is refused before a pod is
-//! touched, and the cluster goes on by the one that was last admitted: it is healed, its
-//! certificates are renewed, its status is told. Only the change is refused.
+//! Which specification a cluster is operated with. One that cannot be carried out is refused before a pod is touched,
+//! and the one that was admitted last stays in effect: the cluster is healed, its certificates are renewed, its status
+//! is reported. Only the change is refused.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::Rule;
@@ -12,8 +12,8 @@ use crate::plan::situation::Situation;
 use super::{timings, user_certificates, version};
 use crate::plan::certificates::NOT_ISSUED;
 
-/// Why the specification cannot be carried out, as far as that is known before anything is made
-/// from it. What an image holds is known only afterwards: that is refused by its own rule.
+/// Why the specification cannot be carried out, as far as that is known before anything is created from it. The version
+/// in an image is known only afterwards, and refused by its own rule.
 pub(in crate::plan) fn refusal(s: &Situation<'_>) -> Option<Refusal> {
     let of = |reason, text, of_certificate| {
         Some(Refusal {
@@ -33,7 +33,7 @@ pub(in crate::plan) fn refusal(s: &Situation<'_>) -> Option<Refusal> {
     of(unfit.reason, unfit.text, true)
 }
 
-/// Remembers a specification that nothing speaks against, before anything is made from it.
+/// Stores a specification without objections, before anything is created from it.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let Some(spec) = s.o.spec.as_ref().filter(|_| s.o.refused.is_none()) else {
         return;

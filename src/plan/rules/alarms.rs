@@ -1,6 +1,6 @@
-//! Alarms. CORRUPT first: leadership goes from a member that it names to one that it does not;
-//! where it names a minority and two comparisons prove it, the named members are replaced one at a time,
-//! and the alarm is switched off once all data is equal. NOSPACE is switched off where its reason is gone.
+//! Alarms. CORRUPT first: leadership is moved from a member that it names to one that it does not; if it names a
+//! minority and two comparisons prove it, the named members are replaced one at a time, and the alarm is disarmed once
+//! all data is equal. NOSPACE is disarmed when its cause is gone.
 
 use crate::plan::Rule;
 use std::collections::BTreeSet;
@@ -15,11 +15,11 @@ use super::hand_over;
 
 /// What the other rules make of this one.
 pub(super) enum Outcome {
-    /// A member is on its way out for its data: until it is gone nobody else goes or comes.
+    /// A member is being removed for its data: until it is gone no other member is removed or added.
     Leaves,
-    /// The other rules go on, and what is waited for here, if anything, is told after theirs: the first
-    /// wait is the step in hand, by which a silent member's age is known, and one that no new leader
-    /// ever heard would never be old enough to be healed.
+    /// The other rules still run, and this wait, if any, is reported after theirs: the first wait is the current step,
+    /// which records how long a member has been silent. A member with which a new leader never had contact would
+    /// otherwise never be old enough to be healed.
     GoesOn(Option<Held>),
 }
 
@@ -56,7 +56,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> Outcome {
     }
 }
 
-/// After healing, which an alarm that goes on and off holds up no more than this holds up what comes later.
+/// After healing: a repeatedly raised alarm does not block healing, and this does not block later rules.
 pub(super) fn space(s: &Situation<'_>, draft: &mut Draft) {
     for id in alarms::raised(s, AlarmKind::NoSpace) {
         let Ok(why) = space::is_free(s, id) else {
@@ -85,7 +85,7 @@ fn disarm(s: &Situation<'_>, draft: &mut Draft, kind: AlarmKind, id: u64, why: S
 /// One of them leaves. Its successor comes by `grow`, on a disk of its
 /// own, and its volume goes by `leftovers`, once the successor votes.
 fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Outcome {
-    // The sick are healed, and those on their way in come, by their own rules first.
+    // Unhealthy members are healed and joining members added by their own rules first.
     if !alarms::is_whole(s) {
         let what =
             "every other member to be there and healthy before one with differing data leaves";
@@ -103,8 +103,8 @@ fn replace(s: &Situation<'_>, draft: &mut Draft, sick: &BTreeSet<String>) -> Out
     Outcome::Leaves
 }
 
-/// Another one leads before anything else is done. One that cannot take over is asked again after pauses
-/// that get longer; meanwhile the others go on.
+/// Leadership moves before anything else is done. A voter that cannot take over is asked again after increasing pauses;
+/// meanwhile the other rules run.
 fn lead_away(s: &Situation<'_>, draft: &mut Draft, to: String, to_id: u64) -> Outcome {
     let Some((leader, _)) = s.view else {
         return Outcome::GoesOn(None);

@@ -1,6 +1,5 @@
-//! One seed, once the identity is there. A cluster is formed once in the life of a resource;
-//! where its data may have existed, nothing is ever formed again. And what
-//! is said when no leader with a quorum answers.
+//! One seed, once the identity exists. A cluster is bootstrapped once per resource; where data may have existed, it is
+//! never bootstrapped again. Also reports when no leader with a quorum answers.
 
 use crate::crd::RetentionPolicy;
 use crate::mutants::{Mutant, planted};
@@ -39,7 +38,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
         format!("the cluster is not formed yet; {seed} does it"),
     );
     let Some(pvc) = s.pvc(seed) else {
-        // The PVC comes before the set: a set without it means that the disk was exchanged.
+        // The PVC is created before the StatefulSet: a StatefulSet without it means that the disk was replaced.
         if s.o.sets.contains_key(seed) {
             return data_lost(s, draft, &format!("the PVC of the seed {seed} is gone"));
         }
@@ -72,7 +71,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
     true
 }
 
-/// The seed's set stands: form the cluster once its server says that its disk is empty.
+/// The seed's StatefulSet exists: form the cluster once its server reports that its disk is empty.
 fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, pvc_uid: &str) {
     let seed = identity_secret.seed.as_str();
     let pod = s.o.pods.get(seed);
@@ -129,8 +128,8 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
     draft.step(Rule::Bootstrap, action, "the seed waits with an empty disk");
 }
 
-/// Whether the seed's pod certainly serves nobody: it never started, or says that it is a standby.
-/// One that runs and does not answer may have formed the cluster already.
+/// Whether the seed's pod certainly serves no clients: it never started, or reports that it is a standby. One that runs
+/// and does not answer may have formed the cluster already.
 fn harmless(s: &Situation<'_>, seed: &str) -> bool {
     let started =
         s.o.pods
@@ -144,7 +143,7 @@ fn harmless(s: &Situation<'_>, seed: &str) -> bool {
 
 /// Records on their PVCs which members live. Returns false: the plan goes on.
 fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    // Retired: it was to leave under an alarm that somebody has switched off since.
+    // Retired: it was to leave under an alarm that has been disarmed since.
     let is_other = |state| match state {
         PvcState::New => true,
         PvcState::Joined => false,
@@ -170,7 +169,7 @@ fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
     false
 }
 
-/// What is said when a formed cluster has no leader with a quorum. Returns whether there is none.
+/// Reports that a formed cluster has no leader with a quorum. Returns whether there is none.
 pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     if s.view.is_some() {
         return false;
@@ -191,8 +190,8 @@ pub(super) fn no_quorum(s: &Situation<'_>, draft: &mut Draft) -> bool {
     true
 }
 
-/// Whether so many voters of a formed cluster have lost their disks that the others have no quorum:
-/// then that is said, and nothing is formed anew.
+/// Whether so many voters of a formed cluster have lost their disks that the others have no quorum: then this is
+/// reported, and no cluster is bootstrapped.
 pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let known = known_voters(s);
     let lost: Vec<&str> = known
@@ -213,8 +212,8 @@ pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
     data_lost(s, draft, &why)
 }
 
-/// A pod that does not even start, and was made from an older spec, gets the current one:
-/// otherwise a bad spec that cost the quorum could never be corrected. It serves nobody.
+/// A pod that does not even start, and was created from an older spec, gets the current one: otherwise a bad spec that
+/// cost the quorum could never be corrected. It serves no clients.
 pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
     for (name, set) in s.o.sets.iter().filter(|(_, set)| !set.terminating) {
         let Some(pod) = s.o.pods.get(name).filter(|pod| !pod.terminating) else {
@@ -247,7 +246,7 @@ pub(super) fn free_stuck_pods(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// The voters as the best informed answer knows them, or as last reported.
+/// The voters according to the most recent answer, or as last reported.
 fn known_voters(s: &Situation<'_>) -> Vec<String> {
     let described =
         s.o.descriptions
@@ -265,7 +264,7 @@ fn known_voters(s: &Situation<'_>) -> Vec<String> {
             .map(|m| m.name.clone())
             .collect(),
         None if !s.o.hints.voters.is_empty() => s.o.hints.voters.clone(),
-        // Nobody says who votes: with any disk that a member lived on, data may be there.
+        // The voters are unknown: any disk that a member used may have data.
         None if s.our_pvcs().any(|(_, pvc)| pvc.state == PvcState::Joined) => Vec::new(),
         None => {
             s.o.identity_secret
@@ -276,7 +275,7 @@ fn known_voters(s: &Situation<'_>) -> Vec<String> {
     }
 }
 
-/// Whether a voter's disk is certainly gone: its PVC is gone, or its server says it is empty.
+/// Whether a voter's disk is certainly gone: its PVC is gone, or its server reports that it is empty.
 fn disk_lost(s: &Situation<'_>, name: &str) -> bool {
     let Some(pvc) = s.pvc(name) else {
         return true;
@@ -286,9 +285,9 @@ fn disk_lost(s: &Situation<'_>, name: &str) -> bool {
             .is_some_and(|d| d.phase == Phase::Standby && d.proves_an_empty_disk())
 }
 
-/// Condition DataLost: nothing is formed or added by itself. Returns true: the plan ends here.
+/// Condition DataLost: nothing is bootstrapped or added automatically. Returns true: the plan ends here.
 pub(super) fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool {
-    // What is left of the data may be all that there is: no word here may cost it.
+    // The remaining data may be all that exists: no message may suggest anything that destroys it.
     let kept = match s.cluster.spec.storage.retention.when_deleted {
         RetentionPolicy::Retain => "",
         RetentionPolicy::Delete => {

@@ -1,11 +1,10 @@
-//! Certificates: an authority a port, a certificate a member and port before its set is
-//! made, and one for clients. They need no quorum and hold nothing, and are kept up while paused.
+//! Certificates: one CA per port, one certificate per member and port before its StatefulSet is created, and one for
+//! clients. They need no quorum and block nothing, and are maintained while paused.
 //!
-//! A certificate that is there is exchanged for one member at a time, and the next one's turn comes
-//! when the server says that it has loaded the last. Nothing is signed by an authority that a
-//! member does not trust yet, if it can come to trust it: `rotate.rs` says how an authority itself is
-//! exchanged.
-//! All of it follows from the Secrets and from what the servers say; nothing is remembered.
+//! Existing certificates are replaced for one member at a time; the next one follows when the server reports that it
+//! has loaded the last. Nothing is signed by a CA that a member does not trust yet, if it can come to trust it:
+//! `rotate.rs` describes how a CA itself is rotated. All of it follows from the Secrets and the servers' descriptions;
+//! nothing is stored.
 
 use crate::plan::Rule;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +26,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     drop_surplus(s, draft);
 }
 
-/// What is still on its way to a server, said after everything else.
+/// Certificates that a server has not loaded yet; reported last.
 pub(super) fn waits(s: &Situation<'_>, draft: &mut Draft) {
     let waits = TlsPort::ALL.into_iter();
     if let Some((member, what)) = waits.flat_map(|port| lagging(s, port)).next() {
@@ -40,7 +39,7 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
     let Some((authority, signer)) = authority(s, draft, port) else {
         return;
     };
-    // The trust first: it is what lets a certificate of a new authority be made at all.
+    // Trust first: it is the precondition for issuing a certificate of a new CA.
     for (name, facts) in certificates(s, port) {
         let behind = !trust_alike(facts, authority);
         if behind && facts.certificate.is_some() && !facts.terminating {
@@ -71,8 +70,8 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
     }
 }
 
-/// What members lack, also while an authority is new to some of them: who lacks it cannot start, and one
-/// that runs learns of the new authority by it.
+/// Missing certificates of members, also while a CA is new to some of them: without it a member cannot start, and a
+/// running one learns the new CA with it.
 fn make_missing(
     s: &Situation<'_>,
     draft: &mut Draft,
@@ -93,7 +92,7 @@ fn make_missing(
     }
 }
 
-/// What ends, or is of another authority or other names: for one member after the other.
+/// Certificates that expire, or that have another CA or other names: one member after another.
 fn make_anew(
     s: &Situation<'_>,
     draft: &mut Draft,
@@ -113,7 +112,7 @@ fn make_anew(
         let Some(why) = renew(s, old, &signer.fingerprint).or(renamed.then_some(NAMES)) else {
             continue;
         };
-        // One that has hardly any time left waits for nobody.
+        // One that is about to expire does not wait for others.
         if !busy || old.is_late(s.o.now_ms) || planted(Mutant::RenewedAtOnce) {
             let action = issue((port, signer), secret, Some(member), Some(old));
             draft.step(Rule::Objects, action, why);
@@ -157,13 +156,13 @@ fn issue(
 
 const NAMES: &str = "the names that it is made for changed";
 
-/// Whether two Secrets trust the same authorities, in whatever order.
+/// Whether two Secrets trust the same CAs, in any order.
 pub(super) fn trust_alike(one: &CertificateFacts, other: &CertificateFacts) -> bool {
     let set = |facts: &CertificateFacts| facts.trusted.iter().cloned().collect::<BTreeSet<_>>();
     set(one) == set(other)
 }
 
-/// Why a certificate that can be read is made anew.
+/// Why a readable certificate is reissued.
 fn renew(s: &Situation<'_>, old: &Certificate, signer: &str) -> Option<&'static str> {
     if old.is_over(s.o.now_ms) {
         Some("it has ended")
@@ -176,7 +175,7 @@ fn renew(s: &Situation<'_>, old: &Certificate, signer: &str) -> Option<&'static 
     }
 }
 
-/// A port's authority and its certificate; `None` where there is none yet.
+/// A port's CA and its certificate; `None` if none exists yet.
 fn authority<'a>(
     s: &Situation<'a>,
     draft: &mut Draft,
@@ -204,7 +203,7 @@ fn authority<'a>(
     certificate.map(|certificate| (facts, certificate))
 }
 
-/// Whether a Secret is on its way out, which is waited for.
+/// Whether a Secret is being deleted, which has to finish first.
 fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bool {
     let goes = facts.is_some_and(|facts| facts.terminating);
     if goes {
@@ -214,7 +213,7 @@ fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bo
     goes
 }
 
-/// Everybody who has a disk of this life, or is a member.
+/// Every member, and every server with a disk of this incarnation.
 pub(super) fn members<'s>(s: &'s Situation<'_>) -> BTreeSet<&'s str> {
     let disks = s.our_pvcs().filter_map(|(_, pvc)| {
         let lives = pvc.state != PvcState::Retired && !pvc.terminating;
@@ -225,13 +224,13 @@ pub(super) fn members<'s>(s: &'s Situation<'_>) -> BTreeSet<&'s str> {
     disks.chain(seats.map(|(name, _)| name.as_str())).collect()
 }
 
-/// Whether clients get a certificate, from the authority of this port.
+/// Whether clients get a certificate, from the CA of this port.
 fn has_user(s: &Situation<'_>, port: TlsPort) -> bool {
     let tls = s.cluster.spec.tls.as_ref();
     port == TlsPort::Client && tls.is_some_and(|tls| tls.client_auth == ClientAuth::Required)
 }
 
-/// The Secrets with certificates of a port, the authority aside.
+/// The Secrets with certificates of a port, without the CA.
 pub(super) fn certificates<'a>(
     s: &Situation<'a>,
     port: TlsPort,
@@ -264,12 +263,12 @@ pub(super) fn loaded<'a>(
     said.into_iter()
 }
 
-/// Whether members ask for a certificate on this port. Who asks nobody trusts nobody, and needs not to.
+/// Whether members request client certificates on this port. Otherwise they need to trust no CA.
 fn asks(s: &Situation<'_>, port: TlsPort) -> bool {
     port == TlsPort::Peer || has_user(s, port)
 }
 
-/// Members that answer and do not trust this authority yet. Who is on the way out needs to reach nobody.
+/// Members that answer and do not trust this CA yet. Leaving members need not reach the others.
 fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a str> {
     let (asks, members) = (asks(s, port), members(s));
     let knows = |security: &PortSecurity| security.trusted.iter().any(|known| known == authority);
@@ -281,9 +280,9 @@ fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a st
         .collect()
 }
 
-/// Whether a member that does not trust an authority yet holds up the certificates that are missing: it
-/// would refuse them. Not one that can come to trust only by a certificate of its own, which is missing
-/// as well; nor one whose node does not report and carries no Secret, as long as it does not lead.
+/// Whether a member that does not trust a CA yet blocks issuing the missing certificates: it would refuse them. Not one
+/// that can learn the CA only with its own certificate, which is missing as well; nor one whose node does not report
+/// and does not update Secrets, as long as it does not lead.
 fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
     let secret = member_certificate_name(doubter, port);
     let can_learn = s.o.tls.is_there(&secret) || planted(Mutant::MissingWaits);
@@ -348,7 +347,7 @@ pub(in crate::plan) fn lagging<'a>(s: &Situation<'a>, port: TlsPort) -> Option<(
     })
 }
 
-/// Certificates of members that are gone, and that of clients where none is asked for.
+/// Certificates of removed members, and that of clients if none is requested.
 fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     let members = members(s);
     let user = user_certificate_name(&s.cluster.name);

@@ -1,4 +1,4 @@
-//! An object under one of our names belongs to somebody else, or is still going.
+//! An object with one of our names belongs to something else, or is still terminating.
 
 use crate::crd::slot_service_name;
 use crate::plan::draft::Draft;
@@ -14,7 +14,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
             .map(|(name, set)| ("StatefulSet", name.clone(), &set.owner));
     let objects = s.o.objects.iter();
     let objects = objects.map(|(key, facts)| (key.kind.as_str(), key.name.clone(), &facts.owner));
-    // A Service that only looks like a slot beyond the wanted ones is in nobody's way.
+    // A Service that only looks like a slot beyond the wanted ones blocks nothing.
     let wanted = u32::try_from(s.o.slot_endpoints.len()).unwrap_or(u32::MAX);
     let slots = s.o.slots.range(..wanted).map(|(slot, facts)| {
         let name = slot_service_name(&s.cluster.name, *slot);
@@ -59,7 +59,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
         draft.hold(Class::Objects, why);
         return true;
     }
-    // Of a cluster that lives it is made again: nobody waits for the end of a Secret to be healed.
+    // For a formed cluster it is created again: healing does not wait for the deletion of a Secret.
     let going =
         s.o.identity_secret
             .as_ref()

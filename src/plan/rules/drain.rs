@@ -1,7 +1,7 @@
-//! The node of a voter goes away. Where another node can take it with its volume, the same
-//! member moves: it hands over and retires, an eviction may take its pod, and if none does, the
-//! operator deletes it, or evicts it where a PDB counts. Where none can, its successor comes first: that is the business of `grow`,
-//! 12, 11 and 15, in that order. Without a spare node nothing is done but to say so. One at a time.
+//! The node of a voter is drained. If another node can take it with its volume, the same member moves: it hands over
+//! and retires, its pod may be evicted, and if that does not happen, the operator deletes it, or evicts it under a
+//! counting PDB. Otherwise its successor comes first: that is done by `grow`, 12, 11 and 15, in that order. Without a
+//! spare node this is only reported. One member at a time.
 
 use crate::plan::Rule;
 use std::cmp::Reverse;
@@ -18,9 +18,9 @@ use crate::plan::step::Class;
 use super::hand_over::{self, Leaver};
 use super::pod_disruption_budget;
 
-/// So long a drain may take the pod itself. It asks for a pod by its name, again and again, with a
-/// pause of 5 s (`kubectl drain`) or 10 s (cluster autoscaler): of a pod that somebody else
-/// deleted, it may never learn, and ask for its successor of the same name for ever.
+/// How long a drain may evict the pod itself. It requests the eviction of a pod by its name, repeatedly, with a pause
+/// of 5 s (`kubectl drain`) or 10 s (cluster autoscaler): it may never notice that a pod was deleted otherwise, and
+/// request the eviction of its successor with the same name forever.
 const EVICTION_MS: u64 = 11_000;
 
 /// Lets no eviction take pods that are not to go any more, whatever became of the reason. Needs no
@@ -47,7 +47,7 @@ pub(super) fn hold_pods(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// Returns whether a voter leaves or would leave now, so that nobody else is restarted meanwhile.
+/// Returns whether a voter leaves or would leave now, so that no other member is restarted meanwhile.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let mut leavers: Vec<(&str, Way)> = Vec::new();
     for (name, _) in s.voters.iter().filter(|(_, seat)| seat.ours) {
@@ -59,7 +59,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
             Some(way) => leavers.push((name, way)),
         }
     }
-    // Who is half-way first, then followers, the leader last, of the highest number first.
+    // Members in progress first, then followers, the leader last, with the highest number first.
     leavers.sort_by_key(|(name, _)| {
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
         let number = member_number(&s.cluster.name, name);
@@ -159,8 +159,8 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     );
 }
 
-/// Under a PDB nobody opens a gate: a drain may take the pod as soon as the PDB allows it, and
-/// since the member retires it does not count there any more.
+/// Under `Budget` pods are not released: a drain may evict the pod as soon as the PDB allows it, and a retiring member
+/// does not count there any more.
 fn evict(s: &Situation<'_>, draft: &mut Draft, member: &str, pod: &PodFacts, reason: &str) {
     let retiring = s.description(member).and_then(|d| d.retiring_ms);
     if retiring.is_some_and(|age| age < EVICTION_MS) {

@@ -1,5 +1,5 @@
-//! A member's set that somebody edited by hand becomes what it was made as again,
-//! before its next pod is made from the edit. That restarts nothing: no pod follows its set by itself.
+//! A member's StatefulSet that was edited by hand is applied again as it was rendered, before its next pod is created
+//! from the edit. That restarts nothing: no pod follows its StatefulSet by itself.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::Rule;
@@ -11,7 +11,7 @@ use super::sets;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     for (member, set) in &s.o.sets {
-        // One that is outdated is given the current template, in its turn: `roll`.
+        // An outdated one gets the current template in its turn, by `roll`.
         let current = set.inputs.as_ref() == Some(&s.o.wanted_inputs);
         let ours = set.owner == Owner::Ours && !set.terminating;
         let stays = s.pvc(member).is_some() && !s.leaving.contains(member);

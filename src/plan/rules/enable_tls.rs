@@ -1,7 +1,6 @@
-//! TLS is switched on for a cluster that lives. The roll gives every member its
-//! certificates, and takes connections of both kinds on the peer port meanwhile; once all of them
-//! speak TLS there, their peer URLs are changed one by one, and with the last one the servers refuse
-//! connections without TLS by themselves.
+//! TLS is enabled for a running cluster. The roll gives every member its certificates, and members accept both kinds of
+//! connections on the peer port meanwhile; once all of them use TLS there, their peer URLs are changed one by one, and
+//! after the last one the servers refuse connections without TLS by themselves.
 
 use crate::crd::TlsPort;
 use crate::mutants::{Mutant, planted};
@@ -13,8 +12,8 @@ use crate::plan::step::Class;
 
 const PLAIN: &str = "http://";
 
-/// Whether some member of a cluster that is to have TLS is still dialled, or was started, without. Where
-/// nobody says how members are dialled, what their sets were made for counts.
+/// Whether some member of a cluster that is to have TLS is still dialled, or was started, without. If it is unknown how
+/// members are dialled, the settings of their StatefulSets count.
 pub(in crate::plan) fn is_under_way(s: &Situation<'_>) -> bool {
     if s.cluster.spec.tls.is_none() {
         return false;
@@ -38,7 +37,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let seats = || s.voters.iter().chain(&s.learners);
-    // One of a foreign name says nothing to this operator, and is not cut off.
+    // A member with a foreign name is unknown to this operator, and is not cut off.
     let all_speak = seats().all(|(name, seat)| {
         let said = s.description(name).filter(|_| seat.ours);
         let security = said.and_then(|said| said.security.get(&TlsPort::Peer));

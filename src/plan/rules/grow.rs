@@ -1,5 +1,5 @@
-//! Too few members: the next PVC, then its set. After a member that was given up, the
-//! next one waits, longer each time; a changed spec is tried at once.
+//! Too few members: the next PVC, then its set. After a member was given up, the next one waits, longer each time; a
+//! changed spec is tried at once.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::Rule;

@@ -1,6 +1,5 @@
-//! How a voter that serves leaves, for good or for a restart: its leadership is moved first, its
-//! clients are sent away, and only then it goes. `drain`, `shrink` and `roll` share it; it decides
-//! nothing about who goes.
+//! How a serving voter leaves, for good or for a restart: leadership is moved first, its clients are moved to other
+//! members, and only then it leaves. `drain`, `shrink` and `roll` share it; it does not decide which member leaves.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::Rule;
@@ -14,22 +13,21 @@ use crate::plan::victims;
 
 use super::{leftovers, slots};
 
-/// A hand-over that takes longer than this is not waited for: the removal elects anew.
+/// Time limit of a hand-over: after it, the removal causes an election.
 const HAND_OVER_MS: u64 = 30_000;
-/// Before this a member that retires has not asked those that are connected to go elsewhere, which
-/// it does after five seconds.
+/// Before this a retiring member has not asked connected clients to go elsewhere, which it does after five seconds.
 const ENDPOINTS_MS: u64 = 7_000;
-/// So long it is waited for that Kubernetes sees that a member became unready, and sends nobody to it
-/// any more: who does not look for so long may look never.
+/// How long to wait until Kubernetes has observed that a member became unready and routes no clients to it any more;
+/// after that it may never happen.
 const UNREADY_MS: u64 = 30_000;
 
-/// Who leaves, and what for.
+/// Which member leaves, and why.
 pub(super) struct Leaver<'a> {
     pub(super) member: &'a str,
     /// The rule that wants it.
     pub(super) rule: Rule,
     pub(super) reason: &'a str,
-    /// Somebody else takes its slot: it does not come back.
+    /// Another member gets its slot: it does not come back.
     pub(super) for_good: bool,
 }
 
@@ -80,8 +78,8 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
         draft.step(rule, action, why);
         return false;
     }
-    // Until its Services have forgotten it, the retired member serves whoever still comes. Where
-    // there are no Services, nobody comes by one.
+    // Until its Services no longer list it, the retired member serves the clients that still connect. Without Services
+    // there are none.
     let pod = s.o.pods.get(member);
     let seen_ready = pod.is_some_and(|pod| pod.ready_since_ms.is_some());
     let seen_ready = seen_ready && !planted(Mutant::UnreadyUnseen);
@@ -106,7 +104,7 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
     true
 }
 
-/// Whether this was asked of the member last, and longer ago than a hand-over takes.
+/// Whether this was the last request to the member, longer ago than a hand-over takes.
 fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
     let last = s.o.hints.step.as_ref();
     last.is_some_and(|(action, whom, since)| {
@@ -115,8 +113,8 @@ fn asked_long_ago(s: &Situation<'_>, word: &str, member: &str) -> bool {
     })
 }
 
-/// Whether something that may fail again and again is asked for now: for as long as a hand-over takes, and
-/// then after pauses that double, because another voter may be the better one by then.
+/// Whether a request that may fail repeatedly is made now: for the duration of a hand-over, and then after pauses that
+/// double, because another voter may be the better one by then.
 pub(super) fn asks_again(s: &Situation<'_>, word: &str, member: &str) -> bool {
     let last = s.o.hints.step.as_ref();
     let last = last.filter(|(action, whom, _)| action == word && whom.as_deref() == Some(member));
@@ -125,7 +123,7 @@ pub(super) fn asks_again(s: &Situation<'_>, word: &str, member: &str) -> bool {
     turns == 0 || turns.is_power_of_two()
 }
 
-/// A voter is removed for good, where the guards allow it and once it has said farewell.
+/// Removes a voter for good, if the guards allow it and after its hand-over.
 pub(super) fn removed(
     s: &Situation<'_>,
     draft: &mut Draft,
@@ -157,15 +155,15 @@ pub(super) fn removed(
     draft.step(rule, action, reason);
 }
 
-/// Whether every voter that is wanted is there and healthy, and nobody is on the way in.
+/// Whether all wanted voters are present and healthy, and no member is joining.
 pub(super) fn at_rest(s: &Situation<'_>) -> bool {
     let voters = s.voters.len();
     let whole = voters == s.cluster.target() && s.healthy() == voters;
     whole && s.learners.is_empty() && s.standbys.is_empty()
 }
 
-/// Whether every other voter has been ready for long enough for this one to do what the word says;
-/// if not, says whom it waits for.
+/// Whether every other voter has been ready for long enough for the given action on this one; if not, reports which one
+/// it waits for.
 pub(super) fn settled(
     s: &Situation<'_>,
     draft: &mut Draft,
@@ -186,7 +184,7 @@ pub(super) fn settled(
         let ready = s.description(name).is_some_and(|d| d.ready);
         let since = s.o.pods.get(name).and_then(|pod| pod.ready_since_ms);
         let Some(since) = since.filter(|_| ready) else {
-            // As in etcd, nobody is ready under it, however well he is.
+            // As in etcd, no member is ready while it is raised.
             let what = match alarms::is_on(s) {
                 true => format!(
                     "the alarm CORRUPT to be off: while it is on no member is ready, and only then {member} {does}"

@@ -14,8 +14,7 @@ use crate::plan::step::Class;
 
 use super::{bootstrap, sets};
 
-/// Whether a cluster that nobody ever made is not wanted to run: nothing is made for it, not even
-/// its identity.
+/// Whether a cluster that was never created should not run: nothing is created for it, not even its identity.
 pub(super) fn unborn(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let made = s.o.identity_secret.is_some() || s.bootstrapped() || s.our_pvcs().next().is_some();
     let unborn = s.hibernates() && !made && s.o.sets.is_empty();
@@ -59,15 +58,14 @@ fn sleep(s: &Situation<'_>, draft: &mut Draft) {
         let what = format!("{} to stop", pods.join(", "));
         draft.wait("Hibernate", "", "Stopping", what);
     }
-    // Nothing is done about it now, but it is better told before somebody wants the data.
+    // Nothing is done about it now, but it is reported before the data is needed.
     if s.sleeps() && s.bootstrapped() {
         bootstrap::too_few_disks(s, draft);
     }
 }
 
 fn wake(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    // Without its PVC a set stays as it is: its member's disk is gone, and the others say what
-    // becomes of it.
+    // Without its PVC a StatefulSet is not changed: its member's disk is gone, and the others decide about it.
     let hibernated = s.o.sets.iter().filter(|(name, set)| {
         set.hibernated && !set.terminating && s.pvc(name).is_some() && !s.leaving.contains(*name)
     });

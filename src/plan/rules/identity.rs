@@ -1,7 +1,6 @@
-//! The identity of a cluster, in an immutable Secret that is made before
-//! anything else. It guards the forming of a cluster and nothing else: where members live, they know
-//! who they are, and a Secret that somebody deleted is made again from their own word. So neither
-//! is a cluster formed twice, nor does the loss of a Secret stop one that serves.
+//! The identity of a cluster, in an immutable Secret that is created before anything else. It guards only the bootstrap
+//! of a cluster: existing members have the identity on their disks, and a deleted Secret is created again from their
+//! answers. So a cluster is never bootstrapped twice, and losing the Secret does not stop one that serves.
 
 use crate::crd::{identity_secret_name, member_name, member_number};
 use crate::mutants::{Mutant, planted};
@@ -22,7 +21,7 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
             return false;
         }
         if s.bootstrapped() {
-            // Nothing is formed any more, so nothing asks what it says.
+            // The cluster is formed, so its content is no longer needed.
             let text = format!(
                 "Secret {secret} holds the identity of another resource; the members of this one live and are not touched by it"
             );
@@ -59,8 +58,7 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
     true
 }
 
-/// The Secret is gone and the cluster was formed: a leader with a quorum says who it is. Nothing
-/// waits for that.
+/// The Secret is gone and the cluster was formed: a leader with a quorum reports the identity. Nothing waits for that.
 fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     let Some((_, leader)) = s.view else {
         let text = format!(
@@ -83,7 +81,7 @@ fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     );
 }
 
-/// The member that was told to form the cluster, and by which nonce, if it is still there and says so.
+/// The member that formed the cluster, and its nonce, if it still exists and reports it.
 fn seed_by_nonce(s: &Situation<'_>) -> Option<(String, String)> {
     let mut names = s.o.descriptions.keys();
     names.find_map(|name| {
@@ -97,7 +95,7 @@ fn seed_by_nonce(s: &Situation<'_>) -> Option<(String, String)> {
     })
 }
 
-/// The member of the lowest number that ever was, as far as the leader knows.
+/// The member with the lowest number that ever existed, as far as the leader knows.
 fn eldest(s: &Situation<'_>, leader: &Description) -> String {
     let cluster = s.cluster.name.as_str();
     let members = leader.members.iter().map(|member| member.name.as_str());
@@ -106,9 +104,9 @@ fn eldest(s: &Situation<'_>, leader: &Description) -> String {
     member_name(cluster, number.unwrap_or(1))
 }
 
-/// Neither an identity nor a proof that the cluster was formed, but a volume that was made for it:
-/// the Secret was deleted while the cluster was being made, or the status with it. Only a server on
-/// that volume can tell: it gets one, which forms nothing by itself.
+/// Neither an identity nor proof that the cluster was formed, but a volume that was created for it: the Secret was
+/// deleted while the cluster was being created, or the status with it. Only a server on that volume can tell: one is
+/// started, which forms nothing by itself.
 fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     objects::rule(s, draft);
     certificates::rule(s, draft);

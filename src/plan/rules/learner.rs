@@ -1,5 +1,4 @@
-//! A learner is promoted when it has caught up, waited for, or given up after its
-//! deadline.
+//! A learner is promoted when it has caught up, or given up after its deadline.
 
 use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction};

@@ -1,7 +1,7 @@
-//! Objects of members that are out of the cluster, and PVCs of another life. Idempotent
-//! deletes that hold nothing; what is kept is reported, never adopted. The volume of one that voted
-//! is deleted when its successor votes, and not before: whatever the evidence against it was, until
-//! then it may be the copy that somebody needs. That of one that voted and left under the alarm CORRUPT is kept for good.
+//! Objects of removed members, and PVCs of another incarnation. Idempotent deletes that block nothing; what is kept is
+//! reported, never adopted. The volume of a member that voted is deleted only when its successor votes: whatever the
+//! evidence against it was, until then it may be a copy that is needed. That of one that voted and left under the alarm
+//! CORRUPT is kept for good.
 
 use crate::crd::RetentionPolicy;
 use crate::plan::Rule;
@@ -25,9 +25,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// Marks the volume of one that leaves, or has left, under the alarm CORRUPT as one that is kept. Before
-/// anything else of it goes, its vote as well: the alarm may be off, by hand, before the next step.
-/// Returns whether it had to be marked.
+/// Marks the volume of a member that leaves, or has left, under the alarm CORRUPT as kept. Before any other step of its
+/// removal, including its vote: the alarm may be disarmed by hand before the next step. Returns whether it had to be
+/// marked.
 pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: Rule) -> bool {
     if !alarms::is_to_be_kept(s, member) {
         return false;
@@ -48,7 +48,7 @@ pub(super) fn kept(s: &Situation<'_>, draft: &mut Draft, member: &str, rule: Rul
 fn delete_set(s: &Situation<'_>, draft: &mut Draft, name: &str, terminating: bool, uid: &str) {
     let node = s.o.pods.get(name).and_then(|pod| pod.node.as_deref());
     let facts = node.and_then(|node| s.o.nodes.get(node));
-    // Its node may still run it. Gone or out of service, Kubernetes itself lets the pod go.
+    // Its node may still run it. If the node is gone or out of service, Kubernetes itself removes the pod.
     if facts.is_some_and(|node| !node.ready && !node.out_of_service) {
         draft.note("Leaving", format!("{name} was removed; its objects stay until its node reports, is gone or is tainted out-of-service"));
         return;

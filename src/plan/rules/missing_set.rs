@@ -16,7 +16,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         if pvc.terminating {
             continue;
         }
-        // Without a leader's word, a PVC that a member lived on is a member.
+        // Without a leader's description, a PVC that a member used counts as a member.
         let known = match s.view {
             Some(_) => s.voters.contains_key(member) || s.learners.contains_key(member),
             None => pvc.state == PvcState::Joined,

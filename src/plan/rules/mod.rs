@@ -1,5 +1,5 @@
-//! One file a situation. Each rule reads the situation and adds steps, holds, notes and waits;
-//! their order is that of `run_in_order`, and a step says by [`Rule`](super::Rule) which of them wants it.
+//! One file per situation. Each rule reads the situation and adds steps, holds, notes and waits; their order is that of
+//! `run_in_order`, and each step names by [`Rule`](super::Rule) the rule that wants it.
 
 mod admitted;
 mod alarms;
@@ -45,7 +45,7 @@ pub(super) fn run(s: &Situation<'_>, draft: &mut Draft) {
 }
 
 fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
-    // Names that belong to somebody else.
+    // Names that belong to other objects.
     if conflict::rule(s, draft) {
         return;
     }
@@ -60,8 +60,8 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         }
         return;
     }
-    // A version that cannot follow the one that runs, or timings: nothing is made from such a spec.
-    // Certificates end all the same.
+    // A version that cannot follow the running one, or incompatible timings: nothing is created from such a spec.
+    // Certificates expire all the same.
     if version::refused(s, draft) || timings::refused(s, draft) {
         drain::hold_pods(s, draft);
         objects::pdb_only(s, draft);
@@ -69,7 +69,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         certificates::rule(s, draft);
         return;
     }
-    // Certificates of the user: nobody is made or restarted onto what is not fit for use.
+    // Certificates of the user: no member is created or restarted with one that is not usable.
     if user_certificates::refused(s, draft) {
         objects::certificates_only(s, draft);
         if s.o.identity_secret.is_some() {
@@ -80,7 +80,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         }
         return;
     }
-    // Before anything is made: a cluster that was never wanted awake.
+    // Before anything is created: a cluster that was never scaled above 0.
     if hibernate::unborn(s, draft) {
         return;
     }
@@ -88,9 +88,9 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     if identity::identity_secret(s, draft) {
         return;
     }
-    // What is made from now on is made from this.
+    // Everything from here on is created from this.
     admitted::rule(s, draft);
-    // Needs no quorum: no eviction takes whom the others need by now.
+    // Needs no quorum: no eviction may take a member that the others need by now.
     drain::hold_pods(s, draft);
     // Objects that need no quorum.
     objects::rule(s, draft);
@@ -120,8 +120,8 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     };
     // Unhealthy voters.
     unhealthy::rule(s, draft);
-    // NOSPACE: an alarm that goes on and off holds up nobody who heals, and a later step that fails each
-    // time keeps it from being switched off no more. A pause after a disarm is told after all others' waits.
+    // NOSPACE: an alarm that is raised repeatedly does not block healing, and a later step that always fails no longer
+    // prevents disarming. The pause after a disarm is reported after all other waits.
     let earlier = draft.waits.len();
     alarms::space(s, draft);
     let pauses = draft.waits.split_off(earlier);
@@ -129,13 +129,13 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     learner::rule(s, draft);
     // Standbys that answer or do not.
     standby::rule(s, draft);
-    // Services that need a leader's word: after what makes the cluster whole, so that an
-    // endpoint that cannot be made holds up no healing.
+    // Services that depend on a leader's description: after what restores the cluster, so that an endpoint that cannot
+    // be created does not block healing.
     if !planted(Mutant::SlotsForgotten) {
         slots::rule(s, draft);
     }
-    // What is left over. It holds nothing and is held by nothing; before `grow`, so that who is
-    // out makes room on its node for who comes.
+    // Leftovers. This blocks nothing and is blocked by nothing; before `grow`, so that a removed member frees its node
+    // for a new one.
     if !planted(Mutant::LeftoversForgotten) {
         leftovers::rule(s, draft);
     }
@@ -143,7 +143,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     grow::rule(s, draft);
     // Too many.
     shrink::rule(s, draft);
-    // Nodes that go away. Who is one too many leaves first, and may be who stands there.
+    // Drained nodes. Surplus members leave first, and may be on such a node.
     let leaves = drain::rule(s, draft);
     // A changed spec reaches the members, one at a time.
     if !leaves && !planted(Mutant::RollForgotten) {

@@ -9,7 +9,7 @@ use crate::plan::draft::Draft;
 use crate::plan::observed::{ObjectKind, PvcState};
 use crate::plan::situation::Situation;
 
-/// Every object beside the members.
+/// Every object that is not a member's.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     apply(s, draft, |_| true);
 }
@@ -19,7 +19,7 @@ pub(super) fn pdb_only(s: &Situation<'_>, draft: &mut Draft) {
     apply(s, draft, |kind| kind == ObjectKind::PodDisruptionBudget);
 }
 
-/// What certificates are asked for with alone.
+/// Only objects that request certificates.
 pub(super) fn certificates_only(s: &Situation<'_>, draft: &mut Draft) {
     let asked = |kind| kind == ObjectKind::Certificate && !planted(Mutant::IssueForgotten);
     apply(s, draft, asked);

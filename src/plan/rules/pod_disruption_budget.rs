@@ -1,11 +1,10 @@
-//! Under `disruption.policy: Budget`: how many members have to stay available, and how a pod
-//! that serves is let go there. The number is a quorum of all that vote, that the spec wants, that
-//! are about to vote, and whose pods are still there after they left: it is thus raised before
-//! anybody is promoted and lowered last, and no eviction, whoever asks, ever leaves too few.
+//! Under `disruption.policy: Budget`: how many members have to stay available, and how a serving pod is stopped. The
+//! number is a quorum of all that vote, that the spec wants, that are about to vote, and whose pods still exist after
+//! they left: so it is raised before a promotion and lowered last, and no eviction, from any source, leaves too few.
 //!
-//! A pod that serves is evicted, so that everybody else's evictions are counted with it. One that
-//! does not serve is deleted as ever: the PDB counts it as gone already, and would refuse its
-//! eviction where that is the reason for too few. Who hibernates is scaled, and asks no PDB.
+//! A serving pod is evicted, so that it is counted with all other evictions. One that does not serve is deleted: the
+//! PDB counts it as unavailable already, and would refuse its eviction exactly when there are too few. Hibernation
+//! scales down, and is not subject to the PDB.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::Rule;
@@ -30,14 +29,14 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
     let before = s.o.pdb.and_then(|pdb| pdb.min_available);
     let current = facts.is_some_and(|facts| facts.inputs.as_ref() == Some(inputs));
-    // Whatever stands there holds until a leader says who votes.
+    // The existing number stays until a leader reports the voters.
     if facts.is_some() && s.view.is_none() {
         return;
     }
     let members = members(s);
     let wanted = u32::try_from(quorum(members)).unwrap_or(u32::MAX);
-    // Lowered once, when nobody who left is there any more: until then it could be that the PDB counts
-    // such a pod as available in the place of a voter's.
+    // Lowered only when no pod of a removed member exists any more: until then the PDB could count such a pod as
+    // available in place of a voter's.
     let kept = before.filter(|_| !planted(Mutant::LoweredEarly) && left(s) > 0);
     let min_available = wanted.max(kept.unwrap_or(0));
     if current && before == Some(min_available) {
@@ -63,7 +62,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
 fn members(s: &Situation<'_>) -> usize {
     let target = s.cluster.target();
     if s.view.is_none() {
-        // Nobody says who votes: no fewer than anything tells of.
+        // The voters are unknown: no fewer than any source indicates.
         let joined = |state: PvcState| state == PvcState::Joined;
         let joined = s.our_pvcs().filter(|(_, pvc)| joined(pvc.state));
         return target.max(s.o.hints.voters.len()).max(joined.count());
@@ -88,8 +87,8 @@ fn left(s: &Situation<'_>) -> usize {
     pods.filter(|name| s.tombstoned(name)).count()
 }
 
-/// Lets a voter's pod go that nothing else holds: evicted under a PDB, deleted otherwise. The word
-/// and the number are those of the rule that wants it.
+/// Stops a voter's pod that nothing else protects: evicted under a PDB, deleted otherwise. Reason and number are those
+/// of the rule that wants it.
 pub(super) fn let_go(
     s: &Situation<'_>,
     draft: &mut Draft,
@@ -117,8 +116,7 @@ pub(super) fn let_go(
     }
 }
 
-/// Why the PDB would refuse an eviction of this member's pod, as far as is seen: then it is not
-/// even asked.
+/// Why the PDB would refuse an eviction of this member's pod, as far as observed: then it is not requested.
 fn refused(s: &Situation<'_>, member: &str) -> Option<String> {
     let pdb = s.o.pdb.unwrap_or_default();
     let (Some(min_available), Some(available)) = (pdb.min_available, pdb.available) else {

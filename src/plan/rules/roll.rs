@@ -1,7 +1,6 @@
-//! What members are made from reaches them one at a time, by a restart on the same disk:
-//! followers first, the leader last after it handed over. The next one waits until everybody has
-//! been ready for a while, so that a bad spec costs one member. Members that are replaced instead
-//! are the business of `grow` and `shrink`.
+//! Changed inputs are rolled out to members one at a time, by a restart on the same disk: followers first, the leader
+//! last after a hand-over. The next one waits until all others have been ready for a while, so that a bad spec costs
+//! one member. Members that are replaced instead are handled by `grow` and `shrink`.
 
 use crate::plan::Rule;
 use std::cmp::Reverse;
@@ -17,11 +16,11 @@ use super::{pod_disruption_budget, sets};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let hasty = planted(Mutant::RollBesideSick) || planted(Mutant::RollAtOnce);
-    // Inputs from which a new member could not be made are given to nobody else.
+    // Inputs with which a new member failed are applied to no other member.
     if !(hand_over::at_rest(s) || hasty) || draft.remembered.is_some() {
         return;
     }
-    // One that sends its clients away and has nowhere to be made anew is enough.
+    // One member that moves its clients away and cannot be placed again is enough.
     let mut voters = s.voters.keys();
     if voters.any(|name| s.retires(name) && s.cannot_return(name)) {
         return;
@@ -51,12 +50,11 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     }
 }
 
-/// The member whose turn it is: one that is half-way first, then followers, the leader last, of
-/// the highest number first.
+/// The next member: one in progress first, then followers, the leader last, with the highest number first.
 fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let ours = s.voters.iter().filter(|(_, seat)| seat.ours);
     let names = ours.map(|(name, _)| name.as_str());
-    // Where a pod would not be put again, nobody is restarted: `drain` moves or replaces them.
+    // A member whose pod would not be placed again is not restarted: `drain` moves or replaces it.
     let unfinished = names.filter(|name| !s.cannot_return(name));
     let unfinished =
         unfinished.filter(|name| !s.updated(name) || !set_is_current(s, name) || s.retires(name));

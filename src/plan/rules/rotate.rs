@@ -1,6 +1,6 @@
-//! Authorities: one is exchanged for another, as an annotation asks or when four fifths of its
-//! life are over. The next one is trusted everywhere first; then it signs, and every certificate is
-//! made anew; then the one before is forgotten. Clients are not seen: they get time.
+//! CA rotation, requested by an annotation or when four fifths of the CA's lifetime are over. The next CA is trusted
+//! everywhere first; then it signs, and every certificate is reissued; then the previous one is dropped. Clients cannot
+//! be observed: they get time.
 
 use crate::crd::TlsPort;
 use crate::mutants::{Mutant, planted};
@@ -12,10 +12,10 @@ use crate::plan::situation::Situation;
 
 use super::certificates::{certificates, lagging, loaded, members, trust_alike};
 
-/// How long clients have to read the next authority before members show certificates of it, from
-/// the beginning of its life, in milliseconds: an hour, and an hour for clocks that are behind.
+/// How long clients have to read the next CA before members use certificates of it, from the start of its validity, in
+/// milliseconds: an hour, and an hour for clocks that are behind.
 const CLIENTS_MS: u64 = 2 * 3_600_000;
-/// Nothing that an authority signed before the next one was made holds longer than this after it.
+/// Certificates that a CA signed before the next CA was created are valid for at most this long after that.
 const LONGEST_MS: u64 = 91 * 86_400_000;
 /// A value of the annotation that ends so leaves clients no time.
 const AT_ONCE: &str = "now";
@@ -70,8 +70,8 @@ pub(super) fn rule(
     }
 }
 
-/// Whether every certificate of a port is of the authority that signs now and trusts what is trusted
-/// now, and every server that runs says that it has loaded that.
+/// Whether every certificate of a port is signed by the current CA with the current trust, and every running server
+/// reports that it has loaded it.
 fn is_settled(
     s: &Situation<'_>,
     port: TlsPort,

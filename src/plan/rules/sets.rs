@@ -1,5 +1,5 @@
-//! A member's set is applied when the Secrets with the certificates that its pod mounts are there, and
-//! not before: the pod would hang in ContainerCreating. Until then the rule that wants it waits.
+//! A member's StatefulSet is applied only when the Secrets with the certificates that its pod mounts exist: otherwise
+//! the pod would hang in ContainerCreating. Until then the rule that wants it waits.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::Rule;
@@ -24,7 +24,7 @@ pub(super) fn apply(
     draft.wait("ApplySet", member, "CertificateMissing", what);
 }
 
-/// The Secrets that are not there, and that no earlier step of this plan makes. Who sleeps needs none.
+/// The missing Secrets that no earlier step of this plan creates. A hibernating member needs none.
 fn lacking(s: &Situation<'_>, draft: &Draft, member: &str) -> Vec<String> {
     if s.hibernates() {
         return Vec::new();

@@ -11,7 +11,7 @@ use crate::plan::victims;
 use super::hand_over;
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    // What is on its way in may be one more: the successor of a member that is replaced.
+    // One more may be joining: the successor of a member that is replaced.
     let too_many = s.seats().saturating_sub(s.goal());
     let target = s.cluster.target();
     // Standbys, the newest first: no membership is touched.

@@ -1,7 +1,6 @@
-//! Needs a leader's word: endpoints that last. Members get new names, so
-//! clients are given slots, as many as there are voters wanted, each a Service in front of one
-//! voter. A slot keeps its member for as long as that one is a voter, except that it is handed
-//! over right before its member is retired; a learner never has one. Holds nothing.
+//! Needs a leader's description: stable endpoints. Replaced members get new names, so clients are given slots, as many
+//! as there are voters wanted, each a Service in front of one voter. A slot keeps its member for as long as that one is
+//! a voter, except that it is handed over right before its member is retired; a learner never has one. Blocks nothing.
 
 use crate::plan::Rule;
 use std::collections::BTreeSet;
@@ -48,8 +47,8 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     drop_surplus(s, draft);
 }
 
-/// The act that hands a voter's slot to one that has none, so that whoever uses the slot does not
-/// meet a member on its way out. `None` where there is nothing or nobody to hand over to.
+/// The action that hands a voter's slot to one that has none, so that clients of the slot do not reach a leaving
+/// member. `None` if there is no slot or no such voter.
 pub(super) fn hand_over(s: &Situation<'_>, victim: &str) -> Option<Action> {
     let held = |(slot, facts): (&u32, &SlotFacts)| {
         let holds = !facts.terminating && holder(s, facts) == Some(victim);
@@ -66,14 +65,14 @@ fn wanted(s: &Situation<'_>) -> u32 {
     u32::try_from(s.o.slot_endpoints.len()).unwrap_or(u32::MAX)
 }
 
-/// The voter in whose front a slot's Service stands.
+/// The voter that a slot's Service selects.
 fn holder<'f>(s: &Situation<'_>, facts: &'f SlotFacts) -> Option<&'f str> {
     let member = facts.member.as_deref()?;
     s.voters.contains_key(member).then_some(member)
 }
 
-/// Our voters without a slot, those first that should get one: who stays, who is healthy, who is
-/// older. A slot beyond the wanted ones does not count, for it is going.
+/// Our voters without a slot, in the order of preference: staying, healthy, older. A slot beyond the wanted ones does
+/// not count, because it is being deleted.
 fn spare<'s>(s: &'s Situation<'_>) -> Vec<&'s str> {
     let lasting = s.o.slots.range(..wanted(s));
     let taken: BTreeSet<&str> = lasting.filter_map(|(_, facts)| holder(s, facts)).collect();
@@ -98,7 +97,7 @@ fn map(s: &Situation<'_>, slot: u32, member: &str) -> Action {
     })
 }
 
-/// Slots go as the voters do: one beyond the wanted ones lasts until no voter is there for it.
+/// Slots are deleted as the voters leave: a surplus one stays until it has no voter.
 fn drop_surplus(s: &Situation<'_>, draft: &mut Draft) {
     let voters = u32::try_from(s.voters.len()).unwrap_or(u32::MAX);
     let surplus = s.o.slots.range(wanted(s).max(voters)..);

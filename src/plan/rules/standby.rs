@@ -80,7 +80,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             wait.deadline_ms = Some(deadline);
             continue;
         }
-        // Its PVC first: a standby without a PVC, or with one that is going, is on its way out.
+        // Its PVC first: a standby without a PVC, or with one that is being deleted, is leaving.
         if let Some(pvc) = s.pvc(name) {
             let action = Action::Object(ObjectAction::DeletePvc {
                 pvc: s.pvc_name(name),

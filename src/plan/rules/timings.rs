@@ -1,7 +1,6 @@
-//! Members wait differently long for heartbeats while new timings reach them
-//! one at a time. Where some would wait less than twice the time between the heartbeats of others, a
-//! leader of these would be taken for dead by those, again and again. Such a step is refused before a
-//! pod is touched, and nothing is made from the spec; two smaller ones lead there.
+//! Members have different timings while new ones are rolled out. If the election timeout of some were less than twice
+//! the heartbeat interval of others, they would repeatedly consider a healthy leader dead. Such a change is refused
+//! before a pod is touched, and nothing is created from the spec; it can be made in two smaller steps.
 
 use crate::crd::Timings;
 use crate::plan::draft::Draft;

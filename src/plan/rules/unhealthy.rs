@@ -106,8 +106,8 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     }
 }
 
-/// A member that does not serve and was made from an older spec gets the current one, so
-/// that a corrected spec frees it at once. Returns whether it did something.
+/// A member that does not serve and was created from an older spec gets the current one, so that a corrected spec takes
+/// effect at once. Returns whether it did something.
 pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &str) -> bool {
     let Some(set) = s.o.sets.get(name).filter(|set| !set.terminating) else {
         return false;

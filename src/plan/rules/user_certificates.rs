@@ -1,10 +1,10 @@
-//! Certificates that the user gives (source `Secret`) or cert-manager does: nothing is made or restarted onto one
-//! that is not fit for use, and the members that run stay as they are.
+//! Certificates from the user (source `Secret`) or from cert-manager: no member is created or restarted with one that
+//! is not usable, and running members keep theirs.
 //!
-//! Fit is one that can be read, has its key, leads to who is trusted, holds now, and carries every
-//! name by which a member is dialled. On the peer port members must accept each other all the time:
-//! whoever runs trusts who signed it, and it trusts who signed for whoever runs. The user exchanges
-//! the content of Secrets whenever he likes; that is followed, and told of, never prevented.
+//! Usable is one that can be read, has its key, leads to a trusted CA, is valid now, and contains every name by which a
+//! member is dialled. On the peer port members must accept each other all the time: every running member trusts its
+//! issuer, and its `ca.crt` verifies the certificates of every running member. The user may change the content of
+//! Secrets at any time; this is observed and reported, never prevented.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
         );
         draft.note("RotationIgnored", text);
     }
-    // Who sleeps needs none.
+    // A hibernating member needs none.
     if s.hibernates() || planted(Mutant::UnfitUsed) {
         return false;
     }
@@ -65,7 +65,7 @@ fn hold_all(draft: &mut Draft, held: &str) -> bool {
     true
 }
 
-/// Why a certificate that the user gives cannot be used, if one cannot, and what to do about it.
+/// Why a certificate of the user cannot be used, if so, and what to do about it.
 pub(in crate::plan) fn unfit(s: &Situation<'_>) -> Option<Unfit> {
     s.o.tls.given.iter().find_map(|(port, given)| {
         let of_it = given.unfit.clone().or_else(|| out_of_time(s, given));
@@ -111,7 +111,7 @@ fn nameless(s: &Situation<'_>, port: TlsPort, given: &Given) -> Option<Unfit> {
     })
 }
 
-/// The names by which a port is dialled: of the members that are there or come next, and of Services.
+/// The names by which a port is dialled: those of current and next members, and of Services.
 fn needed(s: &Situation<'_>, port: TlsPort) -> BTreeSet<String> {
     let (cluster, namespace) = (s.cluster.name.as_str(), &s.cluster.namespace);
     let peers = peers_service_name(cluster);
@@ -140,7 +140,7 @@ fn needed(s: &Situation<'_>, port: TlsPort) -> BTreeSet<String> {
     names
 }
 
-/// Whether somebody who runs and those who come would refuse each other.
+/// Whether a running member and new ones would refuse each other.
 fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
     let own = given.certificate.as_ref()?;
     let (secret, trusted) = (&given.secret, &given.trusted_secret);
@@ -174,8 +174,8 @@ fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
     })
 }
 
-/// A member that shows a certificate of which it is not known who signed it, and is about to load
-/// the new one: an operator that was just started meets a renewal under way.
+/// A member whose certificate has an unknown issuer, and which is about to load the new one: a restarted operator
+/// observes a renewal in progress.
 fn unproven(s: &Situation<'_>) -> Option<(String, String)> {
     let given = s.o.tls.given.get(&TlsPort::Peer)?;
     let own = given.certificate.as_ref()?;

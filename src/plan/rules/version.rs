@@ -1,8 +1,7 @@
-//! Which version may follow the one that runs. One minor version at a time, as
-//! etcd has it, so that no two members ever speak versions further apart; and back for as long as
-//! an older version can read what is on the members' disks, which they say themselves. What is
-//! refused is refused before a pod is touched: until the spec is corrected, nothing is made from
-//! it, neither healing nor waking.
+//! Which version may follow the running one. One minor version at a time, as in etcd, so that the versions of two
+//! members are never further apart; and back for as long as an older version can read the members' disks, which they
+//! report themselves. A refused version is refused before a pod is touched: until the spec is corrected, nothing is
+//! created from it, neither for healing nor for scaling up from 0.
 
 use crate::mutants::{Mutant, planted};
 use crate::plan::draft::Draft;
@@ -12,12 +11,12 @@ use crate::plan::step::Class;
 /// Major, minor and patch number, and whether it is a release rather than on the way to one.
 type Version = (u64, u64, u64, bool);
 
-/// A member and what it says of itself.
+/// A member and its description.
 struct Runs<'a> {
     member: &'a str,
     version: Version,
     text: &'a str,
-    /// The oldest version that can read its disk, as it says; its own minor version if it says none.
+    /// The oldest version that can read its disk, as reported; its own minor version if it reports none.
     readable: Version,
     /// Made from the spec as it is.
     updated: bool,
@@ -46,7 +45,7 @@ pub(super) fn why_by_name(s: &Situation<'_>) -> Option<String> {
     named.then(|| by_name(s, &running(s))).flatten()
 }
 
-/// Without an image of its own the spec says which version comes.
+/// Without `spec.image` the spec states the next version.
 fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
     let text = s.cluster.spec.version.as_str();
     let wanted = parsed(text)?;
@@ -57,7 +56,7 @@ fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
             "{member} runs {runs}, and {text} cannot follow: {why}"
         ))
     });
-    // Of members that sleep, only what the status last said is known.
+    // For hibernating members, only the last reported status is known.
     let slept = s.o.hints.version.as_deref().filter(|_| runs.is_empty());
     let refusal = refusal.or_else(|| {
         let slept_text = slept?;
@@ -83,14 +82,14 @@ fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
     refusal.map(|why| format!("{why}. Nothing is changed until spec.version is corrected"))
 }
 
-/// What an image holds is known when it runs: of the first member that was made from it. It stays
-/// the only one, and the previous image takes it back.
+/// The version of an image is known when it runs: from the first member that was created from it. No other member gets
+/// it, and that one runs on the previous image again.
 fn by_trial(s: &Situation<'_>, runs: &[Runs<'_>], image: &str) -> Option<String> {
     let voters = s.voters.len();
     let updated = runs
         .iter()
         .filter(|one| one.updated && s.voters.contains_key(one.member));
-    // Where the most run it already, it is the others that are on their way back.
+    // If most members run it already, the others are the ones that are being rolled back.
     if updated.count() >= quorum(voters) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! No word of the operator advises what would cost data. Its answer to a deleted Secret once was to
-//! delete the resource and create it again: the data were whole until somebody did.
+//! No message of the operator advises anything that would cost data. A deleted Secret once led to the advice to delete
+//! the resource and create it again: the data was intact until the user did.
 
 use std::path::{Path, PathBuf};
 

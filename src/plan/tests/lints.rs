@@ -1,4 +1,4 @@
-//! The lints alone: each step that would break an invariant is refused, whoever wants it.
+//! The lints alone: each step that would violate an invariant is refused, whichever rule wants it.
 
 use super::world::{CLUSTER_UID, World};
 use crate::crd::{
@@ -13,7 +13,7 @@ fn rested(replicas: i32) -> World {
     world
 }
 
-/// What the lints say about these steps in this world.
+/// The findings of the lints for these steps in this world.
 fn refused(world: &World, actions: &[Action]) -> String {
     let observed = world.observe();
     let mut plan = plan(&observed);
@@ -292,7 +292,7 @@ fn corrupt_voter_is_removed_only_with_proof() {
             compared.agree.remove(&own);
         });
     });
-    // A healthy voter beside it has left: two are no majority against one, whatever was compared.
+    // Another healthy voter has left: two are no majority against one, whatever was compared.
     held(&|world| {
         let (leader, sick) = (world.raft.leader.clone(), world.health.differing.clone());
         let stays = |name: &String| Some(name) == leader.as_ref() || sick.contains(name);
@@ -317,7 +317,7 @@ fn corrupt_voter_is_removed_only_with_proof() {
     );
 }
 
-/// Where the alarm names nobody, a quorum of the voters has to agree, or somebody has to decide.
+/// If the alarm names no member, a quorum of the voters has to agree, or the user has to decide.
 #[test]
 fn corrupt_without_proof_changes_nobody() {
     let unclear = |change: &dyn Fn(&mut World)| {

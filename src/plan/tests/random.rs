@@ -20,8 +20,8 @@ fn pick<T: Clone>(rng: &mut Xoshiro256PlusPlus, from: &[T]) -> Option<T> {
     from.get(usize::try_from(rng.next_u64() % n).ok()?).cloned()
 }
 
-/// Something goes wrong, or somebody changes their mind. Disks are lost by one voter at a time
-/// and only while the others serve: a lost quorum of disks is not a plan's to repair.
+/// A fault, or a change of the spec. Disks are lost by one voter at a time and only while the others serve: a plan
+/// cannot repair a lost quorum of disks.
 pub(super) fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
     let pods: Vec<String> = world.api.pods.keys().cloned().collect();
     let nodes: Vec<String> = world.api.nodes.keys().cloned().collect();
@@ -113,7 +113,7 @@ pub(super) fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
-/// TLS is switched on, another authority is asked for, or somebody deletes a certificate or an authority.
+/// TLS is enabled, a CA rotation is requested, or a certificate or CA is deleted.
 fn certificates(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
     if world.cluster.spec.tls.is_none() {
         world.cluster.spec.tls = Some(Tls::default());

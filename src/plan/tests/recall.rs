@@ -1,5 +1,5 @@
-//! A model that is made from what was observed shows the same again, and goes on in the same way: else
-//! a forecast would be about another cluster.
+//! A model created from an observation returns the same observation, and continues in the same way: otherwise a
+//! forecast would be about another cluster.
 
 use super::random::{disturb, uncordon};
 use super::world::World;
@@ -69,8 +69,8 @@ fn what_is_forecast_is_done() {
     assert!(steps > 500, "{steps} steps");
 }
 
-/// Three members, three disturbances, and then everything works again. Secrets are carried at once:
-/// half a minute of waiting for them lets other steps come first, which no forecast knows.
+/// Three members, three disturbances, and then everything works again. Secrets are updated in pods at once: half a
+/// minute of waiting would let other steps come first, which no forecast predicts.
 fn disturbed(seed: u64) -> World {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut world = World::new(3);

@@ -1,5 +1,5 @@
-//! Golden texts: for each situation what is seen and what the plan says about it, as a person
-//! would read it. `UPDATE_GOLDEN=1` rewrites them; they live in `tests/plan/`.
+//! Golden texts: for each situation the observation and the resulting plan, in readable form. `UPDATE_GOLDEN=1`
+//! rewrites them; they are in `tests/plan/`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -30,7 +30,7 @@ impl Script {
         plan
     }
 
-    /// Passes until rest: a line for each step, and for each new thing that is waited for.
+    /// Passes until rest: a line for each step, and for each new wait.
     pub(super) fn settle(&mut self, title: &str, world: &mut World) {
         let _ = write!(self.text, "\n## {title}\n");
         let start = world.api.now_ms;
@@ -44,7 +44,7 @@ impl Script {
                 (None, Some(p)) if p.state == StepState::Waiting => format!("... {}", plan.summary),
                 _ => format!("at rest: {}", plan.summary),
             };
-            // What is waited for changes its numbers; the words tell it apart.
+            // The numbers of a wait change; its words identify it.
             let words: String = line.chars().filter(|c| !c.is_ascii_digit()).collect();
             if plan.first().is_some() || words != last {
                 let _ = writeln!(self.text, "{:>5} s  {line}", i);

@@ -1,5 +1,5 @@
-//! A toy world for the planner: the model of what actions do, a user who writes the resource, and
-//! whatever breaks. It refuses what the real ones must never be asked.
+//! A small world for the planner: the model of actions, a user who writes the resource, and faults. It refuses what the
+//! real components must never be asked for.
 
 mod act;
 mod alarmed;
@@ -29,9 +29,9 @@ pub(super) struct World {
     pub(super) status: EtcdClusterStatus,
     /// Slots are Kubernetes' alone.
     pub(super) has_slots: bool,
-    /// What certificates are made from.
+    /// The inputs of certificates.
     pub(super) names: String,
-    /// It is not remembered who signed what was there before.
+    /// The issuer of earlier certificates is not recorded.
     pub(super) forgotten: bool,
 }
 
@@ -139,9 +139,9 @@ impl World {
         plan
     }
 
-    /// An operator acts only on a step that it planned twice, and time goes on in between: a step that
-    /// names the time of its plan would never be done. (One did, and a drain waited for ever; only the
-    /// real cluster showed it.)
+    /// An operator executes only a step that it planned twice, and time passes in between: a step that contains the
+    /// time of its plan would never be executed. (One did, and a drain waited forever; only the real cluster showed
+    /// it.)
     fn same_a_moment_later(&self, plan: &Plan) {
         let mut later = self.observe();
         later.now_ms += 1;
@@ -169,7 +169,7 @@ impl World {
         plans
     }
 
-    /// Keeps new pods from a node and says that it goes away, or takes that back.
+    /// Cordons a node, or uncordons it.
     pub(super) fn cordon(&mut self, node: &str, cordoned: bool) {
         let facts = self.api.nodes.get_mut(node).expect("a node");
         facts.going = cordoned.then(|| "is cordoned".into());
@@ -204,7 +204,7 @@ impl World {
         self.api.pods.remove(member);
     }
 
-    /// All objects beside the members are gone, the PDB among them.
+    /// All objects that are not a member's are gone, including the PDB.
     pub(super) fn lose_objects(&mut self) {
         self.api.objects.clear();
         self.api.pdb = None;
@@ -260,7 +260,7 @@ fn nothing_yet(cluster: &ValidatedCluster) -> Model {
     model.readable_since = Some("0.1.0".into());
     model.health.space = roomy();
     model.health.compares = true;
-    // Golden texts name some of what is made.
+    // Golden texts contain some of the generated names.
     model.last = 0;
     model
 }

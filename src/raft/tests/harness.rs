@@ -364,7 +364,7 @@ impl Cluster {
         }
     }
 
-    /// Hands a parcel to its receiver. A trace line says what came of it.
+    /// Delivers a parcel to its receiver. A trace line shows the result.
     pub(super) fn receive(&mut self, parcel: Parcel) -> Result<(), Error> {
         let (line, to) = (parcel.describe(), parcel.to());
         if self.nodes.get(&to).is_none_or(|node| node.crashed) {

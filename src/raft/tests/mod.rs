@@ -1,4 +1,4 @@
-//! Tests of the core as a whole. The parts have theirs beside them.
+//! Tests of the core as a whole. Unit tests are next to the parts.
 
 mod differential;
 mod harness;

@@ -334,10 +334,9 @@ fn thesis_4_2_1_learners_do_not_vote() {
     assert_eq!(cluster.raft(1).role(), Role::Follower);
 }
 
-/// A member that was removed as a follower cannot tell what its leader counted it for, so it
-/// compares whole logs: what stands behind its removal may be committed by the majority of
-/// before, itself among it. (A removed member that compared up to its removal elected a leader
-/// without a committed entry in a random run.)
+/// A member that was removed as a follower cannot know for what its leader counted it, so it compares whole logs: the
+/// entries after its removal may have been committed by the previous majority, including itself. (A removed member that
+/// compared up to its removal elected a leader without a committed entry in a random run.)
 #[test]
 fn section_5_4_1_removed_follower_compares_logs() {
     let mut cluster = Cluster::new(&[1, 2, 3], &[]);
@@ -346,7 +345,7 @@ fn section_5_4_1_removed_follower_compares_logs() {
         .raft(1)
         .propose_configuration(ConfigurationChange::Remove(3), Bytes::new())
         .expect("the leader takes it");
-    // 2 hears of the removal and of nothing behind it; 3 of all, and is counted for all.
+    // 2 learns of the removal and of nothing after it; 3 of everything, and is counted for all.
     cluster.ready(1).expect("a ready");
     let to_two: Vec<Parcel> = std::mem::take(&mut cluster.network);
     for parcel in to_two {

@@ -34,9 +34,9 @@ impl Dice {
 #[derive(Default)]
 struct Spectator {
     leaders: BTreeMap<Term, MemberId>,
-    /// What was applied at each index, by anybody.
+    /// The entry applied at each index, by any member.
     applied: BTreeMap<Index, Entry>,
-    /// The highest index committed by anybody when a read began, by request.
+    /// The highest index committed by any member when a read began, by request.
     reads: BTreeMap<u64, Index>,
     answered: BTreeMap<u64, usize>,
     committed: Index,
@@ -227,7 +227,7 @@ impl Run {
                 if leader != *id {
                     wrong = Some("election safety: two leaders in a term");
                 }
-                // Leader completeness: it holds all that anybody has applied.
+                // Leader completeness: it has every entry that any member has applied.
                 let floor = node.raft.status().floor_index;
                 for (index, entry) in self.seen.applied.range(floor + 1..).rev().take(20) {
                     let term = node.raft.term_at(*index);
@@ -348,8 +348,8 @@ impl Run {
         ))
     }
 
-    /// Members that were removed are stopped by their operator. Without pre-vote and without
-    /// the lease on votes they would disturb the others for ever (thesis §4.2.3).
+    /// Removed members are stopped by their operator. Without pre-vote and without the lease on votes they would
+    /// disturb the others forever (thesis §4.2.3).
     fn stop_removed(&mut self) -> Result<(), Error> {
         let newest = self
             .cluster

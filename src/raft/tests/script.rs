@@ -24,7 +24,7 @@ struct Script {
     held: Vec<Parcel>,
 }
 
-/// The words of a command: those in order, and those with a name.
+/// The arguments of a command: positional and named ones.
 struct Words<'a> {
     plain: Vec<&'a str>,
     named: BTreeMap<&'a str, &'a str>,

@@ -1,6 +1,6 @@
-//! Members with different timings beside each other, as while new ones reach them one at a time: no
-//! leader is taken for dead as long as everybody waits at least twice as long as the time between
-//! anybody's heartbeats. The operator asks for no more (`crd::Timings::go_with`).
+//! Members with different timings, as during a rollout of new ones: no healthy leader is considered dead if every
+//! election timeout is at least twice every heartbeat interval. The operator requires no more
+//! (`crd::Timings::go_with`).
 
 use super::harness::Cluster;
 use crate::raft::*;
@@ -52,7 +52,7 @@ impl Rolled {
         }
     }
 
-    /// A member is made anew, with another tick.
+    /// A member is restarted, with another tick.
     fn restart(&mut self, id: MemberId, tick: u64) {
         self.cluster.crash(id);
         self.pass(2_000);
@@ -62,7 +62,7 @@ impl Rolled {
                 *known = tick;
             }
         }
-        // Until its leader's next heartbeat it knows none.
+        // It has no leader until the next heartbeat.
         let before = self.leaderless;
         self.pass(self.slowest() + 100);
         self.leaderless = before;
@@ -102,8 +102,8 @@ fn timings_roll_without_an_election() {
     }
 }
 
-/// The rule is there for a reason: below a leader that is heard once in its shortest patience, a
-/// member loses sight of it again and again.
+/// The reason for the rule: with a leader whose heartbeat interval equals its shortest election timeout, a member loses
+/// contact again and again.
 #[test]
 fn short_election_timeout_loses_the_leader() {
     let mut rolled = Rolled::new(2_000);

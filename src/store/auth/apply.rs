@@ -190,8 +190,8 @@ impl AuthState {
         Ok(TokenChange::None)
     }
 
-    /// As in etcd, only the first permission of the same first key is looked at to see whether
-    /// its kind is changed or another permission is added.
+    /// As in etcd, only the first permission with the same first key determines whether its kind is changed or another
+    /// permission is added.
     fn grant_permission(
         &mut self,
         request: &RoleGrantPermission,

@@ -1,13 +1,13 @@
-//! Commands of the log about users and roles, who asks for a command, and what members learn
-//! from one. A tag is never reused.
+//! Commands of the log about users and roles, the actor of a command, and what members learn from one. A tag is never
+//! reused.
 
 use bytes::Bytes;
 
 use super::Permission;
 use crate::store::Revision;
 
-/// On whose behalf a command was proposed: checked again when it is applied. A command without
-/// one is nobody's, which is refused while authentication is enabled.
+/// The user for whom a command was proposed: checked again when it is applied. A command without a user is refused
+/// while authentication is enabled.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Actor {
     /// The user.
@@ -205,7 +205,7 @@ pub enum TokenChange {
         user: String,
         /// Its letters.
         prefix: String,
-        /// When it was asked for, in milliseconds since 1970.
+        /// Time of the request, in milliseconds since 1970.
         issued_ms: u64,
     },
     /// Those of this user are worth nothing any more.

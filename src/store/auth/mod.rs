@@ -36,7 +36,7 @@ pub struct User {
     /// Names of roles, sorted.
     #[prost(string, repeated, tag = "3")]
     pub roles: Vec<String>,
-    /// Options given when the user was added; always there in what this version writes.
+    /// Options set when the user was added; this version always writes them.
     #[prost(message, optional, tag = "4")]
     pub options: Option<UserOptions>,
 }

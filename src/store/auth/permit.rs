@@ -1,5 +1,5 @@
-//! Who may do what. One function for each way to ask, all on one frozen state, so that what is
-//! checked and what is read or written are the same.
+//! Who may do what. One function for each kind of request, all on one frozen state, so that the same state is checked
+//! and read or written.
 
 use bytes::Bytes;
 
@@ -131,9 +131,9 @@ enum Access {
 }
 
 impl State {
-    /// Whether an operation may be carried out for its actor. Leases are granted and ended, and
-    /// history is compacted, by the servers too; whether a client may is asked before it is
-    /// proposed, as in etcd, which is why those pass here. A revocation is a client's alone.
+    /// Whether an operation is permitted for its actor. Servers also grant and revoke leases and compact history;
+    /// whether a client may is checked before proposing, as in etcd, so those pass here. Only a revocation by a client
+    /// is checked.
     pub(in crate::store) fn permit(
         &self,
         operation: &Operation,
@@ -148,7 +148,7 @@ impl State {
             Operation::Txn(txn) => self.permit_txn(actor, txn),
             Operation::LeaseRevoke(revoke) => self.permit_lease_write(actor, revoke.id),
             Operation::Auth(command) => match &command.operation {
-                // Whoever asks for a token has none yet.
+                // A request for a token has none yet.
                 None | Some(AuthOperation::Authenticate(_)) => Ok(()),
                 Some(_) => self.auth.require_admin(actor),
             },
@@ -161,7 +161,7 @@ impl State {
         if planted(Mutant::PutRightsUnchecked) {
             return Ok(());
         }
-        // Whoever attaches a key to a lease can have its other keys deleted by revoking it.
+        // A user who attaches a key to a lease can have its other keys deleted by revoking it.
         self.permit_lease_write(actor, put.lease)?;
         if put.prev_kv {
             self.auth.require_read(actor, &put.key, &[])?;
@@ -178,8 +178,8 @@ impl State {
         Ok(())
     }
 
-    /// Every path counts, whichever will be taken, and every nested transaction: an answer
-    /// tells which way the compares went.
+    /// All branches count, whichever will be taken, and every nested transaction: an answer reveals the result of the
+    /// compares.
     fn permit_txn(&self, actor: Option<&Actor>, txn: &Txn) -> Result<(), AuthError> {
         for compare in &txn.compare {
             let (key, end) = (&compare.key, &compare.range_end);
@@ -261,8 +261,7 @@ impl View {
         self.state.permit_lease_read(actor, &keys)
     }
 
-    /// Whether the actor may see which leases there are: as in etcd, only who may read every
-    /// key that is attached to any.
+    /// Whether the actor may list leases: as in etcd, only if it may read every key that is attached to any.
     ///
     /// # Errors
     /// As [`View::permit_lease_keys`].

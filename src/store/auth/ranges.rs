@@ -1,5 +1,4 @@
-//! What a user's permissions add up to: spans of keys, merged where they touch. Never knows
-//! users or roles.
+//! A user's merged permissions: spans of keys, merged where they touch. Independent of users and roles.
 
 use crate::mutants::{Mutant, planted};
 use bytes::Bytes;
@@ -188,8 +187,8 @@ mod tests {
         }
     }
 
-    /// Against asking key by key: all bounds of spans are among the keys and those right behind
-    /// them, so what holds for these holds for every key between them.
+    /// Compared with a check key by key: all bounds of spans are among the keys and their direct successors, so what
+    /// holds for these holds for every key between them.
     #[test]
     fn random_permissions_cover_what_each_key_says() {
         use rand::{RngExt as _, SeedableRng as _};

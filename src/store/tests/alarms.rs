@@ -189,8 +189,8 @@ fn checkpoints_hold_alarms_and_lease_ttls() {
     assert_eq!(bytes(&again), bytes(&view));
 }
 
-/// Found by random requests beside etcd: a lease that asks for too much time was refused for that
-/// while an alarm was raised, which etcd tells first.
+/// Found by random requests compared with etcd: a lease with a too large TTL was refused for that while an alarm was
+/// raised, which etcd reports first.
 #[test]
 fn alarm_precedes_timeout_warnings() {
     let refused = |kind: Option<AlarmKind>| {

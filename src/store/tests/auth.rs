@@ -77,7 +77,7 @@ fn grant(role: &str, kind: PermissionKind, key: &str, end: &str) -> AuthOperatio
     })
 }
 
-/// Root; alice, who may read and write [a, c) and read [x, z); bob, who may write `b` alone.
+/// Root; alice, who may read and write [a, c) and read [x, z); bob, who may only write `b`.
 /// Authentication is enabled.
 fn guarded() -> Store {
     use PermissionKind::{Read, ReadWrite, Write};
@@ -351,7 +351,7 @@ fn transactions_are_looked_into_however_deep() {
     for (actor, op) in refused {
         let mut op = op;
         for depth in 0..4 {
-            // The path that is not taken counts as well: which one it is would be told.
+            // The branch that is not taken counts as well: otherwise the answer would reveal which one it is.
             for taken in [true, false] {
                 let list = ops([op.clone()]);
                 let txn = match taken {
@@ -450,7 +450,7 @@ fn leases_show_and_end_no_keys_that_one_may_not() {
     assert_eq!(run_as(&mut store, alice.clone(), revoke(2)), Err(DENIED));
     assert_eq!(run_as(&mut store, bob, revoke(1)), Err(DENIED));
     assert!(run_as(&mut store, alice, revoke(1)).is_ok());
-    // The leader's own wish needs nobody's right.
+    // The leader's own request needs no permission.
     let expire = LeaseExpire {
         ids: vec![2],
         term: 3,

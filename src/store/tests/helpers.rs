@@ -1,4 +1,4 @@
-//! Short ways to say requests in tests.
+//! Shorthand for requests in tests.
 
 use bytes::Bytes;
 

@@ -420,8 +420,7 @@ impl Model {
         self.rows.iter().filter(stays).collect()
     }
 
-    /// etcd's HashKV, in the words of its implementation: what to keep at the revision, then a
-    /// walk over the backend.
+    /// etcd's HashKV, following its implementation: what to keep at the revision, then a walk over the backend.
     pub(super) fn hash_kv(&self, revision: Revision) -> u32 {
         let mut newest: BTreeMap<&Bytes, &Row> = BTreeMap::new();
         for row in self.rows.iter().filter(|row| row.0.0 <= revision) {

@@ -1,5 +1,5 @@
-//! Watchers of every kind beside the model: each must see exactly the events of its span from
-//! its start on, once and in order, or be told that they were compacted.
+//! Watchers of every kind compared with the model: each must receive exactly the events of its span from its start on,
+//! once and in order, or be cancelled because they were compacted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

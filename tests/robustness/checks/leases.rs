@@ -18,9 +18,9 @@ const SLACK: Nanos = 2_000_000;
 struct Lease {
     /// (when a renewal was asked for, when it was answered, until when it holds)
     renewed: Vec<(Nanos, Nanos, Nanos)>,
-    /// The first time that somebody asked for its end.
+    /// The first time that a client requested its revocation.
     revoked: Option<Nanos>,
-    /// When somebody was told that there is no such lease.
+    /// When a client received "lease not found".
     missed: Vec<(Nanos, Nanos)>,
 }
 

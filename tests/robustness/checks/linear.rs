@@ -31,7 +31,7 @@ pub(crate) fn check(
     looked.unknown_done = judge.orphans(&history.operations);
 }
 
-/// The newest revision that anybody had seen at any time.
+/// The newest revision that any client had seen, at any time.
 struct Seen(Vec<(Nanos, i64)>);
 
 impl Seen {

@@ -16,13 +16,13 @@ const FIRST: i64 = 2;
 pub(crate) struct Log {
     /// Changes by revision, without the keys as they were before.
     pub(crate) changes: BTreeMap<i64, Vec<Event>>,
-    /// When a change was shown to anybody first.
+    /// When a change was first delivered to any client.
     pub(crate) seen: BTreeMap<i64, Nanos>,
     keys: BTreeMap<String, BTreeMap<i64, Option<Kv>>>,
 }
 
 impl Log {
-    /// Puts it together; watchers that tell different stories are violations already.
+    /// Merges it; watchers with different events are violations already.
     pub(crate) fn of(history: &History, found: &mut Found) -> Log {
         let mut log = Log::default();
         for watch in &history.watches {

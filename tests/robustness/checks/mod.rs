@@ -1,7 +1,6 @@
-//! Our own judgement of a recorded history, after the run. The store numbers its changes, so no
-//! search is needed: all changes in order are known from the watchers of everything, each write is
-//! at home at its revision, and each read tells which revision it is of. What is left is to hold
-//! every answer against the state at its revision, and revisions against real time.
+//! Our own check of a recorded history, after the run. The store numbers its changes, so no search is needed: all
+//! changes in order are known from the watchers of everything, each write belongs to its revision, and each read has a
+//! revision. What remains is to compare every answer with the state at its revision, and revisions with real time.
 //!
 //! Never talks to a server, and never takes a failed write for one that did not happen.
 
@@ -101,7 +100,7 @@ impl Compactions {
         asked.map(|(_, _, to)| *to).max().unwrap_or(0)
     }
 
-    /// What is gone for everybody who asks from that time on.
+    /// What is gone for all requests from that time on.
     pub(crate) fn sure(&self, at: Nanos) -> i64 {
         let done = self.all.iter();
         let done = done.filter(|(_, done, _)| done.is_some_and(|done| done < at));

@@ -1,5 +1,4 @@
-//! Once everything is at rest: all members hold the same, which is what the history leads to, and
-//! their hashes say so.
+//! Once everything is at rest: all members have the same data, which follows from the history, and equal hashes.
 
 use super::Found;
 use super::log::Log;

@@ -200,12 +200,12 @@ fn unknown_writes_may_or_may_not_apply() {
 #[test]
 fn a_lost_write_is_found() {
     let mut history = right();
-    // Acknowledged, and read by nobody: only the history of all changes can tell.
+    // Acknowledged, and never read: only the history of all changes can show it.
     history
         .operations
         .push(operation(3, (110, 120), put("g/c", "3.1"), done(5, NONE)));
     found(&history, "no acknowledged write is lost");
-    // A read of what should be there makes it everybody's business.
+    // A read of what should exist makes it relevant for all checks.
     let lost = operation(3, (130, 140), get("g/c"), done(5, got(None)));
     history.operations.push(lost);
     found_by_both(&history, "no acknowledged write is lost");

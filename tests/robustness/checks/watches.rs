@@ -41,7 +41,7 @@ struct Judge<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> {
     log: &'a Log,
     compactions: &'a Compactions,
     next: Peekable<I>,
-    /// The last revision that it was shown, or told that there is nothing for it.
+    /// The last revision that it received, by an event or a progress notification.
     seen: i64,
     found: &'a mut Found,
 }
@@ -116,7 +116,7 @@ impl<'a, I: Iterator<Item = (i64, Vec<&'a Event>)>> Judge<'a, I> {
             let text = format!("told to be at {revision} before revision {missed}: {changes:?}");
             self.broken("watch: bookmarks", text);
         }
-        // A sign of life may tell less than it has shown, and nothing about what it asked for.
+        // A progress notification may be older than its events, and proves nothing about what it requested.
         self.seen = self.seen.max(revision);
     }
 

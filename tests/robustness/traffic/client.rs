@@ -23,7 +23,7 @@ use tonic::{Code, Status};
 use crate::history::{Act, Compare, Given, Kv, Operation, Outcome, Recorder, Request};
 use crate::server::Page;
 
-/// How long an answer is waited for.
+/// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(3);
 /// Of a member that has not begun to look at requests.
 const STARTING: &str = "starting";
@@ -39,7 +39,7 @@ pub(crate) struct Place {
     pub(crate) page: Page,
 }
 
-/// The members of the moment, for everybody.
+/// The current members, shared by all.
 pub(crate) type Directory = Arc<Mutex<Vec<Place>>>;
 
 /// Random choices of one client.
@@ -98,13 +98,13 @@ impl Client {
         }
     }
 
-    /// A value that nobody else writes.
+    /// A unique value.
     pub(crate) fn value(&mut self) -> String {
         self.written += 1;
         format!("{}.{}", self.id, self.written)
     }
 
-    /// A number that nobody else uses.
+    /// A unique number.
     pub(crate) fn number(&mut self) -> i64 {
         self.written += 1;
         i64::try_from(self.id * 1_000_000 + self.written).expect("small")
@@ -188,7 +188,7 @@ impl Outcome {
     }
 }
 
-/// What a failure says of the request's fate.
+/// What a failure implies for the request's outcome.
 fn failed(status: &Status) -> Outcome {
     let text = status.message().to_owned();
     let code = match status.code() {

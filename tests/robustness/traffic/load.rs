@@ -45,7 +45,7 @@ pub(crate) fn end_of(group: &str) -> String {
 struct Picture {
     group: String,
     keys: BTreeMap<String, Kv>,
-    /// The newest revision that it was told.
+    /// The newest revision that it received.
     newest: i64,
 }
 
@@ -334,8 +334,7 @@ pub(crate) async fn compactions(mut client: Client, enough: Enough, shown: Vec<A
     }
 }
 
-/// Large values, so that logs grow, are compacted into checkpoints, and cannot be kept for whoever
-/// is far behind.
+/// Large values, so that logs grow, are compacted into checkpoints, and cannot be kept for members that are far behind.
 pub(crate) async fn ballast(mut client: Client, enough: Enough) {
     while !over(&enough) {
         let put = Act::Put {

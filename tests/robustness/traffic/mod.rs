@@ -1,4 +1,4 @@
-//! Clients and watchers: they ask, watch, and record what they are told. They judge nothing.
+//! Clients and watchers: they send requests, watch, and record the answers. They judge nothing.
 
 pub(crate) mod client;
 pub(crate) mod load;

@@ -1,5 +1,5 @@
 //! Three members of one side on loopback, as processes of this machine, with data on real disk.
-//! Both sides get the same flags. Ends every process that it has started.
+//! Both sides get the same flags. Stops every process that it has started.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::wire::etcd::{RangeRequest, StatusRequest};
 pub(super) const MEMBERS: usize = 3;
 /// Time for anything that a cluster does between measurements.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(2);
-/// The kernel counts a process's time in hundredths of a second.
+/// The kernel reports a process's CPU time in hundredths of a second.
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// A running cluster.
@@ -66,7 +66,7 @@ impl Cluster {
         (0..MEMBERS).map(|member| self.client(member)).collect()
     }
 
-    /// An address of loopback a member, apart from those of other runs on this machine.
+    /// One loopback address per member, distinct from those of other runs on this machine.
     fn host(&self, member: usize) -> String {
         let [.., high, low] = std::process::id().to_be_bytes();
         let side = match self.side {
@@ -132,11 +132,11 @@ impl Cluster {
         Ok(endpoint.timeout(Duration::from_secs(5)).connect_lazy())
     }
 
-    /// Waits until a member answers a linearizable read; gives the time that it took.
+    /// Waits until a member answers a linearizable read; returns how long that took.
     fn serves(&mut self, member: usize) -> Result<Duration, Error> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            // A connection of its own each time: none waits for a back-off.
+            // A new connection each time, so that none waits for a back-off.
             let answered = self.runtime.block_on(async {
                 let request = RangeRequest {
                     key: bytes::Bytes::from_static(b"none"),
@@ -154,7 +154,7 @@ impl Cluster {
         Err(self.complaint(member, "does not serve"))
     }
 
-    /// A timer belongs to a runtime, also when it is made.
+    /// A timer must also be created inside of a runtime.
     fn pause(&self) {
         self.runtime
             .block_on(async { tokio::time::sleep(LOOK).await });
@@ -206,8 +206,8 @@ impl Cluster {
         Ok((mean(all), mean(anonymous)))
     }
 
-    /// Stops a follower as an init system would, starts it, and gives the seconds from its start
-    /// to its first linearizable answer.
+    /// Stops a follower as an init system would, starts it, and returns the seconds from its start to its first
+    /// linearizable answer.
     pub(super) fn restart(&mut self) -> Result<f64, Error> {
         let member = self.follower()?;
         let Some(mut child) = self.members[member].take() else {
@@ -251,7 +251,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for child in self.members.iter_mut().flatten() {
-            // It may have ended by itself.
+            // It may have exited already.
             let _ = child.kill();
             let _ = child.wait();
         }

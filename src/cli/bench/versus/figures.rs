@@ -1,5 +1,5 @@
-//! Figures of two sides that took turns, as a table and as JSON. Compares only within a round,
-//! and never where a request failed.
+//! Figures of two alternating sides, as a table and as JSON. Compares only within a round, and never if a request
+//! failed.
 
 use std::fmt::Write as _;
 
@@ -97,7 +97,7 @@ impl Figures {
         &mut self.0[at]
     }
 
-    /// The result, a line a figure.
+    /// The result, one line per figure.
     pub(super) fn lines(&self) -> Vec<Line> {
         self.0.iter().map(Figure::line).collect()
     }
@@ -197,7 +197,7 @@ fn row(line: &Line) -> [String; 6] {
     ]
 }
 
-/// Three digits or so, as people write them.
+/// About three significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         large if large >= 1000.0 => {

@@ -34,7 +34,7 @@ const MANY: (usize, usize) = (1_000, 100);
 /// Keys of one page.
 const PAGE: i64 = 500;
 
-/// A build of Quorate against real etcd: three members each on this machine, in turn.
+/// Compares a build of Quorate with real etcd: three members each on this machine, in turn.
 #[derive(Debug, Parser)]
 #[command(name = "quorate-versus", version, about)]
 struct Arguments {
@@ -53,7 +53,7 @@ struct Arguments {
     /// Keys of the large key space.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: u64,
-    /// Seconds of each load that is not counted in requests.
+    /// Duration in seconds of each load that is not limited by requests.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Puts and gets of each load with many clients.
@@ -101,7 +101,7 @@ fn compare(arguments: &Arguments) -> Result<bool, Error> {
         )));
     }
     let result = measure(arguments);
-    // The data of a finished run is of no use, whatever came of it.
+    // The data of a finished run is not needed, whatever the result.
     let _ = std::fs::remove_dir_all(&arguments.dir);
     let lines = result?.lines();
     print!("{}", table(&lines));
@@ -271,7 +271,7 @@ impl Run<'_> {
         many: bool,
     ) -> Result<(), Error> {
         let mut load = self.load(side, mode, prefix, count, many)?;
-        // The CPU of a warm-up could not be told from that of the load.
+        // The CPU time of a warm-up could not be separated from that of the load.
         let warm = Load {
             seconds: Some(std::mem::take(&mut load.warm_up)),
             total: None,
@@ -333,7 +333,7 @@ impl Run<'_> {
         let total = if many {
             self.arguments.total / 2
         } else {
-            // Fewer give no 99th percentile.
+            // Fewer do not give a 99th percentile.
             (self.arguments.total / 50).max(500)
         };
         let mut command = Command::new(benchmark);

@@ -1,4 +1,4 @@
-//! Reads what etcd's own load generator prints. Never guesses: what is not there is an error.
+//! Parses the output of etcd's own load generator. Never guesses: missing figures are an error.
 
 /// What it measured.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -59,7 +59,7 @@ fn corrupt_two_of_five() {
     script.compare();
 }
 
-/// Of all that nothing is done about: what is seen, and the words that somebody is told.
+/// Cases in which nothing is done: what is observed, and the message to the user.
 #[test]
 fn undecided_hashes_replace_nobody() {
     let told = |replicas: i32, named: &[&str], differing: &[&str]| {
@@ -120,9 +120,9 @@ fn one_comparison_is_none() {
     assert!(!world.health.alarms.is_empty(), "somebody looks why");
 }
 
-/// The comparison that CORRUPT waits for was the step in hand, before the rule for unhealthy members. How
-/// long a new leader has not heard a voter that it never heard is known by that step alone, so the old
-/// leader was never unhealthy for long enough, and stayed.
+/// The comparison that CORRUPT waits for was the current step, before the rule for unhealthy members. Only that step
+/// records how long a new leader has had no contact with a voter that it never reached, so the old leader was never
+/// unhealthy for long enough, and stayed.
 #[test]
 fn lost_member_is_replaced_under_an_alarm() {
     let mut world = rested(3);
@@ -139,9 +139,9 @@ fn lost_member_is_replaced_under_an_alarm() {
     replaced(&world, &sick);
 }
 
-/// Until it was proven wrong, a leader that the alarm named went on giving its data to learners: growing
-/// and healing made of the wrong data the majority's. Leadership leaves it first, on the alarm's
-/// word alone, and nobody joins while it leads.
+/// Until it was proven wrong, a leader that the alarm named kept replicating its data to learners: growing and healing
+/// gave the wrong data the majority. Now leadership is moved first, on the alarm alone, and no member joins while it
+/// leads.
 #[test]
 fn named_leader_seeds_nobody() {
     let mut world = rested(3);
@@ -168,7 +168,7 @@ fn named_leader_seeds_nobody() {
     replaced(&world, &sick);
 }
 
-/// A leader that nobody can take over from is asked again, ever more seldom, and the others go on.
+/// If no voter can take over from the leader, it is asked again after increasing pauses, and the other rules run.
 #[test]
 fn transfer_of_a_named_leader_is_bounded() {
     let mut world = rested(3);
@@ -221,9 +221,9 @@ fn a_learner_with_wrong_data_never_votes() {
     replaced(&world, &sick);
 }
 
-/// Where the wrong data are in the majority, the right copy is proven "wrong", and its volume was deleted
-/// once its successor voted. Nobody can know; so it stays, also where its node is silent until the alarm is
-/// off, and the status says what it is.
+/// If the wrong data is in the majority, the correct copy is proven "wrong", and its volume was deleted once its
+/// successor voted. This cannot be detected; so the volume is kept, also if its node does not report until the alarm is
+/// disarmed, and the status explains it.
 #[test]
 fn volume_of_a_named_member_is_kept() {
     let mut world = rested(3);
@@ -258,8 +258,8 @@ fn volume_of_a_named_member_is_kept() {
     );
 }
 
-/// Where whoever came in the place of one that was named is named itself, the next one may be as well:
-/// voters were replaced without end. No more than a minority is, under one alarm.
+/// If the successor of a named member is named itself, the next one may be as well: voters were replaced without end.
+/// Under one alarm no more than a minority is replaced.
 #[test]
 fn at_most_a_minority_is_replaced_per_alarm() {
     let mut world = rested(3);
@@ -282,8 +282,8 @@ fn at_most_a_minority_is_replaced_per_alarm() {
     assert!(plan.to_string().contains("more than a minority"), "{plan}");
 }
 
-/// A cluster of three that was to have five, with nodes for three or four, waited for a fifth voter before anybody
-/// left or the alarm went off.
+/// A cluster of three that was to have five, with nodes for three or four, waited for a fifth voter before any member
+/// left or the alarm was disarmed.
 #[test]
 fn healing_without_room_to_grow() {
     for spare in [0, 1] {
@@ -313,7 +313,7 @@ fn healing_without_room_to_grow() {
     }
 }
 
-/// Under the pause the status said that a member was being replaced.
+/// While paused, the status reported that a member was being replaced.
 #[test]
 fn status_says_paused() {
     let mut world = rested(3);
@@ -329,7 +329,7 @@ fn status_says_paused() {
     assert!(paused.to_string().contains(text), "{paused}");
 }
 
-/// Who gives no hash is named, and after some minutes what somebody can do without it.
+/// A member without a hash is named, and after some minutes what the user can do without it.
 #[test]
 fn who_keeps_silent_in_comparisons_is_named() {
     let mut world = rested(3);
@@ -355,10 +355,10 @@ fn who_keeps_silent_in_comparisons_is_named() {
     assert!(late.contains("`etcdctl move-leader`"), "{late}");
 }
 
-/// Of three the leader's data differed from the other two's, one of which was lost. Nobody is named then, the
-/// lost one was replaced by a copy of the leader's data, and the two looked like the majority; the volume
-/// of the lost one was deleted. Now nothing of it is done before somebody decides, and what he
-/// decides is done with the data of whom he keeps.
+/// Of three members, the leader's data differed from that of the other two, one of which was lost. The alarm then names
+/// no member; the lost one was replaced by a copy of the leader's data, and the two looked like the majority; the
+/// volume of the lost one was deleted. Now nothing is done before the user decides, and the decision is carried out
+/// with the data of the members that are kept.
 #[test]
 fn tie_breaker_is_not_replaced() {
     let mut world = rested(3);
@@ -448,8 +448,7 @@ fn who_decides_is_not_overruled_by_a_comparison() {
     assert_eq!(world.raft.members.iter().find(spoiled), None);
 }
 
-/// The volume was marked one step after the removal: where somebody switched the alarm off in between, it
-/// was deleted.
+/// The volume was marked one step after the removal: if the alarm was disarmed in between, it was deleted.
 #[test]
 fn a_volume_is_marked_before_its_member_leaves() {
     let mut world = rested(3);
@@ -502,7 +501,7 @@ fn an_older_leader_is_told_of_in_words() {
     );
 }
 
-/// The sick are healed first, by their own rules.
+/// Unhealthy members are healed first, by their own rules.
 #[test]
 fn nobody_is_taken_away_beside_a_sick_member() {
     let mut world = rested(5);

@@ -1,4 +1,4 @@
-//! Situations in which something is lost, silent or sick.
+//! Situations in which something is lost, unreachable or unhealthy.
 
 use crate::crd::{EtcdClusterStatus, pvc_name};
 use crate::plan::observed::{Exit, Observed};
@@ -28,9 +28,9 @@ fn disk_lost() {
     script.compare();
 }
 
-/// A member of version 0.1.0 signs nothing, so whoever stands before it can say that its disk is
-/// empty: that ended a good member at once, and one such after the other the cluster. Without a
-/// signature it is silence: the member's contact with its leader, and time, decide.
+/// A member of version 0.1.0 signs nothing, so an attacker in front of it could report an empty disk: that removed a
+/// healthy member at once, and one after another the whole cluster. Without a signature such a report is ignored: the
+/// member's contact with its leader, and time, decide.
 #[test]
 fn unsigned_empty_disk_is_no_evidence() {
     for unsigned in [false, true] {
@@ -337,8 +337,8 @@ fn identity_of_a_live_cluster_is_recreated() {
     script.compare();
 }
 
-/// "No node satisfies the affinity of its volume" was believed at once: whoever replaced the only
-/// node of a zone lost a good volume, and the member with it.
+/// "No node satisfies the affinity of its volume" counted as a loss at once: replacing the only node of a zone lost a
+/// good volume, and the member with it.
 #[test]
 fn a_volume_whose_node_is_away_is_waited_for() {
     let mut script = Script::new(
@@ -619,8 +619,8 @@ fn ends(world: &mut World, name: &str, how: Exit, seconds: u32) {
     pod.waiting = Some("CrashLoopBackOff: back-off".into());
 }
 
-/// What nobody else runs may be wrong about a disk: an image whose reader calls sound disks damaged
-/// would have had them deleted one after the other.
+/// An image that no other member runs may be wrong about a disk: one that reports intact disks as damaged would have
+/// had them deleted one after another.
 #[test]
 fn damage_seen_by_a_new_image_is_no_evidence() {
     let mut world = rested(3);
@@ -648,7 +648,7 @@ fn damage_seen_by_a_new_image_is_no_evidence() {
     }
     let stalled = plan(&world.observe()).to_string();
     assert!(stalled.contains("Stalled=True UpdateFailed"), "{stalled}");
-    // With what the others run, the same words are believed.
+    // From an image that the others run, the same report counts.
     let mut world = rested(3);
     ends(&mut world, "demo-2", Exit::Corrupt, 10);
     let next = plan(&world.observe());

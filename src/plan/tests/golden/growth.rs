@@ -1,4 +1,4 @@
-//! Situations of a cluster that is made, grows, shrinks and changes as its spec does.
+//! Situations of a cluster that is created, grows, shrinks and changes with its spec.
 
 use crate::crd::{RetentionPolicy, UpdateType};
 use crate::plan::tests::script::{Script, rested, wait};
@@ -109,9 +109,9 @@ fn never_starts() {
     script.compare();
 }
 
-/// A learnerDeadlineSeconds that nobody can meet gave one new member up after the other. Corrected,
-/// the next one still waited for the pause that had grown meanwhile, and with the longer deadline
-/// that pause itself grew: up to half an hour.
+/// A learnerDeadlineSeconds that no member can meet gave up one new member after another. After a correction, the next
+/// one still waited for the back-off that had grown meanwhile, and with the longer deadline that back-off itself grew:
+/// up to half an hour.
 #[test]
 fn a_corrected_deadline_is_tried_at_once() {
     let mut world = rested(3);
@@ -215,7 +215,7 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
     (0..1200).for_each(|_| drop(world.reconcile()));
     let before = world.raft.configuration_index;
     world.api.wanted_inputs = "spec-1".into();
-    // The set, and the pod; it starts, and nobody has heard from it yet.
+    // The StatefulSet, and the pod; it starts, and has not answered yet.
     (0..2).for_each(|_| drop(world.reconcile()));
     let sick = world.api.pods.values().find(|pod| pod.started_ms.is_none());
     assert!(sick.is_none(), "{sick:?}");
@@ -227,9 +227,9 @@ fn a_corrected_spec_gives_its_pod_time_to_start() {
     assert_eq!(world.raft.configuration_index, before);
 }
 
-/// Found end to end on a busy machine: the operator deleted the pod of a bad image, looked again while
-/// it was on its way out, and took it for one that hangs: its member had been away for longer than
-/// `unhealthySeconds`, and was replaced. A look between the two pods said the same of one that has none.
+/// Found end to end on a busy machine: the operator deleted the pod of a bad image, observed it again while it was
+/// terminating, and treated it as one that hangs: its member had been down for longer than `unhealthySeconds`, and was
+/// replaced. The same happened to a member observed between two pods.
 #[test]
 fn corrected_spec_gives_time_for_a_pod() {
     let ways: [fn(&mut World); 2] = [

@@ -394,8 +394,8 @@ fn newcomers_do_not_stay_on_a_node_that_goes() {
     script.compare();
 }
 
-/// A node lost without a drain stays with the rules for the sick: a reboot is waited for, also
-/// where the node was cordoned before.
+/// A node lost without a drain is handled by the rules for unhealthy members: the operator waits for a reboot, also if
+/// the node was cordoned before.
 #[test]
 fn a_node_that_is_off_is_no_drain() {
     for cordoned in [false, true] {
@@ -425,7 +425,7 @@ fn node_bound_member_stays() {
         plan.steps.is_empty() && reason(&plan) == "NotCordoned",
         "{plan}"
     );
-    // Nobody knows where an unseen volume can be used: another one comes first.
+    // It is unknown where an unobserved volume can be used: another member comes first.
     let mut world = rested(3);
     world
         .api
@@ -448,7 +448,7 @@ fn one_member_alone_is_replaced_and_never_moved() {
         assert!(world.reachable_voters().0 >= 1);
     }
     assert_eq!(names(&world), ["demo-2"]);
-    // Asked to move, it says why not.
+    // With `Move`, the reason for not moving is reported.
     let mut world = rested(1);
     world.cluster.spec.disruption.node_replacement = NodeReplacement::Move;
     world.cordon(&node, true);
@@ -457,7 +457,7 @@ fn one_member_alone_is_replaced_and_never_moved() {
     assert!(plan.steps.is_empty() && reason(&plan) == "Guard", "{plan}");
 }
 
-/// A changed spec does not make a pod anew that would find no node, and reaches it on its move.
+/// A changed spec does not recreate a pod that would find no node, and reaches it when it moves.
 #[test]
 fn a_roll_goes_around_a_node_that_goes() {
     let mut world = rested_on(3, "node-c");

@@ -1,4 +1,4 @@
-//! Situations of the objects beside the members: whose they are, and what is left alone.
+//! Situations of objects that are not a member's: which ones belong to the cluster, and which are not touched.
 
 use std::fmt::Write as _;
 
@@ -89,7 +89,7 @@ fn conflicts_and_earlier_lives() {
         leftover.kind, leftover.name, leftover.reason
     );
     assert_eq!(plan.status.leftovers_omitted, None);
-    // What somebody kept of many lives does not fill the status.
+    // Many kept objects of earlier clusters do not fill the status.
     for number in 0..99 {
         let name = format!("data-demo-{number}-0lder");
         world.api.pvcs.insert(name, old.clone());
@@ -97,7 +97,7 @@ fn conflicts_and_earlier_lives() {
     let status = crate::plan::plan(&world.observe()).status;
     assert_eq!(status.leftovers.len(), 32);
     assert_eq!(status.leftovers_omitted, Some(68));
-    // PVCs that say that they are of this life are rows of members, of which the schema takes 64.
+    // PVCs labelled as of this incarnation are rows of members, of which the schema allows 64.
     for number in 100..200 {
         let of_now = PvcFacts {
             cluster_uid: Some(CLUSTER_UID.into()),

@@ -79,7 +79,7 @@ fn drain_takes_what_the_pdb_allows() {
     script.compare();
 }
 
-/// What Kubernetes counts may be behind what members say: then it is not even asked.
+/// Kubernetes' count may lag behind what members report: then no eviction is requested.
 #[test]
 fn refused_evictions_are_not_requested() {
     let mut script = Script::new(
@@ -259,7 +259,7 @@ fn hibernation_ignores_the_pdb() {
     world.settle(200);
     assert!(world.api.pods.is_empty(), "all sleep");
     assert_eq!(world.min_available(), Some(2), "it stays as it is");
-    // Without a quorum nobody says who votes: it is made for as many as anything tells of.
+    // Without a quorum the voters are unknown: the PDB is created for as many as any source indicates.
     world.lose_objects();
     world.cluster.spec.replicas = 1;
     world.reconcile();

@@ -1,4 +1,4 @@
-//! Settings of the servers: timings that cannot stand beside each other, and members without syncs.
+//! Settings of the servers: incompatible timings, and members without syncs.
 
 use crate::crd::ExtraArg;
 use crate::plan::tests::script::{Script, rested};

@@ -97,7 +97,7 @@ fn slots_of_others_are_conflicts() {
     script.compare();
 }
 
-/// What merely carries the name of a slot that nobody wants is left alone, and stops nothing.
+/// An object that merely has the name of an unneeded slot is not touched, and blocks nothing.
 #[test]
 fn unwanted_slot_of_others_is_left_alone() {
     let mut world = rested(3);

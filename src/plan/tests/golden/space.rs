@@ -11,7 +11,7 @@ fn switches_off(plan: &Plan) -> bool {
     steps.any(|step| matches!(step.action, Action::Member(MemberAction::Disarm { .. })))
 }
 
-/// An alarm stayed on for good once its reason was gone: writes were refused until somebody looked.
+/// An alarm stayed raised after its cause was gone: writes were refused until it was disarmed by hand.
 #[test]
 fn no_space() {
     let mut script = Script::new(
@@ -48,8 +48,8 @@ fn no_space() {
     script.compare();
 }
 
-/// Nothing is switched off where a member does not say how full it is, where nobody has signed what it
-/// says, or where the alarm names nobody that was ever a member: somebody raised it by hand.
+/// Nothing is disarmed if a member does not report how full it is, if its report is unsigned, or if the alarm names an
+/// ID that was never a member's: then it was raised by hand.
 #[test]
 fn alarm_stays_while_its_cause_may_remain() {
     let alarmed = |change: &dyn Fn(&mut World)| {
@@ -89,8 +89,8 @@ fn alarm_stays_while_its_cause_may_remain() {
     assert!(!switches_off(&paused), "{paused}");
 }
 
-/// One large transaction that finds no room raised the alarm after each disarm, for ever, and each disarm
-/// came before healing. Now it comes after, and the pauses double, as the status remembers.
+/// One large transaction that did not fit raised the alarm after each disarm, endlessly, and each disarm came before
+/// healing. Now it comes after, and the pauses double, as recorded in the status.
 #[test]
 fn repeated_alarm_is_disarmed_less_often() {
     let mut world = rested(3);
@@ -129,9 +129,9 @@ fn repeated_alarm_is_disarmed_less_often() {
     assert!(switches_off(&plan), "{plan}");
 }
 
-/// For a time the disarm was the last step of all, and one that failed for good kept writes refused for good: here a
-/// quota refuses the PVC of the member to come. Who is dead goes before it all the same, and the pause
-/// after a disarm is no step in hand while something else is waited for.
+/// For a time the disarm was the last step of all, and a step before it that always failed kept writes refused forever:
+/// here a ResourceQuota refuses the PVC of the new member. A dead member is still handled first, and the pause after a
+/// disarm is not the current step while something else is waiting.
 #[test]
 fn failing_step_keeps_no_alarm_on() {
     let mut world = rested(3);

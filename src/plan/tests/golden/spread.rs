@@ -8,7 +8,7 @@ use crate::plan::tests::script::{Script, wait};
 use crate::plan::tests::world::World;
 use crate::plan::{Action, Plan, plan};
 
-/// What the sets of a growing cluster say about being alone.
+/// Which StatefulSets of a growing cluster have the anti-affinity.
 fn one_per_node(world: &mut World) -> Vec<bool> {
     let sets = |plan: &Plan| match &plan.first()?.action {
         Action::Object(ObjectAction::ApplySet { one_per_node, .. }) => Some(*one_per_node),
@@ -64,7 +64,7 @@ fn bound_volumes_need_one_member_per_node() {
         one_per_node(&mut world)
     };
     assert_eq!(made(&|_| {}), [false; 3], "movable volumes");
-    // The first volume is not there yet when the first set is made, and nobody else is either.
+    // When the first StatefulSet is created, neither its volume nor another member exists yet.
     let bound = made(&|world| world.pace.node_bound = true);
     assert_eq!(bound, [false, true, true]);
     let class = made(&|world| {

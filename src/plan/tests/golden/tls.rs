@@ -1,5 +1,5 @@
-//! Situations of certificates: made before they are needed, exchanged one after the other, and
-//! said to be bad when they are.
+//! Situations of certificates: issued before they are needed, replaced one after another, and reported when they are
+//! bad.
 
 use crate::crd::TlsPort;
 use crate::plan::plan;
@@ -98,7 +98,7 @@ fn authority_deleted() {
     script.compare();
 }
 
-/// A member that says nothing of its certificates is an older server: it holds up nobody.
+/// A member that does not report its certificates is an older server: it blocks no other.
 #[test]
 fn who_says_nothing_is_not_waited_for() {
     let mut world = rested(3);

@@ -133,8 +133,8 @@ fn issued_by_cert_manager() {
     script.compare();
 }
 
-/// A user who exchanges the authority at once cannot be kept from it: it is told, nobody is restarted
-/// meanwhile, and it heals by itself when the last member has loaded it.
+/// The user cannot be prevented from replacing the CA at once: it is reported, no member is restarted meanwhile, and it
+/// heals by itself when the last member has loaded it.
 #[test]
 fn no_overlap() {
     let mut script = Script::new(
@@ -159,7 +159,7 @@ fn no_overlap() {
         pods.iter().all(|pod| now.contains(pod)),
         "nobody was restarted"
     );
-    // Secrets of other names are an input: whoever has the old ones is restarted, where they overlap.
+    // Other Secret names are an input: members with the old ones are restarted, if their trust overlaps.
     world.api.wanted_inputs = "spec-2".into();
     world.give(TlsPort::Peer, "theirs-3", &["theirs-3"], 90);
     script.look(

@@ -43,9 +43,8 @@ fn makes(plan: &Plan, wanted: &str) -> bool {
     })
 }
 
-/// Two members are to come, and somebody deletes the peer authority at that moment. Its successor signs
-/// nothing until those who run trust it, which takes their kubelets a minute; before that the newcomers'
-/// sets are not made.
+/// Two members are being added when the peer CA's Secret is deleted. The new CA signs nothing until the running members
+/// trust it, which takes their kubelets a minute; before that the new members' StatefulSets are not created.
 #[test]
 fn newcomers_wait_for_a_new_authority() {
     let mut script = Script::new(
@@ -73,8 +72,8 @@ fn newcomers_wait_for_a_new_authority() {
     script.compare();
 }
 
-/// An authority's Secret is there and cannot be read: nothing can be signed until somebody repairs it. It
-/// is said, and a newcomer's set waits; whoever runs serves on and is not restarted.
+/// A CA's Secret exists but cannot be read: nothing can be signed until it is repaired. This is reported, and a new
+/// member's StatefulSet waits; running members keep serving and are not restarted.
 #[test]
 fn nothing_starts_while_nothing_can_be_signed() {
     let mut script = Script::new(
@@ -111,8 +110,8 @@ fn nothing_starts_while_nothing_can_be_signed() {
     script.compare();
 }
 
-/// Somebody deletes all Secrets at once. Who runs trusts only the authority that is gone, and can come to
-/// trust the new one by nothing but a certificate of its own: so that is made, for one after the other.
+/// All Secrets are deleted at once. Running members trust only the CA that is gone, and can learn the new one only with
+/// a certificate of their own: so that is issued, one after another.
 #[test]
 fn all_secrets_deleted() {
     let mut script = Script::new(
@@ -194,8 +193,8 @@ fn a_node_that_does_not_report_is_not_waited_for() {
     assert!(makes(&plan(&observed), secret), "{}", plan(&observed));
 }
 
-/// A member that was removed, and whose pod runs on because its node does not report, trusts no new
-/// authority any more, and needs to reach nobody.
+/// A removed member whose pod still runs because its node does not report no longer learns a new CA, and does not need
+/// to reach the others.
 #[test]
 fn who_was_removed_is_not_waited_for() {
     let mut world = rested(3);

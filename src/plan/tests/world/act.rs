@@ -134,8 +134,7 @@ impl World {
         }
     }
 
-    /// The API server passes over the deletion of what is gone; a step is made from what was seen
-    /// right before.
+    /// The API server ignores the deletion of a missing object; a step is based on the preceding observation.
     fn names_what_is_there(&self, action: &Action) {
         let (found, uid) = match action {
             Action::Object(

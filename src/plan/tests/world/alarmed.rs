@@ -5,7 +5,7 @@ use crate::plan::{Description, Space};
 
 const MIB: u64 = 1 << 20;
 
-/// What a member says that has space.
+/// The description of a member that has space.
 pub(in crate::plan::tests) fn roomy() -> Space {
     Space {
         used: 10 * MIB,
@@ -23,7 +23,7 @@ impl World {
         self.health.alarms.push(format!("{kind} {id:x}"));
     }
 
-    /// What the leader says of itself.
+    /// The leader's description.
     pub(in crate::plan::tests) fn leading(&self) -> Description {
         let leader = self.raft.leader.clone().expect("a leader");
         self.observe().descriptions[&leader].clone()

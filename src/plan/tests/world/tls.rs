@@ -22,7 +22,7 @@ impl World {
         self
     }
 
-    /// What certificates are made from, for the ports of which the operator makes them.
+    /// The inputs of certificates, for the ports whose certificates the operator issues.
     pub(super) fn wanted_certificates(&self) -> BTreeMap<TlsPort, String> {
         let own = |port: &TlsPort| {
             self.cluster.spec.tls.is_some() && !self.api.tls.given.contains_key(port)
@@ -81,7 +81,7 @@ impl World {
         self
     }
 
-    /// The user names who signs for peers.
+    /// The user sets the issuer for peers.
     pub(in crate::plan::tests) fn issued_by(&mut self, issuer: &str) {
         let tls = self.cluster.spec.tls.as_mut().expect("TLS");
         tls.peer = PortTls {
@@ -95,7 +95,7 @@ impl World {
         };
     }
 
-    /// What cert-manager is asked for, made from the issuer's name.
+    /// The `Certificate` requested from cert-manager, derived from the issuer's name.
     pub(in crate::plan::tests) fn certificates_wanted(&self) -> Vec<(ObjectKey, String)> {
         let asked = |port: TlsPort| {
             let tls = self.cluster.spec.tls.as_ref()?;
@@ -109,8 +109,8 @@ impl World {
         TlsPort::ALL.into_iter().filter_map(asked).collect()
     }
 
-    /// The user puts a new certificate into a port's Secret, of this authority and for so many days,
-    /// with those who are trusted.
+    /// The user puts a new certificate into a port's Secret, of this CA, valid for this number of days, with the
+    /// trusted CAs.
     pub(in crate::plan::tests) fn give(
         &mut self,
         port: TlsPort,
@@ -132,7 +132,7 @@ impl World {
         self.api.tls.given.insert(port, given);
     }
 
-    /// The user changes who is trusted on a port.
+    /// The user changes the trusted CAs of a port.
     pub(in crate::plan::tests) fn trust(&mut self, port: TlsPort, trusted: &[&str]) {
         let given = self.api.tls.given.get_mut(&port).expect("one is given");
         given.trusted = trusted.iter().map(|one| (*one).to_owned()).collect();
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Days pass at once, without anybody doing anything.
+    /// Days pass at once, without any action.
     pub(in crate::plan::tests) fn skip_days(&mut self, days: u64) {
         self.api.now_ms += days * DAY_MS;
         self.tick();

@@ -1,4 +1,4 @@
-//! What may happen to a cluster, in the words of the driver. Does none of it.
+//! Events of a cluster, in the driver's syntax. Executes none of them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::raft::*;
 /// One thing that happens, to both clusters alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A member starts that knows nothing.
+    /// A member starts without any state.
     New(MemberId),
     /// A tick of its clock.
     Tick(MemberId),

@@ -1,4 +1,4 @@
-//! What is said of a member at rest, taken apart: a head and a log. Decides when two are the same.
+//! The parsed state of a member at rest: a head and a log. Decides when two are equal.
 
 /// A member's line: all but the log, where the log starts, and its entries.
 struct Line<'a> {
@@ -40,14 +40,14 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Term and index of an entry or a start: `term/index`, and what it says behind a colon.
+/// Term and index of an entry or a start: `term/index`, and its content after a colon.
 fn position(text: &str) -> (&str, u64) {
     let (at, _) = text.split_once(':').unwrap_or((text, ""));
     let (term, index) = at.split_once('/').expect("a term and an index");
     (term, index.parse().expect("an index is a number"))
 }
 
-/// Compares what our cluster says of a member with what the other says of it.
+/// Compares a member's state in our cluster with that in the other.
 pub(super) fn compare(ours: &str, theirs: &str) -> Likeness {
     if ours == theirs {
         return Likeness::Same;

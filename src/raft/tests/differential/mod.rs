@@ -1,4 +1,4 @@
-//! Our core beside etcd's: random schedules to a cluster of each, equal state after each event.
+//! Our core compared with etcd's: random schedules to a cluster of each, equal state after each event.
 //!
 //! # What happens
 //! A schedule follows from its seed. Its events are those of a cluster, not of a message: a tick
@@ -10,53 +10,50 @@
 //! (`tests/interop/raft`).
 //!
 //! # What is compared
-//! Of every member that runs, after every event: term, vote, role, leader, commit index, applied
-//! index, last index, the configuration in force, where the log starts, and every entry of the
-//! log with its term and what it says; and whether the core took or refused the proposal.
+//! Of every running member, after every event: term, vote, role, leader, commit index, applied index, last index, the
+//! configuration in force, where the log starts, and every entry of the log with its term and content; and whether the
+//! core accepted or refused the proposal.
 //!
 //! # What is made equal first, and why
-//! - *Between two events messages differ* in number and order: the cores batch, probe and confirm
-//!   in their own ways. Only the state at rest is compared, and a lost message is one of a link
-//!   that stays cut for at least an event.
-//! - *The order of links* is the same in both networks: what is under way is delivered link by
-//!   link, in the order in which it was sent on each.
-//! - *What is proposed together* becomes the same messages: etcd sends one a proposal, and ours what
-//!   there is, so the driver makes one proposal of all, or of each where a message holds one entry.
-//!   A commit index between two of them is only known if they come by themselves.
+//! - *Between two events messages differ* in number and order: the cores batch, probe and confirm differently. Only the
+//!   state at rest is compared, and a lost message is one of a link that stays cut for at least an event.
+//! - *The order of links* is the same in both networks: messages in flight are delivered link by link, in the order in
+//!   which they were sent on each.
+//! - *What is proposed together* becomes the same messages: etcd sends one message per proposal, ours all that are
+//!   available, so the driver makes one proposal of all, or of each if a message holds one entry. A commit index
+//!   between two of them is only known if they arrive separately.
 //! - *A log read back from disk* costs ours a probe without entries first: here it is in memory.
-//! - *The first guess at a new member's log* is that it is as long as the leader's; etcd's is one
-//!   entry less, which finds the end at once where the member has been one before: ours is set
-//!   to that.
+//! - *The first guess at a new member's log* is that it is as long as the leader's; etcd's is one entry less, which
+//!   finds the end at once if the server was a member before: ours is set to that.
 //! - *Where a log starts* after a snapshot was installed depends on when it was sent, and ours
 //!   sends one at a time: the entries from the later of the two starts on are compared, with the
 //!   term there, and the schedule ends, since the two would go on to send snapshots to others.
-//! - *Timeouts are random* in both: both draw the longest there is, every time.
+//! - *Timeouts are random* in both: both always draw the maximum.
 //! - *A vote's refusal carries a commit index* in ours alone: it is taken out of the message.
-//! - *An entry behind each removal* is appended by our leader alone: the driver proposes an
-//!   empty one when etcd's leader applies a removal. A change that waits to be applied rules out
-//!   a transfer here, which would have etcd drop that proposal.
-//! - *A leader that removes itself* leads on in ours until its heirs know; etcd's steps down at
-//!   once. Their logs are not comparable from there: none is asked to, and a schedule ends where
-//!   one does so by a change of the leader before it.
-//! - *A change of membership that we refuse* is not put to etcd, which turns one that comes too
-//!   early into an empty entry, and takes any that makes no sense (a member to add that is there
-//!   already). What we take, etcd must take: its entry is compared.
-//! - *A transfer that we refuse* is not put to etcd either: a follower there passes it on, and a
-//!   second target takes the place of the first.
-//! - *A transfer's end is counted* from its start in both, but etcd restarts its check of the
-//!   quorum with it, and ours repeats a lost order: a leader ticks a whole election timeout at a
-//!   time, and does so at once after a transfer that did not succeed.
-//! - *The commit index on disk* may lag, by how much is up to the batches. A restart finds the
-//!   newest one or the snapshot's, as the schedule says, in both. Of two changes of membership
-//!   in a log the first must be committed, which ours concludes at a restart: then it is that.
-//! - *A campaign by order* lets the count of ticks run on in etcd where it asks for pre-votes, and
-//!   ours starts anew: the count is put back.
-//! - *A snapshot is of all that the sender has applied*, as etcd's server makes them, and one
-//!   from the leader of an older term is lost on the way: etcd ignores it, ours takes it, since
-//!   what it holds is committed.
-//! - *A member that was removed* hears of it or does not, by what was under way: it is stopped, and
-//!   not compared from the removal on.
-//! - *A repeated order to campaign* helps ours where the first one met a candidate: a transfer is
+//! - *An entry behind each removal* is appended by our leader alone: the driver proposes an empty one when etcd's
+//!   leader applies a removal. A change that waits to be applied excludes a transfer here, because etcd would drop that
+//!   proposal.
+//! - *A leader that removes itself* keeps leading in ours until the others have recorded it; etcd's steps down at once.
+//!   Their logs are not comparable from there: none is requested, and a schedule ends if it happens through a preceding
+//!   leader change.
+//! - *A change of membership that we refuse* is not sent to etcd, which turns one that comes too early into an empty
+//!   entry, and accepts invalid ones (adding an existing member). What we accept, etcd must accept: its entry is
+//!   compared.
+//! - *A transfer that we refuse* is not sent to etcd either: a follower there forwards it, and a second target replaces
+//!   the first.
+//! - *A transfer's end is counted* from its start in both, but etcd restarts its check of the quorum with it, and ours
+//!   repeats a lost TimeoutNow: a leader ticks a whole election timeout at a time, and does so at once after a failed
+//!   transfer.
+//! - *The commit index on disk* may lag, depending on the batches. A restart finds the newest one or the snapshot's, as
+//!   set by the schedule, in both. Of two membership changes in a log the first must be committed, which ours concludes
+//!   at a restart: then it is that one.
+//! - *A campaign by TimeoutNow* does not reset the tick count in etcd with pre-vote, but does in ours: the count is
+//!   restored.
+//! - *A snapshot is of all that the sender has applied*, as etcd's server makes them, and one from the leader of an
+//!   older term is lost on the way: etcd ignores it, ours accepts it, because its content is committed.
+//! - *A member that was removed* learns of it or not, depending on messages in flight: it is stopped, and not compared
+//!   from the removal on.
+//! - *A repeated TimeoutNow* helps ours if the first one reached a candidate: a transfer is
 //!   to a member that follows, or to one that is down.
 //! - *A report that a peer is unreachable* makes ours probe at once, and etcd's with the next
 //!   heartbeat: there are none here.
@@ -64,7 +61,7 @@
 //!
 //! `SEEDS=n` runs n schedules from `SEED_BASE`, `SEED=x` one of them, printing each event;
 //! `KEEP_GOING=1` prints a difference and goes on to the next schedule.
-//! Without the driver the test says by name that it was skipped; with `QUORATE_REQUIRE_INTEROP=1`
+//! Without the driver the test reports that it was skipped; with `QUORATE_REQUIRE_INTEROP=1`
 //! it fails instead. That a difference is found is shown by [`a_difference_is_found`].
 
 mod event;
@@ -99,7 +96,7 @@ struct Pair<'a> {
     aloud: bool,
     /// What follows cannot be compared: a leader has removed itself, or a log starts elsewhere.
     over: bool,
-    /// Who was ever a member, and who was removed since: they are stopped.
+    /// All members ever, and those removed since: they are stopped.
     members: BTreeSet<MemberId>,
     gone: BTreeSet<MemberId>,
 }
@@ -256,8 +253,8 @@ fn both_cores_do_the_same() {
     assert!(early <= n / 20, "{early} schedules ended early");
 }
 
-/// The comparison sees what it is there to see: a core that believes an entry to be committed
-/// which no quorum has, one with another vote, and one that lacks an entry.
+/// The comparison detects what it should: a core that treats an entry as committed which no quorum has, one with
+/// another vote, and one that lacks an entry.
 #[test]
 fn a_difference_is_found() {
     type Fault = (&'static str, fn(&mut Ours));

@@ -43,7 +43,7 @@ pub(super) struct Ours {
     pub(super) cluster: Cluster,
     settings: Settings,
     cuts: BTreeSet<(MemberId, MemberId)>,
-    /// Who has put a snapshot in the place of its log during the event.
+    /// Members that replaced their log by a snapshot during the event.
     pub(super) installed: BTreeSet<MemberId>,
     /// What the schedules have brought about, for the proof that they are worth something.
     pub(super) seen: Seen,
@@ -344,8 +344,7 @@ impl Ours {
     }
 }
 
-/// The commit index that a refused vote carries is an addition of ours: without it the message
-/// says what the other core's says.
+/// The commit index in a refused vote is our extension: without it the message is equal to the other core's.
 fn forget_commit_of_refusals(message: &mut Message) {
     if let Some(Body::VoteReply(reply) | Body::PreVoteReply(reply)) = &mut message.body {
         (reply.commit, reply.commit_term) = (0, 0);

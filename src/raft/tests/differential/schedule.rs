@@ -1,4 +1,4 @@
-//! Which events a schedule is made of: what may happen next, by what the cluster has come to.
+//! Generates the events of a schedule from the state of the cluster.
 
 use super::Pair;
 use super::event::Event;
@@ -177,7 +177,7 @@ impl<'a> Schedule<'a> {
         let commit = if self.dice.chance(50) {
             node.raft.commit()
         } else {
-            // Two changes in a log mean that the first is committed, which our core knows.
+            // Two changes in a log mean that the first is committed, which our core concludes.
             let above = node.image.snapshot.index;
             let changes = node.image.entries.iter().filter(|entry| {
                 entry.kind == EntryKind::Configuration as i32 && entry.index > above

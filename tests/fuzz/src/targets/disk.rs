@@ -1,5 +1,5 @@
-//! Files of a data directory. The first byte says how much of the damage the checksums hide: none, so
-//! that they are tested too, or all, as if whoever damaged the file had written them anew.
+//! Files of a data directory. The first byte selects how much of the damage the checksums hide: none, so that they are
+//! tested too, or all, as if the damaged file had been rewritten with valid checksums.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 4096,
 };
 
-/// A log of one segment, or two where the second byte says where to cut.
+/// A log of one segment, or two if the second byte gives the position of the cut.
 pub(crate) fn log(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;
@@ -42,7 +42,7 @@ pub(crate) fn log(bytes: &[u8]) {
     let shape = log.shape();
     let read = log.tail(shape.floor(), u64::MAX).unwrap();
     let state = log.hard_state();
-    // What was accepted was written anew: it must be accepted again, and be the same.
+    // Accepted data is written again: it must be accepted again, and be the same.
     drop(log);
     let again = Log::open(disk, UUID, OPTIONS).unwrap();
     assert_eq!(again.hard_state(), state);

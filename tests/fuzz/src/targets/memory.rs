@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most bytes that `work` held at once on this thread, beside what was held before.
+/// The maximum number of bytes that `work` held at once on this thread, not counting earlier allocations.
 pub(crate) fn peak_of(work: impl FnOnce()) -> usize {
     let before = HELD.get();
     PEAK.set(before);

@@ -19,7 +19,7 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     /// Longest input that is kept, in bytes.
     pub(crate) longest: usize,
-    /// Bytes of memory that it may hold at once for each byte of its input, beside [`ANYWAY`].
+    /// Bytes of memory that it may hold at once for each byte of its input, in addition to [`ANYWAY`].
     pub(crate) bytes_per_byte: usize,
     run: fn(&[u8]),
 }

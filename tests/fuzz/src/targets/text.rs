@@ -113,7 +113,7 @@ pub(crate) fn certificates(bytes: &[u8]) {
     assert!(!chain.fits("no key"));
 }
 
-/// Records of a local cluster; what they say of the resource is a status.
+/// Records of a local cluster; they contain the resource's status.
 pub(crate) fn records(bytes: &[u8]) {
     let Some((mode, bytes)) = choice(bytes) else {
         return;

@@ -1,4 +1,4 @@
-//! The story that every client tells, with the Rust client etcd-client: story HOST:PORT...
+//! The story that every client runs, with the Rust client etcd-client: story HOST:PORT...
 //!
 //! Prints a line for each chapter that went well. "please kill the leader" asks the test around it
 //! for that, which answers with a line on standard input.
@@ -36,7 +36,7 @@ async fn please(what: &str) {
     read.expect("no panic").expect("an answer");
 }
 
-/// What a refusal said.
+/// The message of an error.
 fn refusal<T>(answer: Result<T, Error>) -> String {
     match answer {
         Ok(_) => "no refusal".to_owned(),
@@ -216,7 +216,7 @@ async fn locks(members: &[String]) -> Told {
 
 // Shows Election.Campaign, Election.Leader, Election.Observe, Election.Resign: Rust client etcd-client.
 async fn elections(members: &[String]) -> Told {
-    // One member: it knows of a lease once it has granted it.
+    // One member: it has a lease once it has granted it.
     let member = &members[..1];
     let mut etcd = client(member, None).await?;
     let one = etcd.lease_grant(30, None).await?.id();
@@ -320,7 +320,7 @@ async fn watch_member(
     Ok(())
 }
 
-/// Last, for it locks everybody out for a while. One member: another may learn of it later.
+/// Last, because it locks out all clients for a while. One member: another may apply it later.
 // Shows Auth.AuthEnable, Auth.AuthDisable, Auth.Authenticate, Auth.UserAdd, Auth.UserGrantRole, Auth.RoleAdd, Auth.RoleGrantPermission: Rust client etcd-client.
 async fn users(members: &[String]) -> Told {
     let member = &members[..1];
