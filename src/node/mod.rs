@@ -50,8 +50,8 @@ mod state_machine;
 
 pub use admission::{Facts, Standing};
 pub use api::{
-    CheckpointInfo, Effect, Input, LeaseEvent, ProposalError, Report, RequestRefusal, StopReason,
-    TransferFailure,
+    Awaited, CheckpointInfo, Effect, Input, LeaseEvent, ProposalError, Report, RequestRefusal,
+    StopReason, TransferFailure,
 };
 pub use bootstrap::{FOUNDING_INDEX, InitialMember, cluster_id, member_id};
 pub use change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Target, Update};

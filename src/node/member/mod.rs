@@ -18,7 +18,7 @@ use crate::mutants::{Mutant, planted};
 use crate::raft::{self, Index, MemberId, Message, Raft, Ready, Role, RoleChange, Status, Term};
 
 use super::api::{
-    CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason,
+    Awaited, CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason,
 };
 use super::lessor::Lessor;
 use super::membership::Membership;
@@ -301,14 +301,8 @@ impl Member {
                 self.lease(calls, effects);
                 Ok(())
             }
-            Input::Cancel {
-                requests,
-                reads,
-                leases,
-            } => {
-                self.withdraw(requests, effects);
-                self.reads.cancel(&reads);
-                self.lease_calls.retain(|id, _| !leases.contains(id));
+            Input::Cancel(awaited) => {
+                self.cancel(awaited, effects);
                 Ok(())
             }
             Input::Transfer { id, to } => {
@@ -366,6 +360,22 @@ impl Member {
                 Ok(())
             }
         }
+    }
+
+    fn cancel(&mut self, awaited: Vec<Awaited>, effects: &mut Vec<Effect>) {
+        let mut reads = BTreeSet::new();
+        for one in awaited {
+            match one {
+                Awaited::Request(request) => self.withdraw(request, effects),
+                Awaited::Read(id) => {
+                    reads.insert(id);
+                }
+                Awaited::Lease(id) => {
+                    self.lease_calls.remove(&id);
+                }
+            }
+        }
+        self.reads.cancel(&reads);
     }
 
     /// Carries on until the core has nothing more to say.

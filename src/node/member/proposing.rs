@@ -80,18 +80,17 @@ impl Member {
         }
     }
 
-    /// Nobody waits for these any more. What had not left this member is taken out of the queue,
-    /// so that it can be refused for good.
-    pub(super) fn withdraw(&mut self, requests: Vec<RequestId>, out: &mut Vec<Effect>) {
+    /// Nobody waits for it any more. What had not left this member is taken out of the queue, so
+    /// that it can be refused for good.
+    pub(super) fn withdraw(&mut self, request: RequestId, out: &mut Vec<Effect>) {
         let leaderless = self.role.leader.is_none();
-        out.extend(requests.into_iter().map(|request| {
-            if self.proposals.withdraw(request) {
-                let error = ProposalError::Withdrawn { leaderless };
-                Effect::ProposalFailed { request, error }
-            } else {
-                Effect::FateUnknown { request }
-            }
-        }));
+        out.push(match self.proposals.withdraw(request) {
+            true => Effect::ProposalFailed {
+                request,
+                error: ProposalError::Withdrawn { leaderless },
+            },
+            false => Effect::FateUnknown { request },
+        });
     }
 
     fn take_in(&mut self, request: RequestId, payload: Payload, out: &mut Vec<Effect>) {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 use super::queue::Oldest;
-use super::state::{Carried, Done, Event, Forget, RuntimeState};
+use super::state::{Carried, Done, RuntimeState};
 use crate::node::{
-    Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
-    MembershipError, Proposal, RequestId, Target, Update, member_id,
+    Add, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
+    MembershipCommand, MembershipError, Proposal, RequestId, Target, Update, member_id,
 };
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
@@ -253,10 +253,10 @@ impl MemberHandle {
         let request = self.shared.request();
         let data = LogPayload::command(Some(request), command);
         let bytes = data.len() + 64;
-        let event = Event::Propose(Proposal { request, data });
+        let input = Input::Propose(vec![Proposal { request, data }]);
         // etcd counts commands alone, and those of them that ended without a word of the state.
         let mut failed = Failed(Some(&self.shared.proposals_failed));
-        let result = self.carry(request, bytes, event).await;
+        let result = self.carry(request, bytes, input).await;
         if !matches!(
             result,
             Err(RequestError::NoLeader | RequestError::Timeout | RequestError::LeaderChanged)
@@ -328,8 +328,8 @@ impl MemberHandle {
         self.member()?;
         let number = self.shared.number();
         let answer = self.shared.reads.wait(number);
-        let mut waiting = Waiting::new(&self.shared, Forget::Read(number));
-        self.shared.tell(64, Event::Read(number))?;
+        let mut waiting = Waiting::new(&self.shared, Awaited::Read(number));
+        self.shared.tell(64, Input::Read(vec![number]))?;
         self.within(answer, &mut waiting).await?;
         self.shared.read_served();
         Ok(self.published())
@@ -392,8 +392,7 @@ impl MemberHandle {
         };
         let request = self.shared.request();
         let input = Input::ChangeMembership { request, command };
-        let event = Event::Input(Box::new(input));
-        match self.carry(request, 1024, event).await?.done {
+        match self.carry(request, 1024, input).await?.done {
             Done::Membership(membership) => Ok((id, membership)),
             // As above: the entry of this identity is the one proposed.
             Done::Store(_) => Err(RequestError::LeaderChanged),
@@ -408,7 +407,7 @@ impl MemberHandle {
         let answer = self.shared.transfers.wait(id);
         let to = (to != 0).then_some(to);
         let input = Input::Transfer { id, to };
-        self.shared.tell(64, Event::Input(Box::new(input)))?;
+        self.shared.tell(64, input)?;
         let result = self.timed(answer).await;
         self.shared.transfers.forget(id);
         result.unwrap_or(Err(RequestError::Timeout))
@@ -430,9 +429,9 @@ impl MemberHandle {
         self.member()?;
         let id = self.shared.number();
         let answer = self.shared.leases.wait(id);
-        let mut waiting = Waiting::new(&self.shared, Forget::Lease(id));
-        self.shared
-            .tell(64, Event::Lease(LeaseCall { id, lease, renew }))?;
+        let mut waiting = Waiting::new(&self.shared, Awaited::Lease(id));
+        let call = LeaseCall { id, lease, renew };
+        self.shared.tell(64, Input::Lease(vec![call]))?;
         match self.within(answer, &mut waiting).await {
             // etcd waits for a leader to ask, and tells so. Asking twice does no harm.
             Err(RequestError::Timeout) if self.status().leader == 0 => Err(RequestError::NoLeader),
@@ -501,15 +500,14 @@ impl MemberHandle {
         &self,
         request: RequestId,
         bytes: usize,
-        event: Event,
+        input: Input,
     ) -> Result<Carried, RequestError> {
         let mut answer = self.shared.proposals.wait(request.counter);
-        let mut waiting = Waiting::new(&self.shared, Forget::Request(request));
-        self.shared.tell(bytes, event)?;
+        let mut waiting = Waiting::new(&self.shared, Awaited::Request(request));
+        self.shared.tell(bytes, input)?;
         let mut result = self.timed(&mut answer).await;
         if result.is_none() {
-            let forget = Event::Forget(waiting.what);
-            let _ = self.shared.inbox.push_always(16, forget);
+            waiting.cancel();
             let verdict = tokio::time::timeout(VERDICT, answer).await;
             result = verdict.ok().map(answered);
         }
@@ -569,17 +567,23 @@ impl Drop for Raised<'_> {
 /// or its client's is over: nothing may wait there for nobody.
 struct Waiting<'a> {
     shared: &'a RuntimeState,
-    what: Forget,
+    what: Awaited,
     answered: bool,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(shared: &'a RuntimeState, what: Forget) -> Waiting<'a> {
+    fn new(shared: &'a RuntimeState, what: Awaited) -> Waiting<'a> {
         Waiting {
             shared,
             what,
             answered: false,
         }
+    }
+
+    fn cancel(&self) {
+        let cancel = Input::Cancel(vec![self.what]);
+        // A closed inbox has forgotten everything.
+        let _ = self.shared.inbox.push_always(16, cancel);
     }
 }
 
@@ -589,13 +593,12 @@ impl Drop for Waiting<'_> {
             return;
         }
         let waited = match self.what {
-            Forget::Request(request) => self.shared.proposals.forget(request.counter),
-            Forget::Read(number) => self.shared.reads.forget(number),
-            Forget::Lease(number) => self.shared.leases.forget(number),
+            Awaited::Request(request) => self.shared.proposals.forget(request.counter),
+            Awaited::Read(number) => self.shared.reads.forget(number),
+            Awaited::Lease(number) => self.shared.leases.forget(number),
         };
         if waited {
-            // A closed inbox has forgotten everything.
-            let _ = self.shared.inbox.push_always(16, Event::Forget(self.what));
+            self.cancel();
         }
     }
 }

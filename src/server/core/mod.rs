@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use self::queue::Queue;
-use self::state::{Event, RuntimeState, Thread};
+use self::state::{RuntimeState, Thread};
 use crate::disk::{self, Checkpoints, Log};
 use crate::node::{Member, PeerMessage, StateMachine};
 use crate::server::process::exit::{self, Stop};
@@ -151,7 +151,7 @@ impl Core {
     /// Ends the threads one after the other; what was written is durable.
     pub(crate) fn shutdown(self) {
         // The raft thread goes first: then nothing new comes for the others.
-        let _ = self.shared.inbox.push_always(0, Event::End);
+        self.shared.inbox.close();
         for (thread, handle) in self.threads {
             match thread {
                 Thread::Log => self.log.close(),

@@ -17,8 +17,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
 use super::queue::{Queue, Refused};
 use crate::node::{
-    Applied, Input, LeaseCall, LeaseTimes, MemberStatus, Membership, Outcome, Proposal,
-    ProposalError, RequestId, RequestRefusal, StateMachine, TransferFailure,
+    Applied, Input, LeaseTimes, MemberStatus, Membership, Outcome, ProposalError, RequestId,
+    RequestRefusal, StateMachine, TransferFailure,
 };
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::flags::config::Config;
@@ -35,34 +35,6 @@ const INBOX_BYTES: usize = 64 << 20;
 const STUCK: Duration = Duration::from_secs(30);
 /// A linearizable read this long ago makes a member unready.
 const STALE: Duration = Duration::from_secs(10);
-
-/// What the raft thread takes in.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// One proposal; those that wait together are handed over together.
-    Propose(Proposal),
-    /// One linearizable read.
-    Read(u64),
-    /// One call about a lease.
-    Lease(LeaseCall),
-    /// Nobody waits for it any more.
-    Forget(Forget),
-    /// Anything else.
-    Input(Box<Input>),
-    /// The raft thread ends.
-    End,
-}
-
-/// What nobody waits for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Forget {
-    /// A proposal or a change.
-    Request(RequestId),
-    /// A read.
-    Read(u64),
-    /// A call about a lease.
-    Lease(u64),
-}
 
 /// What a proposal gave.
 #[derive(Debug)]
@@ -194,8 +166,8 @@ pub(crate) struct RuntimeState {
     pub request_timeout: Duration,
     /// The random number of this start.
     pub boot_nonce: u64,
-    /// What waits for the raft thread.
-    pub inbox: Queue<Event>,
+    /// What waits for the raft thread, which ends when it is closed.
+    pub inbox: Queue<Input>,
     /// Whoever proposed.
     pub proposals: Waiters<Carried>,
     /// Whoever reads.
@@ -345,9 +317,9 @@ impl RuntimeState {
     }
 
     /// Gives something to the raft thread.
-    pub(crate) fn tell(&self, bytes: usize, event: Event) -> Result<(), RequestError> {
+    pub(crate) fn tell(&self, bytes: usize, input: Input) -> Result<(), RequestError> {
         self.inbox
-            .push(bytes, event)
+            .push(bytes, input)
             .map_err(|refused| match refused {
                 Refused::Full => RequestError::TooManyRequests,
                 Refused::Closed => RequestError::Stopped,
@@ -357,7 +329,7 @@ impl RuntimeState {
     /// Gives the raft thread what it asked for, or what must not be lost.
     pub(crate) fn report(&self, input: Input) {
         // A closed inbox belongs to a raft thread that has ended.
-        let _ = self.inbox.push_always(64, Event::Input(Box::new(input)));
+        let _ = self.inbox.push_always(64, input);
     }
 
     /// A linearizable read was answered.
