@@ -10,11 +10,12 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 use super::queue::Oldest;
-use super::state::{Carried, Done, RuntimeState};
+use super::state::RuntimeState;
 use crate::node::{
-    Add, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
-    MembershipCommand, MembershipError, Proposal, RequestId, Target, Update, member_id,
+    Add, Applied, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
+    MembershipCommand, MembershipError, Outcome, Proposal, RequestId, Target, Update, member_id,
 };
+use crate::raft::Index;
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
 use crate::server::tls::ports::Ports;
@@ -103,15 +104,6 @@ pub(crate) struct Published {
     pub applied: u64,
     /// The term of the last applied entry.
     pub term: u64,
-}
-
-/// What a carried-out proposal gave.
-#[derive(Debug, Clone)]
-pub(crate) struct Proposed {
-    /// The store's answer.
-    pub response: Response,
-    /// The log index of the entry.
-    pub index: u64,
 }
 
 /// A change of the membership, as etcd's Cluster service and `quorate.v1` ask for it.
@@ -245,10 +237,14 @@ impl MemberHandle {
         &self.shared.ports
     }
 
-    /// Replicates and applies a command. The caller has checked it (`store::check`). Followers
+    /// Replicates and applies a command, and gives the store's answer and the index of its entry.
+    /// The caller has checked it (`store::check`). Followers
     /// forward. Times out as etcd does: 5 s and two election timeouts. Those that no leader took
     /// in that time are withdrawn, and refused with [`RequestError::NoLeader`].
-    pub(crate) async fn propose(&self, command: Command) -> Result<Proposed, RequestError> {
+    pub(crate) async fn propose(
+        &self,
+        command: Command,
+    ) -> Result<(Response, Index), RequestError> {
         self.member()?;
         let request = self.shared.request();
         let data = LogPayload::command(Some(request), command);
@@ -263,25 +259,18 @@ impl MemberHandle {
         ) {
             failed.0 = None;
         }
-        let carried = result?;
-        match carried.done {
-            Done::Store(response) => Ok(Proposed {
-                response,
-                index: carried.index,
-            }),
+        let applied = result?;
+        match applied.outcome {
+            Outcome::Store(answer) => Ok((answer?, applied.index)),
             // The entry of this identity is the one proposed, so this cannot be.
-            Done::Membership(_) => Err(RequestError::LeaderChanged),
+            Outcome::Started | Outcome::Membership(_) => Err(RequestError::LeaderChanged),
         }
     }
 
     /// Raises an alarm or switches it off, on every member; gives the alarm that is on or was.
     pub(crate) async fn set_alarm(&self, change: SetAlarm) -> Result<Option<Alarm>, RequestError> {
-        match self
-            .propose(Operation::SetAlarm(change).into())
-            .await?
-            .response
-        {
-            Response::SetAlarm(answer) => Ok(answer.alarm),
+        match self.propose(Operation::SetAlarm(change).into()).await? {
+            (Response::SetAlarm(answer), _) => Ok(answer.alarm),
             // The entry of this identity is the one proposed, so this cannot be.
             _ => Err(RequestError::LeaderChanged),
         }
@@ -392,10 +381,10 @@ impl MemberHandle {
         };
         let request = self.shared.request();
         let input = Input::ChangeMembership { request, command };
-        match self.carry(request, 1024, input).await?.done {
-            Done::Membership(membership) => Ok((id, membership)),
+        match self.carry(request, 1024, input).await?.outcome {
+            Outcome::Membership(membership) => Ok((id, membership?)),
             // As above: the entry of this identity is the one proposed.
-            Done::Store(_) => Err(RequestError::LeaderChanged),
+            Outcome::Started | Outcome::Store(_) => Err(RequestError::LeaderChanged),
         }
     }
 
@@ -501,7 +490,7 @@ impl MemberHandle {
         request: RequestId,
         bytes: usize,
         input: Input,
-    ) -> Result<Carried, RequestError> {
+    ) -> Result<Applied, RequestError> {
         let mut answer = self.shared.proposals.wait(request.counter);
         let mut waiting = Waiting::new(&self.shared, Awaited::Request(request));
         self.shared.tell(bytes, input)?;

@@ -17,8 +17,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
 use super::queue::{Queue, Refused};
 use crate::node::{
-    Applied, Input, LeaseTimes, MemberStatus, Membership, Outcome, ProposalError, RequestId,
-    RequestRefusal, StateMachine, TransferFailure,
+    Applied, Input, LeaseTimes, MemberStatus, ProposalError, RequestId, RequestRefusal,
+    StateMachine, TransferFailure,
 };
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::flags::config::Config;
@@ -27,7 +27,7 @@ use crate::server::maintenance::compared::Comparisons;
 use crate::server::metrics::CoreMetrics;
 use crate::server::process::exit::Stop;
 use crate::server::tls::ports::Ports;
-use crate::store::{AlarmKind, Response};
+use crate::store::AlarmKind;
 
 /// Bytes of requests and messages that may wait for the raft thread.
 const INBOX_BYTES: usize = 64 << 20;
@@ -35,24 +35,6 @@ const INBOX_BYTES: usize = 64 << 20;
 const STUCK: Duration = Duration::from_secs(30);
 /// A linearizable read this long ago makes a member unready.
 const STALE: Duration = Duration::from_secs(10);
-
-/// What a proposal gave.
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// The store's answer.
-    Store(Response),
-    /// The membership after the change.
-    Membership(Arc<Membership>),
-}
-
-/// A carried-out proposal.
-#[derive(Debug)]
-pub(crate) struct Carried {
-    /// What it gave.
-    pub done: Done,
-    /// Its index.
-    pub index: u64,
-}
 
 type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
 
@@ -169,7 +151,7 @@ pub(crate) struct RuntimeState {
     /// What waits for the raft thread, which ends when it is closed.
     pub inbox: Queue<Input>,
     /// Whoever proposed.
-    pub proposals: Waiters<Carried>,
+    pub proposals: Waiters<Applied>,
     /// Whoever reads.
     pub reads: Waiters<()>,
     /// Whoever asked about a lease.
@@ -490,23 +472,6 @@ impl RuntimeState {
             .filter(|alarm| alarm.kind == AlarmKind::Corrupt);
         corrupt.any(|alarm| alarm.member == own || alarm.member == 0)
     }
-}
-
-/// The answers to proposals that an applied batch holds, for this start of this member.
-pub(crate) fn answer(applied: Applied) -> Option<(u64, Result<Carried, RequestError>)> {
-    let request = applied.request?;
-    let done = match applied.outcome {
-        Outcome::Started => return None,
-        Outcome::Store(Ok(response)) => Ok(Done::Store(response)),
-        Outcome::Store(Err(error)) => Err(RequestError::Store(error)),
-        Outcome::Membership(Ok(membership)) => Ok(Done::Membership(membership)),
-        Outcome::Membership(Err(error)) => Err(RequestError::Membership(error)),
-    };
-    let carried = done.map(|done| Carried {
-        done,
-        index: applied.index,
-    });
-    Some((request.counter, carried))
 }
 
 /// etcd's words for a proposal that was not appended.

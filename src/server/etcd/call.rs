@@ -16,10 +16,11 @@ use super::caller::Caller;
 use super::concurrency::Behalf;
 use super::convert;
 use crate::node::MembershipError;
+use crate::raft::Index;
 use crate::server::auth::Issuer;
 use crate::server::auth::password::{self, Passwords};
 use crate::server::core::handle::{
-    Health, MemberHandle, Phase, Proposed, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
+    Health, MemberHandle, Phase, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
 use crate::server::flags::config::{ClientPort, Config, Formation, Limits};
 use crate::server::listen::bodies::Bodies;
@@ -478,22 +479,23 @@ impl Services {
         &self,
         operation: store::Operation,
     ) -> Result<store::Response, Status> {
-        let mut command = store::Command::from(operation);
-        self.check(&command).await?;
-        command.actor = self.actor().await?;
-        Ok(self.propose_checked(command).await?.response)
+        let (response, _) = self.propose_for(&Caller::current(), operation).await?;
+        Ok(response)
     }
 
-    /// Proposes a command for a user, or for nobody.
+    /// Proposes a command for a caller, and gives the index of its entry along.
     pub(super) async fn propose_for(
         &self,
-        actor: Option<store::Actor>,
+        caller: &Caller,
         operation: store::Operation,
-    ) -> Result<Proposed, Status> {
+    ) -> Result<(store::Response, Index), Status> {
         let mut command = store::Command::from(operation);
         self.check(&command).await?;
-        command.actor = actor;
-        self.propose_checked(command).await
+        command.actor = self.actor_of(caller).await?;
+        if prost::Message::encoded_len(&command) > self.max_request_bytes() {
+            return Err(EtcdError::RequestTooLarge.into());
+        }
+        self.shared.member.propose(command).await.map_err(failed)
     }
 
     async fn check(&self, command: &store::Command) -> Result<(), Status> {
@@ -507,13 +509,6 @@ impl Services {
                 Err(refused(&error))
             }
         }
-    }
-
-    async fn propose_checked(&self, command: store::Command) -> Result<Proposed, Status> {
-        if prost::Message::encoded_len(&command) > self.max_request_bytes() {
-            return Err(EtcdError::RequestTooLarge.into());
-        }
-        self.shared.member.propose(command).await.map_err(failed)
     }
 }
 
