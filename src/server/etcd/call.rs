@@ -20,7 +20,7 @@ use crate::raft::Index;
 use crate::server::auth::Issuer;
 use crate::server::auth::password::{self, Passwords};
 use crate::server::core::handle::{
-    Health, MemberHandle, Phase, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
+    self, Health, MemberHandle, Phase, Published, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
 use crate::server::flags::config::{ClientPort, Config, Formation, Limits};
 use crate::server::listen::bodies::Bodies;
@@ -351,33 +351,25 @@ impl Services {
         learner: Learner,
         metadata: &MetadataMap,
     ) -> Result<(), Status> {
-        if !self.serves() {
-            self.arrive(client_timeout(metadata)).await;
-            // Its data are still being compared with the others': they may not be the cluster's.
-            if self.shared.member.held() {
-                return Err(not_a_member());
+        let member = &self.shared.member;
+        {
+            let (status, state) = (member.status(), member.published());
+            if self.serves(&status, &state) {
+                return may_answer(&status, &state, learner, metadata);
             }
+        }
+        self.arrive(client_timeout(metadata)).await;
+        // Its data are still being compared with the others': they may not be the cluster's.
+        if member.held() {
+            return Err(not_a_member());
         }
         self.admit_now(learner, metadata)
     }
 
     /// Refuses what this member may not answer now.
     pub(super) fn admit_now(&self, learner: Learner, metadata: &MetadataMap) -> Result<(), Status> {
-        let status = self.shared.member.status();
-        // A member that has just started holds nothing until its checkpoint is read: an empty
-        // store must not pass for the cluster's. One that was removed keeps an old one.
-        let membership = Arc::clone(&self.shared.member.published().membership);
-        let outside = membership.cluster_id == 0 || membership.is_removed(status.member_id);
-        if status.phase != Phase::Member || outside {
-            return Err(not_a_member());
-        }
-        if status.role == Role::Learner && learner == Learner::Refused {
-            return Err(EtcdError::NotSupportedForLearner.into());
-        }
-        if wants_leader(metadata) && status.leader == 0 {
-            return Err(EtcdError::NoLeader.into());
-        }
-        Ok(())
+        let member = &self.shared.member;
+        may_answer(&member.status(), &member.published(), learner, metadata)
     }
 
     /// Whether the cluster knows this member's URLs, or has had time to learn them. As in etcd,
@@ -402,10 +394,8 @@ impl Services {
     }
 
     /// Whether this server is a member that serves clients.
-    fn serves(&self) -> bool {
-        self.shared.member.status().phase == Phase::Member
-            && self.shared.member.published().membership.cluster_id != 0
-            && self.is_settled()
+    fn serves(&self, status: &handle::Status, state: &Published) -> bool {
+        status.phase == Phase::Member && state.membership.cluster_id != 0 && self.is_settled()
     }
 
     /// Waits until that is so, for no longer than a request may take, however long its client would
@@ -433,8 +423,11 @@ impl Services {
     /// it ends first, or was removed.
     pub(crate) async fn served(&self) -> bool {
         let mut published = self.shared.member.subscribe();
-        while !self.serves() {
+        loop {
             let status = self.shared.member.status();
+            if self.serves(&status, &self.shared.member.published()) {
+                return true;
+            }
             let gone = status.phase == Phase::Removed
                 || published.borrow().membership.is_removed(status.member_id);
             if gone {
@@ -445,7 +438,6 @@ impl Services {
                 return false;
             }
         }
-        true
     }
 
     /// Waits until this member's health says that it serves: until its first read was answered, if
@@ -562,6 +554,29 @@ pub(super) enum Learner {
     Answers,
     /// It refuses, with etcd's text.
     Refused,
+}
+
+/// Refuses what a member that stands so may not answer.
+fn may_answer(
+    status: &handle::Status,
+    state: &Published,
+    learner: Learner,
+    metadata: &MetadataMap,
+) -> Result<(), Status> {
+    // A member that has just started holds nothing until its checkpoint is read: an empty
+    // store must not pass for the cluster's. One that was removed keeps an old one.
+    let membership = &state.membership;
+    let outside = membership.cluster_id == 0 || membership.is_removed(status.member_id);
+    if status.phase != Phase::Member || outside {
+        return Err(not_a_member());
+    }
+    if status.role == Role::Learner && learner == Learner::Refused {
+        return Err(EtcdError::NotSupportedForLearner.into());
+    }
+    if wants_leader(metadata) && status.leader == 0 {
+        return Err(EtcdError::NoLeader.into());
+    }
+    Ok(())
 }
 
 /// The caller wants an answer only from a member that knows a leader.
