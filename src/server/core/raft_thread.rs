@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use super::handle::RequestError;
 use super::queue::Queue;
 use super::state::{RuntimeState, Thread, proposal_error, refusal, transfer_error};
-use super::{ApplyJob, LogJob, Transport, Worker, disk_stop};
+use super::{ApplyJob, LogJob, Worker, disk_stop};
 use crate::disk::{Class, LogReader};
 use crate::node::{Effect, Input, Member, StopReason};
 use crate::raft::{Entry, LogRead, Role, RoleChange};
 use crate::server::listen::quiet::Quiet;
+use crate::server::member_runtime::Transport;
 use crate::server::process::exit::Stop;
 
 /// Ticks made up for after a pause: more would only bring on elections.
@@ -22,7 +23,7 @@ const TICKS_AT_ONCE: u32 = 2;
 pub(super) struct RaftThread {
     pub(super) member: Member,
     pub(super) shared: Arc<RuntimeState>,
-    pub(super) outside: Arc<dyn Transport>,
+    pub(super) outside: Transport,
     pub(super) apply: Queue<ApplyJob>,
     pub(super) log: Queue<LogJob>,
     pub(super) log_reader: LogReader,
