@@ -65,7 +65,7 @@ pub use payload::{ConfigurationApplied, LogPayload, PayloadBody, RequestId, Unkn
 pub use peer::{
     Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes,
     LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, LeaseTimes, PeerBody, PeerMessage,
-    Place, Proposal, RefusalRecord, RemovedNotice, TryAgain,
+    Proposal, RefusalRecord, RemovedNotice, TryAgain,
 };
 pub use removal::Farewell;
 pub use state_machine::{Applied, Checkpoint, CheckpointMeta, Outcome, RestoreError, StateMachine};

@@ -22,7 +22,7 @@ use super::api::{
 };
 use super::lessor::Lessor;
 use super::membership::Membership;
-use super::peer::{LeaseCall, PeerBody, PeerMessage, Place};
+use super::peer::{LeaseCall, PeerBody, PeerMessage};
 use super::removal::Farewell;
 
 pub use contact::PeerStatus;
@@ -409,10 +409,7 @@ impl Member {
             self.send(message.to, PeerBody::Raft(message), effects);
         }
         if !ready.committed.is_empty() {
-            let places = ready.committed.iter().map(|entry| Place {
-                index: entry.index,
-                term: entry.term,
-            });
+            let places = ready.committed.iter().map(raft::Entry::position);
             self.proposals.committed(self.now, places);
             self.retention.note(&ready.committed);
             effects.push(Effect::Apply(ready.committed));
@@ -621,7 +618,7 @@ impl Member {
 
     fn installed(&mut self, report: &Report, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
         self.learn(report);
-        let place = Place {
+        let place = raft::Position {
             index: report.index,
             term: report.term,
         };

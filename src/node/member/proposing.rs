@@ -11,9 +11,9 @@ use crate::node::membership::Membership;
 use crate::node::payload::{LogPayload, RequestId};
 use crate::node::peer::{
     Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, PeerBody,
-    Place, Proposal, TryAgain,
+    Proposal, TryAgain,
 };
-use crate::raft::{ChangeRefusal, MemberId, ProposeError};
+use crate::raft::{ChangeRefusal, MemberId, Position, ProposeError};
 
 use super::Member;
 use super::proposals::{Payload, Waiting};
@@ -26,7 +26,7 @@ const APPEND_AT_ONCE: usize = 256;
 /// What came of moving one proposal on.
 enum Moved {
     /// Into this leader's log.
-    Appended(Place),
+    Appended(Position),
     /// Never.
     Refused(ProposalError),
     /// Not now.
@@ -248,7 +248,7 @@ impl Member {
         match moved {
             Moved::Stays => None,
             Moved::Appended(first) => {
-                let place = Place {
+                let place = Position {
                     index: first.index + offset,
                     term: first.term,
                 };
@@ -282,7 +282,7 @@ impl Member {
             }
         };
         match outcome {
-            Ok((term, index)) => Moved::Appended(Place { index, term }),
+            Ok(position) => Moved::Appended(position),
             Err(error) => not_appended(error),
         }
     }
@@ -311,7 +311,7 @@ impl Member {
             None => self.raft.propose(vec![data]),
         };
         match outcome {
-            Ok((term, index)) => Moved::Appended(Place { index, term }),
+            Ok(position) => Moved::Appended(position),
             Err(error) => not_appended(error),
         }
     }

@@ -8,7 +8,7 @@ use super::handle::Published;
 use super::queue::Queue;
 use super::state::{RuntimeState, Thread};
 use super::{Worker, disk_stop, open};
-use crate::disk::{Checkpoints, Class, Position};
+use crate::disk::{Checkpoints, Class};
 use crate::node::{Applied, Input, StateMachine, StopReason};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::maintenance::compaction_hashes::CompactionHashes;
@@ -156,10 +156,7 @@ impl Applier {
 
     fn install(&mut self, meta: &SnapshotMeta) -> Result<(), Stop> {
         let who = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
-        let position = Position {
-            index: meta.index,
-            term: meta.term,
-        };
+        let position = meta.position();
         let alive = || self.shared.beat(Thread::Applier);
         self.machine = open::restore(&self.checkpoints, position, who, alive)?;
         alive();
