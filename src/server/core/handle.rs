@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::queue::Oldest;
-use super::state::RuntimeState;
+use super::queue::{Oldest, Refused};
+use super::state::{RuntimeState, Who};
 use crate::node::{
     Add, Applied, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
     MembershipCommand, MembershipError, Outcome, Proposal, RequestId, Target, Update, member_id,
 };
-use crate::raft::Index;
+use crate::raft::{Index, Term};
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
 use crate::server::tls::ports::Ports;
@@ -85,6 +85,16 @@ impl RequestError {
             | RequestError::Store(_)
             | RequestError::Membership(_) => true,
             RequestError::LeaderChanged | RequestError::Timeout | RequestError::Stopped => false,
+        }
+    }
+}
+
+/// etcd's words for what the raft thread's inbox does not take.
+impl From<Refused> for RequestError {
+    fn from(refused: Refused) -> RequestError {
+        match refused {
+            Refused::Full => RequestError::TooManyRequests,
+            Refused::Closed => RequestError::Stopped,
         }
     }
 }
@@ -318,7 +328,7 @@ impl MemberHandle {
         let number = self.shared.number();
         let answer = self.shared.reads.wait(number);
         let mut waiting = Waiting::new(&self.shared, Awaited::Read(number));
-        self.shared.tell(64, Input::Read(vec![number]))?;
+        self.shared.inbox.push(64, Input::Read(vec![number]))?;
         self.within(answer, &mut waiting).await?;
         self.shared.read_served();
         Ok(self.published())
@@ -396,7 +406,7 @@ impl MemberHandle {
         let answer = self.shared.transfers.wait(id);
         let to = (to != 0).then_some(to);
         let input = Input::Transfer { id, to };
-        self.shared.tell(64, input)?;
+        self.shared.inbox.push(64, input)?;
         let result = self.timed(answer).await;
         self.shared.transfers.forget(id);
         result.unwrap_or(Err(RequestError::Timeout))
@@ -420,7 +430,7 @@ impl MemberHandle {
         let answer = self.shared.leases.wait(id);
         let mut waiting = Waiting::new(&self.shared, Awaited::Lease(id));
         let call = LeaseCall { id, lease, renew };
-        self.shared.tell(64, Input::Lease(vec![call]))?;
+        self.shared.inbox.push(64, Input::Lease(vec![call]))?;
         match self.within(answer, &mut waiting).await {
             // etcd waits for a leader to ask, and tells so. Asking twice does no harm.
             Err(RequestError::Timeout) if self.status().leader == 0 => Err(RequestError::NoLeader),
@@ -428,7 +438,14 @@ impl MemberHandle {
         }
     }
 
-    /// Consensus as this member sees it. Asked twice by each request: costs next to nothing.
+    /// Who this member is, and its term: what every answer says.
+    pub(crate) fn who(&self) -> (Who, Term) {
+        let consensus = self.shared.consensus.load();
+        let term = consensus.as_ref().as_ref().map_or(0, |it| it.raft.term);
+        (self.shared.phase.load().1.clone(), term)
+    }
+
+    /// Consensus as this member sees it. Asked by each request: costs next to nothing.
     pub(crate) fn status(&self) -> Status {
         self.shared.status()
     }
@@ -493,7 +510,7 @@ impl MemberHandle {
     ) -> Result<Applied, RequestError> {
         let mut answer = self.shared.proposals.wait(request.counter);
         let mut waiting = Waiting::new(&self.shared, Awaited::Request(request));
-        self.shared.tell(bytes, input)?;
+        self.shared.inbox.push(bytes, input)?;
         let mut result = self.timed(&mut answer).await;
         if result.is_none() {
             waiting.cancel();

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
-use super::queue::{Queue, Refused};
+use super::queue::Queue;
 use crate::node::{
     Applied, Input, LeaseTimes, MemberStatus, ProposalError, RequestId, RequestRefusal,
     StateMachine, TransferFailure,
@@ -296,16 +296,6 @@ impl RuntimeState {
             boot_nonce: self.boot_nonce,
             counter: self.number(),
         }
-    }
-
-    /// Gives something to the raft thread.
-    pub(crate) fn tell(&self, bytes: usize, input: Input) -> Result<(), RequestError> {
-        self.inbox
-            .push(bytes, input)
-            .map_err(|refused| match refused {
-                Refused::Full => RequestError::TooManyRequests,
-                Refused::Closed => RequestError::Stopped,
-            })
     }
 
     /// Gives the raft thread what it asked for, or what must not be lost.

@@ -456,12 +456,12 @@ impl Services {
 
     /// The header of an answer from this revision.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
-        let status = self.shared.member.status();
+        let (who, raft_term) = self.shared.member.who();
         Some(ResponseHeader {
-            cluster_id: status.cluster_id,
-            member_id: status.member_id,
+            cluster_id: who.cluster_id,
+            member_id: who.member_id,
             revision,
-            raft_term: status.term,
+            raft_term,
         })
     }
 
@@ -505,6 +505,18 @@ impl Services {
 }
 
 impl Services {
+    /// Begins a stream: counted, and refused where this member may not answer.
+    pub(super) async fn begin(
+        &self,
+        method: Method,
+        metadata: &MetadataMap,
+    ) -> Result<StreamCall, Status> {
+        let call = self.stream(method);
+        let admitted = self.admit(Learner::Refused, metadata).await;
+        admitted.map_err(|error| call.refuse(error))?;
+        Ok(call)
+    }
+
     /// Counts a stream that begins.
     pub(super) fn stream(&self, method: Method) -> StreamCall {
         self.shared.metrics.started(method);
