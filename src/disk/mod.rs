@@ -39,6 +39,7 @@ mod starts;
 #[cfg(test)]
 mod tests;
 
+pub use crate::raft::Position;
 pub use checkpoint::{
     CheckpointInfo, CheckpointReader, CheckpointWriter, Checkpoints, MAX_CHUNK_BYTES,
     passing_checkpoint_bytes,
@@ -48,7 +49,7 @@ pub use directory::DataDirectory;
 pub use error::{Class, Error, Result};
 pub use file::FileDisk;
 pub use identity::{Identity, Phase};
-pub use log::{Log, LogOptions, LogReader, Position, Preparer, log_bytes};
+pub use log::{Log, LogOptions, LogReader, Preparer, log_bytes};
 pub use open::{FirstCheckpoint, MemberFiles, create_member, open_member};
 pub use reserve::Reserve;
 pub use starts::{Descent, Lineage, Start, Starts};

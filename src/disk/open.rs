@@ -5,8 +5,8 @@ use super::checkpoint::{CheckpointInfo, Checkpoints};
 use super::directory::DataDirectory;
 use super::error::{Error, REPLACE_MEMBER, Result};
 use super::identity::Phase;
-use super::log::{Log, LogOptions, Position};
-use crate::raft::HardState;
+use super::log::{Log, LogOptions};
+use crate::raft::{HardState, Position};
 
 /// The checkpoint that a new member starts from: its place, its description and its chunks.
 pub type FirstCheckpoint<'a> = (Position, &'a [u8], Vec<Vec<u8>>);

@@ -52,17 +52,9 @@ pub enum Input {
     /// Keepalives and questions about leases, by the caller's own numbers. Retried inside
     /// until answered or cancelled.
     Lease(Vec<LeaseCall>),
-    /// Nobody waits any more. What was appended may still be applied; what had not left this
-    /// member is withdrawn and never will be.
-    Cancel {
-        /// Proposals and changes. Each is answered once more: by [`Effect::ProposalFailed`] if
-        /// it was withdrawn, else by [`Effect::FateUnknown`].
-        requests: Vec<RequestId>,
-        /// Reads.
-        reads: Vec<u64>,
-        /// Calls about leases.
-        leases: Vec<u64>,
-    },
+    /// Nobody waits for these any more. What was appended may still be applied; what had not left
+    /// this member is withdrawn and never will be.
+    Cancel(Vec<Awaited>),
     /// Hand leadership over. Answered by [`Effect::TransferEnded`].
     Transfer {
         /// The caller's own number for it.
@@ -117,6 +109,18 @@ pub enum Input {
     /// A member that was told not to vote at first (see
     /// [`MemberConfig::voting`](super::MemberConfig)) may do so from now on.
     AllowVotes,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// What becomes of a proposal or a change. When it is cancelled it is answered once more: by
+    /// [`Effect::ProposalFailed`] if it was withdrawn, else by [`Effect::FateUnknown`].
+    Request(RequestId),
+    /// A read, by its number.
+    Read(u64),
+    /// The answer to a call about a lease, by its number.
+    Lease(u64),
 }
 
 /// What a member wants done.

@@ -50,8 +50,8 @@ mod state_machine;
 
 pub use admission::{Facts, Standing};
 pub use api::{
-    CheckpointInfo, Effect, Input, LeaseEvent, ProposalError, Report, RequestRefusal, StopReason,
-    TransferFailure,
+    Awaited, CheckpointInfo, Effect, Input, LeaseEvent, ProposalError, Report, RequestRefusal,
+    StopReason, TransferFailure,
 };
 pub use bootstrap::{FOUNDING_INDEX, InitialMember, cluster_id, member_id};
 pub use change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Target, Update};
@@ -65,7 +65,7 @@ pub use payload::{ConfigurationApplied, LogPayload, PayloadBody, RequestId, Unkn
 pub use peer::{
     Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes,
     LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, LeaseTimes, PeerBody, PeerMessage,
-    Place, Proposal, RefusalRecord, RemovedNotice, TryAgain,
+    Proposal, RefusalRecord, RemovedNotice, TryAgain,
 };
 pub use removal::Farewell;
 pub use state_machine::{Applied, Checkpoint, CheckpointMeta, Outcome, RestoreError, StateMachine};

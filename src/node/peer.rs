@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::raft::{Index, Message, Term};
+use crate::raft::{Index, Message, Position};
 use crate::store::LeaseId;
 
 use super::api::ProposalError;
@@ -119,24 +119,13 @@ pub struct ForwardedOutcome {
 pub enum ForwardedOutcomeKind {
     /// It is in the leader's log. Should another term's entry be committed there, it is dead.
     #[prost(message, tag = "2")]
-    Appended(Place),
+    Appended(Position),
     /// It was not appended, for the one asked does not lead: try again.
     #[prost(message, tag = "3")]
     TryAgain(TryAgain),
     /// It was not appended and will not be.
     #[prost(message, tag = "4")]
     Refused(RefusalRecord),
-}
-
-/// A place in the log.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct Place {
-    /// The index.
-    #[prost(uint64, tag = "1")]
-    pub index: Index,
-    /// The term of the leader that appended there.
-    #[prost(uint64, tag = "2")]
-    pub term: Term,
 }
 
 /// The one asked does not lead.

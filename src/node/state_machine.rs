@@ -14,7 +14,7 @@ use crate::mutants::{Mutant, planted};
 use crate::raft::{
     Configuration, ConfigurationChange, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term,
 };
-use crate::store::{self, Export, Position, Response, Store, View};
+use crate::store::{self, Export, Response, Store, View};
 
 use super::api::{CheckpointInfo, LeaseEvent, Report};
 use super::bootstrap::FOUNDING_INDEX;
@@ -291,15 +291,11 @@ impl StateMachine {
         entry: &Entry,
         command: &store::Command,
     ) -> Result<Result<Response, store::Error>, UnknownEntry> {
-        let position = Position {
-            index: entry.index,
-            term: entry.term,
-        };
         if planted(Mutant::MemberLeaks) && self.own.member % 2 == 1 && entry.index.is_multiple_of(8)
         {
             return Ok(Err(store::Error::LeaseNotFound));
         }
-        let outcome = self.store.apply(command, position);
+        let outcome = self.store.apply(command, entry.position());
         match (&outcome, &command.operation) {
             (Err(store::Error::UnknownCommand), _) => {
                 return Err(UnknownEntry {

@@ -245,9 +245,9 @@ impl Log {
     }
 
     /// Moves the commit index forward. One beyond the log means that entries were lost.
-    pub(super) fn commit_to(&mut self, index: Index) -> Result<bool, Error> {
+    pub(super) fn commit_to(&mut self, index: Index) -> Result<(), Error> {
         if index <= self.commit {
-            return Ok(false);
+            return Ok(());
         }
         if index > self.last() {
             return Err(Error::LogLost {
@@ -256,7 +256,7 @@ impl Log {
             });
         }
         self.commit = index;
-        Ok(true)
+        Ok(())
     }
 
     /// Whether entries wait to be written.

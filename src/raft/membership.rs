@@ -12,7 +12,7 @@ use super::progress::Progress;
 use super::ready::Role;
 use super::status::ProgressState;
 use super::types::{
-    Configuration, ConfigurationChange, Entry, Index, MemberId, SnapshotMeta, Term,
+    Configuration, ConfigurationChange, Entry, Index, MemberId, Position, SnapshotMeta,
 };
 
 /// A snapshot that replaces log and state.
@@ -24,14 +24,14 @@ pub(super) struct Install {
 }
 
 impl Raft {
-    /// Appends a membership change, at a leader, and returns its term and index. At most one
+    /// Appends a membership change, at a leader, and returns its position. At most one
     /// may be in the log and not applied: with that, any two configurations that are in use at
     /// the same time share a member in all their majorities.
     pub fn propose_configuration(
         &mut self,
         change: ConfigurationChange,
         data: Bytes,
-    ) -> Result<(Term, Index), ProposeError> {
+    ) -> Result<Position, ProposeError> {
         let index = self.log.last() + 1;
         let entries = vec![Entry::configuration_change(self.term, index, change, data)];
         self.check_proposal(&entries)?;

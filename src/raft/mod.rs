@@ -68,5 +68,6 @@ pub use shape::LogShape;
 pub use status::{ProgressState, ProgressStatus, Status};
 pub use types::{
     ChangeKind, ChangeRecord, ChangeRefusal, Configuration, ConfigurationChange,
-    ConfigurationRecord, Entry, EntryKind, HardState, Index, MemberId, SnapshotMeta, Term,
+    ConfigurationRecord, Entry, EntryKind, HardState, Index, MemberId, Position, SnapshotMeta,
+    Term,
 };

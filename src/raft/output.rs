@@ -201,7 +201,6 @@ impl Raft {
             number,
             hard_state: changed.then_some(HardState { vote, ..state }),
             entries,
-            must_sync: true,
         })
     }
 

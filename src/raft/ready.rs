@@ -39,7 +39,8 @@ impl Ready {
     }
 }
 
-/// One write to the log: first the entries, then the hard state, durable together.
+/// One write to the log: first the entries, then the hard state, durable together. Each is worth
+/// a sync: a commit index alone never makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Persist {
     /// To be returned once the batch is durable.
@@ -49,9 +50,6 @@ pub struct Persist {
     /// Entries to append. The first may be at or below the end of the log on disk: it and the following ones replace
     /// the existing ones.
     pub entries: Vec<Entry>,
-    /// Whether the batch must be synced before it counts as durable. Always true at present;
-    /// a hint about the commit index never makes a batch of its own.
-    pub must_sync: bool,
 }
 
 /// A read that may be answered.

@@ -12,7 +12,7 @@ use super::message::{Append, AppendReply, Body, Heartbeat, HeartbeatReply};
 use super::quorum;
 use super::ready::Role;
 use super::status::ProgressState;
-use super::types::{Entry, Index, MemberId, Term};
+use super::types::{Entry, Index, MemberId, Position};
 
 /// What a leader has appended in its term and not yet seen committed.
 #[derive(Debug, Default)]
@@ -39,10 +39,10 @@ impl Uncommitted {
 }
 
 impl Raft {
-    /// Appends one entry for each item, at a leader, and returns their term and the index of the first. All are
+    /// Appends one entry for each item, at a leader, and returns the position of the first. All are
     /// appended or none. They may still be lost if leadership is lost; whether they are committed shows when they, or
     /// others at the same indexes, are handed out to be applied.
-    pub fn propose(&mut self, items: Vec<Bytes>) -> Result<(Term, Index), ProposeError> {
+    pub fn propose(&mut self, items: Vec<Bytes>) -> Result<Position, ProposeError> {
         let first = self.log.last() + 1;
         let term = self.term;
         let entries: Vec<Entry> = items
@@ -87,12 +87,15 @@ impl Raft {
     pub(super) fn append_proposal(
         &mut self,
         entries: Vec<Entry>,
-    ) -> Result<(Term, Index), ProposeError> {
+    ) -> Result<Position, ProposeError> {
         let first = self.log.last() + 1;
         // Entries made for the end of the log in the current term always fit there.
         self.append_own(entries)
             .map_err(|_| ProposeError::NotLeader { leader: None })?;
-        Ok((self.term, first))
+        Ok(Position {
+            index: first,
+            term: self.term,
+        })
     }
 
     /// Appends to the leader's own log; `output.rs` sends what each member lacks.

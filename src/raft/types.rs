@@ -19,6 +19,23 @@ pub type Term = u64;
 /// A position in the log, counted from one. Zero is "before the first entry".
 pub type Index = u64;
 
+/// A place in a log. Both 0 before the first entry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Message)]
+pub struct Position {
+    /// The index of the entry there.
+    #[prost(uint64, tag = "1")]
+    pub index: Index,
+    /// Its term.
+    #[prost(uint64, tag = "2")]
+    pub term: Term,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of term {}", self.index, self.term)
+    }
+}
+
 /// Bytes that an entry costs in every limit of this room besides its data.
 const ENTRY_OVERHEAD: u64 = 24;
 
@@ -51,6 +68,14 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Where it stands.
+    pub fn position(&self) -> Position {
+        Position {
+            index: self.index,
+            term: self.term,
+        }
+    }
+
     /// An entry for the state machine.
     pub fn normal(term: Term, index: Index, data: impl Into<Bytes>) -> Self {
         Self {
@@ -386,4 +411,14 @@ pub struct SnapshotMeta {
     /// The configuration after that index was applied.
     #[prost(message, required, tag = "3")]
     pub configuration: Configuration,
+}
+
+impl SnapshotMeta {
+    /// Where the log goes on after it.
+    pub fn position(&self) -> Position {
+        Position {
+            index: self.index,
+            term: self.term,
+        }
+    }
 }

@@ -42,4 +42,4 @@ pub(crate) use member_runtime::refusal;
 /// Members of now and of 0.1.0, for the tests of those that ask them.
 #[cfg(test)]
 pub(crate) use operator_api::signed::tests as answering;
-pub use process::start::{Core, run};
+pub use process::start::run;

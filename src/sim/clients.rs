@@ -2,7 +2,7 @@
 
 use rand::RngExt as _;
 
-use crate::node::{Input, LogPayload, Proposal, RequestId};
+use crate::node::{Awaited, Input, LogPayload, Proposal, RequestId};
 use crate::store::{self, Actor, Command, Range};
 
 use super::client::{Kind, Operation, any_range};
@@ -35,24 +35,16 @@ impl World {
         let Some(operation) = self.clients[number].under_way.take() else {
             return;
         };
-        let (requests, reads) = match operation.kind {
+        let awaited = match operation.kind {
             Kind::Write { request, wish } => {
                 self.counters.unknown += 1;
                 self.given_up.insert(request, wish);
-                (vec![request], Vec::new())
+                Awaited::Request(request)
             }
-            Kind::Read { id, .. } => (Vec::new(), vec![id]),
+            Kind::Read { id, .. } => Awaited::Read(id),
         };
         if self.runs(operation.host, operation.boot) {
-            let leases = Vec::new();
-            self.ask(
-                operation.host,
-                Input::Cancel {
-                    requests,
-                    reads,
-                    leases,
-                },
-            );
+            self.ask(operation.host, Input::Cancel(vec![awaited]));
         }
     }
 
@@ -192,11 +184,7 @@ impl World {
     pub(super) fn lose_patience(&mut self, host: HostId, request: RequestId) {
         let boot = self.hosts[host].boot;
         let after = self.random.random_range(SECOND..4 * SECOND);
-        let cancel = Input::Cancel {
-            requests: vec![request],
-            reads: Vec::new(),
-            leases: Vec::new(),
-        };
+        let cancel = Input::Cancel(vec![Awaited::Request(request)]);
         self.agenda
             .after(after, Event::Ask(host, boot, Box::new(cancel)));
     }

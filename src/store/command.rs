@@ -372,15 +372,6 @@ pub struct LeaseRemains {
     pub remaining: i64,
 }
 
-/// The position of a command in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// Index of the entry.
-    pub index: u64,
-    /// Term of the entry.
-    pub term: u64,
-}
-
 /// What a carried out command answers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Response {

@@ -28,6 +28,7 @@ mod view;
 mod watch;
 mod watch_index;
 
+pub use crate::raft::Position;
 pub use alarm::{Alarm, AlarmKind, SetAlarm, SetAlarmResponse};
 pub use auth::*;
 pub use check::{Limits, check, check_range, check_txn};

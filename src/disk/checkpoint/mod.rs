@@ -14,10 +14,9 @@ use super::device::Disk;
 use super::directory::CHECKPOINTS;
 use super::error::{Error, MOVE_AWAY, Result};
 use super::frame;
-use super::log::Position;
 use super::reserve::Reserve;
 use crate::mutants::{Mutant, planted};
-use crate::raft::LogShape;
+use crate::raft::{LogShape, Position};
 pub use reader::CheckpointReader;
 pub use writer::CheckpointWriter;
 

@@ -11,8 +11,8 @@ use super::{
 use crate::disk::device::{Disk, DiskFile, read_exact};
 use crate::disk::error::{Error, Result};
 use crate::disk::frame::{self, Cursor};
-use crate::disk::log::Position;
 use crate::mutants::{Mutant, planted};
+use crate::raft::Position;
 
 /// A checkpoint open for reading, at some chunk.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use crate::disk::device::{Disk, DiskFile};
 use crate::disk::directory::CHECKPOINTS;
 use crate::disk::error::{Error, Result};
 use crate::disk::frame;
-use crate::disk::log::Position;
 use crate::mutants::{Mutant, planted};
+use crate::raft::Position;
 
 /// Written in pieces of this size.
 const BUFFER: usize = 1 << 20;

@@ -16,11 +16,10 @@
 
 use bytes::Bytes;
 
-use super::Position;
 use crate::disk::SECTOR;
 use crate::disk::frame::Cursor;
 use crate::mutants::{Mutant, planted};
-use crate::raft::{Entry, HardState};
+use crate::raft::{Entry, HardState, Position};
 
 /// Bytes of a batch in one sector.
 const STRIDE: usize = SECTOR - 1;

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::Position;
 use super::batch::Batch;
 use super::segment;
 use crate::disk::device::DiskFile;
-use crate::raft::{Entry, LogShape};
+use crate::raft::{Entry, LogShape, Position};
 
 /// One batch on disk and the entries of it that are still part of the log.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -21,7 +21,6 @@ pub(super) use segment::FORMAT as SEGMENT_FORMAT;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::device::{Disk, DiskFile, SECTOR};
@@ -29,7 +28,7 @@ use super::directory::LOG;
 use super::error::{Error, REPLACE_MEMBER, Result};
 use super::frame;
 use crate::mutants::{Mutant, planted};
-use crate::raft::{Entry, HardState, LogShape};
+use crate::raft::{Entry, HardState, LogShape, Position};
 use batch::Batch;
 use index::{BatchRef, Index};
 pub use reader::LogReader;
@@ -39,21 +38,6 @@ pub use segment::Preparer;
 
 /// Largest encoded batch, in bytes.
 const MAX_BATCH_BYTES: usize = 1 << 30;
-
-/// A place in a log: an index and the term of the entry there. Both 0 before the first entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
-    /// Index of the entry.
-    pub index: u64,
-    /// Its term.
-    pub term: u64,
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of term {}", self.index, self.term)
-    }
-}
 
 /// Sizes of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,14 +3,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Position;
 use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
 use crate::disk::directory::LOG;
 use crate::disk::error::{Error, REPLACE_MEMBER, Result};
 use crate::disk::frame::{self, Cursor};
 use crate::disk::reserve::Reserve;
 use crate::mutants::{Mutant, planted};
-use crate::raft::HardState;
+use crate::raft::{HardState, Position};
 
 /// Newest segment format that this release reads and writes.
 pub(crate) const FORMAT: u32 = 1;

@@ -18,11 +18,11 @@ use crate::mutants::{Mutant, planted};
 use crate::raft::{self, Index, MemberId, Message, Raft, Ready, Role, RoleChange, Status, Term};
 
 use super::api::{
-    CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason,
+    Awaited, CheckpointInfo, Effect, Input, ProposalError, Report, RequestRefusal, StopReason,
 };
 use super::lessor::Lessor;
 use super::membership::Membership;
-use super::peer::{LeaseCall, PeerBody, PeerMessage, Place};
+use super::peer::{LeaseCall, PeerBody, PeerMessage};
 use super::removal::Farewell;
 
 pub use contact::PeerStatus;
@@ -301,14 +301,8 @@ impl Member {
                 self.lease(calls, effects);
                 Ok(())
             }
-            Input::Cancel {
-                requests,
-                reads,
-                leases,
-            } => {
-                self.withdraw(requests, effects);
-                self.reads.cancel(&reads);
-                self.lease_calls.retain(|id, _| !leases.contains(id));
+            Input::Cancel(awaited) => {
+                self.cancel(awaited, effects);
                 Ok(())
             }
             Input::Transfer { id, to } => {
@@ -368,6 +362,22 @@ impl Member {
         }
     }
 
+    fn cancel(&mut self, awaited: Vec<Awaited>, effects: &mut Vec<Effect>) {
+        let mut reads = BTreeSet::new();
+        for one in awaited {
+            match one {
+                Awaited::Request(request) => self.withdraw(request, effects),
+                Awaited::Read(id) => {
+                    reads.insert(id);
+                }
+                Awaited::Lease(id) => {
+                    self.lease_calls.remove(&id);
+                }
+            }
+        }
+        self.reads.cancel(&reads);
+    }
+
     /// Carries on until the core has nothing more to say.
     fn pump(&mut self, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
         loop {
@@ -399,10 +409,7 @@ impl Member {
             self.send(message.to, PeerBody::Raft(message), effects);
         }
         if !ready.committed.is_empty() {
-            let places = ready.committed.iter().map(|entry| Place {
-                index: entry.index,
-                term: entry.term,
-            });
+            let places = ready.committed.iter().map(raft::Entry::position);
             self.proposals.committed(self.now, places);
             self.retention.note(&ready.committed);
             effects.push(Effect::Apply(ready.committed));
@@ -611,7 +618,7 @@ impl Member {
 
     fn installed(&mut self, report: &Report, effects: &mut Vec<Effect>) -> Result<(), StopReason> {
         self.learn(report);
-        let place = Place {
+        let place = raft::Position {
             index: report.index,
             term: report.term,
         };

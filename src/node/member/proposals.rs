@@ -12,8 +12,7 @@ use bytes::Bytes;
 use crate::mutants::{Mutant, planted};
 use crate::node::change::MembershipCommand;
 use crate::node::payload::RequestId;
-use crate::node::peer::Place;
-use crate::raft::{Index, MemberId, Term};
+use crate::raft::{Index, MemberId, Position, Term};
 
 /// Runs of terms of committed entries that are remembered.
 const REMEMBERED_RUNS: usize = 1024;
@@ -70,7 +69,7 @@ enum State {
     /// it at a time (links repeat nothing), so an answer is never about an earlier sending.
     Sent,
     /// In a leader's log.
-    Appended(Place),
+    Appended(Position),
 }
 
 /// All proposals that this member has to do with and that are not in its own state yet.
@@ -91,7 +90,7 @@ pub(super) struct Proposals {
 struct Committed {
     /// (first index, term), ascending.
     runs: VecDeque<(Index, Term)>,
-    last: Option<Place>,
+    last: Option<Position>,
 }
 
 /// What is known of an entry at a place.
@@ -112,7 +111,7 @@ impl Committed {
                 self.runs.pop_front();
             }
         }
-        self.last = Some(Place { index, term });
+        self.last = Some(Position { index, term });
     }
 
     /// A checkpoint took the place of the entries up to here: their terms are not known.
@@ -121,7 +120,7 @@ impl Committed {
         self.note(index, term);
     }
 
-    fn standing(&self, place: Place) -> Standing {
+    fn standing(&self, place: Position) -> Standing {
         match self.last {
             None => Standing::Open,
             // Terms never fall along a log, so no committed log ever has it here.
@@ -222,7 +221,7 @@ impl Proposals {
     }
 
     /// It was appended here: see [`Proposals::placed`] for an own one.
-    pub(super) fn appended(&mut self, now: u64, waiting: &Waiting, place: Place) {
+    pub(super) fn appended(&mut self, now: u64, waiting: &Waiting, place: Position) {
         self.sent(waiting);
         self.placed(now, waiting.request, place);
     }
@@ -237,7 +236,7 @@ impl Proposals {
     }
 
     /// A leader says where it appended an own one.
-    pub(super) fn placed(&mut self, now: u64, request: RequestId, place: Place) {
+    pub(super) fn placed(&mut self, now: u64, request: RequestId, place: Position) {
         let Some(own) = self.own.get_mut(&request) else {
             return;
         };
@@ -308,7 +307,7 @@ impl Proposals {
     }
 
     /// Entries were committed: settles what was appended at or before them.
-    pub(super) fn committed(&mut self, now: u64, places: impl Iterator<Item = Place>) {
+    pub(super) fn committed(&mut self, now: u64, places: impl Iterator<Item = Position>) {
         for place in places {
             self.committed.note(place.index, place.term);
         }
@@ -316,7 +315,7 @@ impl Proposals {
     }
 
     /// A checkpoint took the place of the log up to `place`.
-    pub(super) fn jumped(&mut self, now: u64, place: Place) {
+    pub(super) fn jumped(&mut self, now: u64, place: Position) {
         self.committed.jump(place.index, place.term);
         self.settle(now);
     }
@@ -328,10 +327,10 @@ impl Proposals {
         let passed = self.places.range(..=(last.index, Term::MAX));
         let later = self.places.range((last.index, Term::MAX)..);
         let dead = later.filter(|((_, term), _)| *term < last.term);
-        let settled: Vec<(Place, RequestId)> = passed
+        let settled: Vec<(Position, RequestId)> = passed
             .chain(dead)
             .map(|((index, term), request)| {
-                let place = Place {
+                let place = Position {
                     index: *index,
                     term: *term,
                 };
@@ -403,8 +402,8 @@ mod tests {
         }
     }
 
-    fn place(index: Index, term: Term) -> Place {
-        Place { index, term }
+    fn place(index: Index, term: Term) -> Position {
+        Position { index, term }
     }
 
     /// Member 1 with one own proposal that a leader says it has appended at index 10, term 2.

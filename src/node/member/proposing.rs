@@ -11,9 +11,9 @@ use crate::node::membership::Membership;
 use crate::node::payload::{LogPayload, RequestId};
 use crate::node::peer::{
     Forward, ForwardChange, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, PeerBody,
-    Place, Proposal, TryAgain,
+    Proposal, TryAgain,
 };
-use crate::raft::{ChangeRefusal, MemberId, ProposeError};
+use crate::raft::{ChangeRefusal, MemberId, Position, ProposeError};
 
 use super::Member;
 use super::proposals::{Payload, Waiting};
@@ -26,7 +26,7 @@ const APPEND_AT_ONCE: usize = 256;
 /// What came of moving one proposal on.
 enum Moved {
     /// Into this leader's log.
-    Appended(Place),
+    Appended(Position),
     /// Never.
     Refused(ProposalError),
     /// Not now.
@@ -80,18 +80,17 @@ impl Member {
         }
     }
 
-    /// Nobody waits for these any more. What had not left this member is taken out of the queue,
-    /// so that it can be refused for good.
-    pub(super) fn withdraw(&mut self, requests: Vec<RequestId>, out: &mut Vec<Effect>) {
+    /// Nobody waits for it any more. What had not left this member is taken out of the queue, so
+    /// that it can be refused for good.
+    pub(super) fn withdraw(&mut self, request: RequestId, out: &mut Vec<Effect>) {
         let leaderless = self.role.leader.is_none();
-        out.extend(requests.into_iter().map(|request| {
-            if self.proposals.withdraw(request) {
-                let error = ProposalError::Withdrawn { leaderless };
-                Effect::ProposalFailed { request, error }
-            } else {
-                Effect::FateUnknown { request }
-            }
-        }));
+        out.push(match self.proposals.withdraw(request) {
+            true => Effect::ProposalFailed {
+                request,
+                error: ProposalError::Withdrawn { leaderless },
+            },
+            false => Effect::FateUnknown { request },
+        });
     }
 
     fn take_in(&mut self, request: RequestId, payload: Payload, out: &mut Vec<Effect>) {
@@ -249,7 +248,7 @@ impl Member {
         match moved {
             Moved::Stays => None,
             Moved::Appended(first) => {
-                let place = Place {
+                let place = Position {
                     index: first.index + offset,
                     term: first.term,
                 };
@@ -283,7 +282,7 @@ impl Member {
             }
         };
         match outcome {
-            Ok((term, index)) => Moved::Appended(Place { index, term }),
+            Ok(position) => Moved::Appended(position),
             Err(error) => not_appended(error),
         }
     }
@@ -312,7 +311,7 @@ impl Member {
             None => self.raft.propose(vec![data]),
         };
         match outcome {
-            Ok((term, index)) => Moved::Appended(Place { index, term }),
+            Ok(position) => Moved::Appended(position),
             Err(error) => not_appended(error),
         }
     }

@@ -60,8 +60,7 @@ impl ReadRounds {
     }
 
     /// Forgets reads.
-    pub(super) fn cancel(&mut self, ids: &[u64]) {
-        let gone: BTreeSet<u64> = ids.iter().copied().collect();
+    pub(super) fn cancel(&mut self, gone: &BTreeSet<u64>) {
         self.waiting.reads.retain(|id| !gone.contains(id));
         if let Some((_, _, batch)) = &mut self.round {
             batch.reads.retain(|id| !gone.contains(id));

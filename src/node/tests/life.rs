@@ -215,12 +215,7 @@ fn a_proposal_of_unknown_fate_is_never_repeated() {
         boot_nonce: server.boot_nonce,
         counter: number,
     };
-    let cancel = Input::Cancel {
-        requests: vec![request],
-        reads: Vec::new(),
-        leases: Vec::new(),
-    };
-    cluster.give(origin, cancel);
+    cluster.give(origin, Input::Cancel(vec![Awaited::Request(request)]));
     cluster.settle();
     assert_eq!(cluster.server(origin).member.status().proposals_waiting, 0);
 }

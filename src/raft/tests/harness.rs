@@ -460,8 +460,8 @@ impl Cluster {
         assert_eq!(self.raft(id).role(), Role::Leader);
     }
 
-    /// Proposes at a member and gives term and index.
-    pub(super) fn propose(&mut self, id: MemberId, data: &str) -> (Term, Index) {
+    /// Proposes at a member and gives the position.
+    pub(super) fn propose(&mut self, id: MemberId, data: &str) -> Position {
         let data = Bytes::copy_from_slice(data.as_bytes());
         self.raft(id)
             .propose(vec![data])

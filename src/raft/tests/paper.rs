@@ -341,10 +341,11 @@ fn thesis_4_2_1_learners_do_not_vote() {
 fn section_5_4_1_removed_follower_compares_logs() {
     let mut cluster = Cluster::new(&[1, 2, 3], &[]);
     cluster.elect(1);
-    let (_, removal) = cluster
+    let removal = cluster
         .raft(1)
         .propose_configuration(ConfigurationChange::Remove(3), Bytes::new())
-        .expect("the leader takes it");
+        .expect("the leader takes it")
+        .index;
     // 2 learns of the removal and of nothing after it; 3 of everything, and is counted for all.
     cluster.ready(1).expect("a ready");
     let to_two: Vec<Parcel> = std::mem::take(&mut cluster.network);
@@ -353,7 +354,7 @@ fn section_5_4_1_removed_follower_compares_logs() {
     }
     // The leader applies late: until then the majority of before counts.
     cluster.node(1).lazy_apply = true;
-    let (_, behind) = cluster.propose(1, "behind");
+    let behind = cluster.propose(1, "behind").index;
     cluster.stabilize(&[2]).expect("1 and 3 commit");
     let conf = cluster.raft(3).configuration().clone();
     assert!(!conf.contains(3) && cluster.raft(3).commit() >= behind);

@@ -202,7 +202,7 @@ impl Script {
 
     fn propose(&mut self, id: MemberId, items: Vec<Bytes>) -> Result<(), String> {
         let raft = self.cluster.raft(id);
-        let (term, index) = raft.propose(items).map_err(|error| error.to_string())?;
+        let Position { index, term } = raft.propose(items).map_err(|error| error.to_string())?;
         self.cluster.say(format!("appended at {term}/{index}"));
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Script {
             other => panic!("unknown change {other}"),
         };
         let raft = self.cluster.raft(words.id(0));
-        let (term, index) = raft
+        let Position { index, term } = raft
             .propose_configuration(change, Bytes::new())
             .map_err(|error| error.to_string())?;
         self.cluster.say(format!("appended at {term}/{index}"));

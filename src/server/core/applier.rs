@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::handle::Published;
 use super::queue::Queue;
-use super::state::{self, RuntimeState, Thread};
+use super::state::{RuntimeState, Thread};
 use super::{Worker, disk_stop, open};
-use crate::disk::{Checkpoints, Class, Position};
+use crate::disk::{Checkpoints, Class};
 use crate::node::{Applied, Input, StateMachine, StopReason};
 use crate::raft::{Entry, SnapshotMeta};
 use crate::server::maintenance::compaction_hashes::CompactionHashes;
@@ -122,12 +122,12 @@ impl Applier {
         }
         publish(&self.shared, &self.machine);
         let (member, nonce) = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
-        let own = |applied: &Applied| {
-            applied
-                .request
-                .is_some_and(|id| (id.member, id.boot_nonce) == (member, nonce))
-        };
-        let answers = done.drain(..).filter(own).filter_map(state::answer);
+        // Of what this member proposed in this start.
+        let answers = done.drain(..).filter_map(|applied| {
+            let id = applied.request?;
+            let own = (id.member, id.boot_nonce) == (member, nonce);
+            own.then_some((id.counter, Ok(applied)))
+        });
         self.shared.proposals.answer_all(answers.collect());
         self.shared
             .report(Input::Applied(self.machine.take_report()));
@@ -156,10 +156,7 @@ impl Applier {
 
     fn install(&mut self, meta: &SnapshotMeta) -> Result<(), Stop> {
         let who = (self.shared.phase.load().1.member_id, self.shared.boot_nonce);
-        let position = Position {
-            index: meta.index,
-            term: meta.term,
-        };
+        let position = meta.position();
         let alive = || self.shared.beat(Thread::Applier);
         self.machine = open::restore(&self.checkpoints, position, who, alive)?;
         alive();

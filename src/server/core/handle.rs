@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::queue::Oldest;
-use super::state::{Carried, Done, Event, Forget, RuntimeState};
+use super::queue::{Oldest, Refused};
+use super::state::{RuntimeState, Who};
 use crate::node::{
-    Add, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership, MembershipCommand,
-    MembershipError, Proposal, RequestId, Target, Update, member_id,
+    Add, Applied, Awaited, ChangeBody, Input, Join, LeaseCall, LeaseTimes, LogPayload, Membership,
+    MembershipCommand, MembershipError, Outcome, Proposal, RequestId, Target, Update, member_id,
 };
+use crate::raft::{Index, Term};
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::metrics::CoreMetrics;
 use crate::server::tls::ports::Ports;
@@ -88,6 +89,16 @@ impl RequestError {
     }
 }
 
+/// etcd's words for what the raft thread's inbox does not take.
+impl From<Refused> for RequestError {
+    fn from(refused: Refused) -> RequestError {
+        match refused {
+            Refused::Full => RequestError::TooManyRequests,
+            Refused::Closed => RequestError::Stopped,
+        }
+    }
+}
+
 /// Why NOSPACE is raised.
 pub(crate) const QUOTA_IS_USED_UP: &str = "the quota is used up; compact, delete what is not \
                                            needed or raise --quota-backend-bytes";
@@ -103,15 +114,6 @@ pub(crate) struct Published {
     pub applied: u64,
     /// The term of the last applied entry.
     pub term: u64,
-}
-
-/// What a carried-out proposal gave.
-#[derive(Debug, Clone)]
-pub(crate) struct Proposed {
-    /// The store's answer.
-    pub response: Response,
-    /// The log index of the entry.
-    pub index: u64,
 }
 
 /// A change of the membership, as etcd's Cluster service and `quorate.v1` ask for it.
@@ -245,43 +247,40 @@ impl MemberHandle {
         &self.shared.ports
     }
 
-    /// Replicates and applies a command. The caller has checked it (`store::check`). Followers
+    /// Replicates and applies a command, and gives the store's answer and the index of its entry.
+    /// The caller has checked it (`store::check`). Followers
     /// forward. Times out as etcd does: 5 s and two election timeouts. Those that no leader took
     /// in that time are withdrawn, and refused with [`RequestError::NoLeader`].
-    pub(crate) async fn propose(&self, command: Command) -> Result<Proposed, RequestError> {
+    pub(crate) async fn propose(
+        &self,
+        command: Command,
+    ) -> Result<(Response, Index), RequestError> {
         self.member()?;
         let request = self.shared.request();
         let data = LogPayload::command(Some(request), command);
         let bytes = data.len() + 64;
-        let event = Event::Propose(Proposal { request, data });
+        let input = Input::Propose(vec![Proposal { request, data }]);
         // etcd counts commands alone, and those of them that ended without a word of the state.
         let mut failed = Failed(Some(&self.shared.proposals_failed));
-        let result = self.carry(request, bytes, event).await;
+        let result = self.carry(request, bytes, input).await;
         if !matches!(
             result,
             Err(RequestError::NoLeader | RequestError::Timeout | RequestError::LeaderChanged)
         ) {
             failed.0 = None;
         }
-        let carried = result?;
-        match carried.done {
-            Done::Store(response) => Ok(Proposed {
-                response,
-                index: carried.index,
-            }),
+        let applied = result?;
+        match applied.outcome {
+            Outcome::Store(answer) => Ok((answer?, applied.index)),
             // The entry of this identity is the one proposed, so this cannot be.
-            Done::Membership(_) => Err(RequestError::LeaderChanged),
+            Outcome::Started | Outcome::Membership(_) => Err(RequestError::LeaderChanged),
         }
     }
 
     /// Raises an alarm or switches it off, on every member; gives the alarm that is on or was.
     pub(crate) async fn set_alarm(&self, change: SetAlarm) -> Result<Option<Alarm>, RequestError> {
-        match self
-            .propose(Operation::SetAlarm(change).into())
-            .await?
-            .response
-        {
-            Response::SetAlarm(answer) => Ok(answer.alarm),
+        match self.propose(Operation::SetAlarm(change).into()).await? {
+            (Response::SetAlarm(answer), _) => Ok(answer.alarm),
             // The entry of this identity is the one proposed, so this cannot be.
             _ => Err(RequestError::LeaderChanged),
         }
@@ -328,8 +327,8 @@ impl MemberHandle {
         self.member()?;
         let number = self.shared.number();
         let answer = self.shared.reads.wait(number);
-        let mut waiting = Waiting::new(&self.shared, Forget::Read(number));
-        self.shared.tell(64, Event::Read(number))?;
+        let mut waiting = Waiting::new(&self.shared, Awaited::Read(number));
+        self.shared.inbox.push(64, Input::Read(vec![number]))?;
         self.within(answer, &mut waiting).await?;
         self.shared.read_served();
         Ok(self.published())
@@ -392,11 +391,10 @@ impl MemberHandle {
         };
         let request = self.shared.request();
         let input = Input::ChangeMembership { request, command };
-        let event = Event::Input(Box::new(input));
-        match self.carry(request, 1024, event).await?.done {
-            Done::Membership(membership) => Ok((id, membership)),
+        match self.carry(request, 1024, input).await?.outcome {
+            Outcome::Membership(membership) => Ok((id, membership?)),
             // As above: the entry of this identity is the one proposed.
-            Done::Store(_) => Err(RequestError::LeaderChanged),
+            Outcome::Started | Outcome::Store(_) => Err(RequestError::LeaderChanged),
         }
     }
 
@@ -408,7 +406,7 @@ impl MemberHandle {
         let answer = self.shared.transfers.wait(id);
         let to = (to != 0).then_some(to);
         let input = Input::Transfer { id, to };
-        self.shared.tell(64, Event::Input(Box::new(input)))?;
+        self.shared.inbox.push(64, input)?;
         let result = self.timed(answer).await;
         self.shared.transfers.forget(id);
         result.unwrap_or(Err(RequestError::Timeout))
@@ -430,9 +428,9 @@ impl MemberHandle {
         self.member()?;
         let id = self.shared.number();
         let answer = self.shared.leases.wait(id);
-        let mut waiting = Waiting::new(&self.shared, Forget::Lease(id));
-        self.shared
-            .tell(64, Event::Lease(LeaseCall { id, lease, renew }))?;
+        let mut waiting = Waiting::new(&self.shared, Awaited::Lease(id));
+        let call = LeaseCall { id, lease, renew };
+        self.shared.inbox.push(64, Input::Lease(vec![call]))?;
         match self.within(answer, &mut waiting).await {
             // etcd waits for a leader to ask, and tells so. Asking twice does no harm.
             Err(RequestError::Timeout) if self.status().leader == 0 => Err(RequestError::NoLeader),
@@ -440,7 +438,14 @@ impl MemberHandle {
         }
     }
 
-    /// Consensus as this member sees it. Asked twice by each request: costs next to nothing.
+    /// Who this member is, and its term: what every answer says.
+    pub(crate) fn who(&self) -> (Who, Term) {
+        let consensus = self.shared.consensus.load();
+        let term = consensus.as_ref().as_ref().map_or(0, |it| it.raft.term);
+        (self.shared.phase.load().1.clone(), term)
+    }
+
+    /// Consensus as this member sees it. Asked by each request: costs next to nothing.
     pub(crate) fn status(&self) -> Status {
         self.shared.status()
     }
@@ -501,15 +506,14 @@ impl MemberHandle {
         &self,
         request: RequestId,
         bytes: usize,
-        event: Event,
-    ) -> Result<Carried, RequestError> {
+        input: Input,
+    ) -> Result<Applied, RequestError> {
         let mut answer = self.shared.proposals.wait(request.counter);
-        let mut waiting = Waiting::new(&self.shared, Forget::Request(request));
-        self.shared.tell(bytes, event)?;
+        let mut waiting = Waiting::new(&self.shared, Awaited::Request(request));
+        self.shared.inbox.push(bytes, input)?;
         let mut result = self.timed(&mut answer).await;
         if result.is_none() {
-            let forget = Event::Forget(waiting.what);
-            let _ = self.shared.inbox.push_always(16, forget);
+            waiting.cancel();
             let verdict = tokio::time::timeout(VERDICT, answer).await;
             result = verdict.ok().map(answered);
         }
@@ -569,17 +573,23 @@ impl Drop for Raised<'_> {
 /// or its client's is over: nothing may wait there for nobody.
 struct Waiting<'a> {
     shared: &'a RuntimeState,
-    what: Forget,
+    what: Awaited,
     answered: bool,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(shared: &'a RuntimeState, what: Forget) -> Waiting<'a> {
+    fn new(shared: &'a RuntimeState, what: Awaited) -> Waiting<'a> {
         Waiting {
             shared,
             what,
             answered: false,
         }
+    }
+
+    fn cancel(&self) {
+        let cancel = Input::Cancel(vec![self.what]);
+        // A closed inbox has forgotten everything.
+        let _ = self.shared.inbox.push_always(16, cancel);
     }
 }
 
@@ -589,13 +599,12 @@ impl Drop for Waiting<'_> {
             return;
         }
         let waited = match self.what {
-            Forget::Request(request) => self.shared.proposals.forget(request.counter),
-            Forget::Read(number) => self.shared.reads.forget(number),
-            Forget::Lease(number) => self.shared.leases.forget(number),
+            Awaited::Request(request) => self.shared.proposals.forget(request.counter),
+            Awaited::Read(number) => self.shared.reads.forget(number),
+            Awaited::Lease(number) => self.shared.leases.forget(number),
         };
         if waited {
-            // A closed inbox has forgotten everything.
-            let _ = self.shared.inbox.push_always(16, Event::Forget(self.what));
+            self.cancel();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::queue::Queue;
 use super::state::{RuntimeState, Thread};
 use super::{ApplyJob, Worker, disk_stop};
-use crate::disk::{self, Class, Log, Position};
+use crate::disk::{self, Class, Log};
 use crate::node::Input;
 use crate::raft::{Persist, SnapshotMeta};
 
@@ -67,10 +67,7 @@ impl Writer {
                 self.prepare();
             }
             LogJob::Install(meta) => {
-                self.log.reset(Position {
-                    index: meta.index,
-                    term: meta.term,
-                })?;
+                self.log.reset(meta.position())?;
                 let _ = self.apply.push_always(0, ApplyJob::Install(meta));
             }
             LogJob::Drop { before } => self.log.drop_before(before)?,

@@ -30,25 +30,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use self::queue::Queue;
-use self::state::{Event, RuntimeState, Thread};
+use self::state::{RuntimeState, Thread};
 use crate::disk::{self, Checkpoints, Log};
-use crate::node::{Member, PeerMessage, StateMachine};
+use crate::node::{Member, StateMachine};
+use crate::server::member_runtime::Transport;
 use crate::server::process::exit::{self, Stop};
 
 /// Bytes of committed entries that may wait for the applier; the node holds back far earlier.
 const APPLY_BYTES: usize = 256 << 20;
 /// Bytes of writes that may wait; there is one at a time.
 const LOG_BYTES: usize = 256 << 20;
-
-/// What the core asks of the peer runtime.
-pub(crate) trait Transport: Send + Sync + 'static {
-    /// Sends a message; false when it was dropped.
-    fn send(&self, to: u64, message: PeerMessage) -> bool;
-    /// Streams the newest checkpoint to a member.
-    fn send_checkpoint(&self, to: u64, term: u64, index: u64);
-    /// This member was removed for good.
-    fn removed(&self, reason: &str);
-}
 
 /// What the threads start from.
 pub(crate) struct Parts {
@@ -82,7 +73,7 @@ impl Core {
     pub(crate) fn start(
         parts: Parts,
         shared: &Arc<RuntimeState>,
-        outside: Arc<dyn Transport>,
+        outside: Transport,
     ) -> Result<Core, Stop> {
         let apply = Queue::new(APPLY_BYTES);
         let log = Queue::new(LOG_BYTES);
@@ -151,7 +142,7 @@ impl Core {
     /// Ends the threads one after the other; what was written is durable.
     pub(crate) fn shutdown(self) {
         // The raft thread goes first: then nothing new comes for the others.
-        let _ = self.shared.inbox.push_always(0, Event::End);
+        self.shared.inbox.close();
         for (thread, handle) in self.threads {
             match thread {
                 Thread::Log => self.log.close(),

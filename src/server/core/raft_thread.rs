@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::handle::RequestError;
 use super::queue::Queue;
-use super::state::{Event, Forget, RuntimeState, Thread, proposal_error, refusal, transfer_error};
-use super::{ApplyJob, LogJob, Transport, Worker, disk_stop};
+use super::state::{RuntimeState, Thread, proposal_error, refusal, transfer_error};
+use super::{ApplyJob, LogJob, Worker, disk_stop};
 use crate::disk::{Class, LogReader};
 use crate::node::{Effect, Input, Member, StopReason};
 use crate::raft::{Entry, LogRead, Role, RoleChange};
 use crate::server::listen::quiet::Quiet;
+use crate::server::member_runtime::Transport;
 use crate::server::process::exit::Stop;
 
 /// Ticks made up for after a pause: more would only bring on elections.
@@ -22,20 +23,13 @@ const TICKS_AT_ONCE: u32 = 2;
 pub(super) struct RaftThread {
     pub(super) member: Member,
     pub(super) shared: Arc<RuntimeState>,
-    pub(super) outside: Arc<dyn Transport>,
+    pub(super) outside: Transport,
     pub(super) apply: Queue<ApplyJob>,
     pub(super) log: Queue<LogJob>,
     pub(super) log_reader: LogReader,
     pub(super) reader: Worker,
     pub(super) tick_ms: u64,
     pub(super) first_ticks: u32,
-}
-
-/// What gathered in the inbox, sorted into few inputs.
-#[derive(Default)]
-struct Gathered {
-    inputs: Vec<Input>,
-    end: bool,
 }
 
 impl RaftThread {
@@ -57,12 +51,11 @@ impl RaftThread {
         }
         loop {
             let wait = next_tick.saturating_duration_since(Instant::now());
-            let Some(events) = self.shared.inbox.take(wait) else {
+            let Some(inputs) = self.shared.inbox.take(wait) else {
                 return;
             };
             self.shared.beat(Thread::Raft);
-            let gathered = gather(events);
-            for input in gathered.inputs {
+            for input in gather(inputs) {
                 self.member
                     .handle(self.shared.now_ms(), input, &mut effects);
             }
@@ -77,9 +70,6 @@ impl RaftThread {
             }
             if changed {
                 self.publish();
-            }
-            if gathered.end {
-                return;
             }
         }
     }
@@ -105,40 +95,33 @@ impl RaftThread {
     }
 }
 
-/// Sorts events: what clients asked for is handed over together, the rest in order.
-fn gather(events: Vec<Event>) -> Gathered {
-    let mut gathered = Gathered::default();
+/// Makes few inputs of many: what clients asked for is handed over together and last, the rest in
+/// its order.
+fn gather(came: Vec<Input>) -> Vec<Input> {
     let (mut proposals, mut reads, mut leases) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut gone_requests, mut gone_reads, mut gone_leases) = (Vec::new(), Vec::new(), Vec::new());
-    for event in events {
-        match event {
-            Event::Propose(proposal) => proposals.push(proposal),
-            Event::Read(number) => reads.push(number),
-            Event::Lease(call) => leases.push(call),
-            Event::Forget(Forget::Request(request)) => gone_requests.push(request),
-            Event::Forget(Forget::Read(number)) => gone_reads.push(number),
-            Event::Forget(Forget::Lease(number)) => gone_leases.push(number),
-            Event::Input(input) => gathered.inputs.push(*input),
-            Event::End => gathered.end = true,
+    let (mut inputs, mut cancelled) = (Vec::new(), Vec::new());
+    for input in came {
+        match input {
+            Input::Propose(some) => proposals.extend(some),
+            Input::Read(some) => reads.extend(some),
+            Input::Lease(some) => leases.extend(some),
+            Input::Cancel(some) => cancelled.extend(some),
+            other => inputs.push(other),
         }
     }
     if !proposals.is_empty() {
-        gathered.inputs.push(Input::Propose(proposals));
+        inputs.push(Input::Propose(proposals));
     }
     if !reads.is_empty() {
-        gathered.inputs.push(Input::Read(reads));
+        inputs.push(Input::Read(reads));
     }
     if !leases.is_empty() {
-        gathered.inputs.push(Input::Lease(leases));
+        inputs.push(Input::Lease(leases));
     }
-    if !(gone_requests.is_empty() && gone_reads.is_empty() && gone_leases.is_empty()) {
-        gathered.inputs.push(Input::Cancel {
-            requests: gone_requests,
-            reads: gone_reads,
-            leases: gone_leases,
-        });
+    if !cancelled.is_empty() {
+        inputs.push(Input::Cancel(cancelled));
     }
-    gathered
+    inputs
 }
 
 /// Hands one effect over; gives the reason when the server has to stop.

@@ -15,10 +15,10 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handle::{Health, Phase, Published, RequestError, Role, Status};
-use super::queue::{Queue, Refused};
+use super::queue::Queue;
 use crate::node::{
-    Applied, Input, LeaseCall, LeaseTimes, MemberStatus, Membership, Outcome, Proposal,
-    ProposalError, RequestId, RequestRefusal, StateMachine, TransferFailure,
+    Applied, Input, LeaseTimes, MemberStatus, ProposalError, RequestId, RequestRefusal,
+    StateMachine, TransferFailure,
 };
 use crate::server::auth::simple::SimpleTokens;
 use crate::server::flags::config::Config;
@@ -27,7 +27,7 @@ use crate::server::maintenance::compared::Comparisons;
 use crate::server::metrics::CoreMetrics;
 use crate::server::process::exit::Stop;
 use crate::server::tls::ports::Ports;
-use crate::store::{AlarmKind, Response};
+use crate::store::AlarmKind;
 
 /// Bytes of requests and messages that may wait for the raft thread.
 const INBOX_BYTES: usize = 64 << 20;
@@ -35,52 +35,6 @@ const INBOX_BYTES: usize = 64 << 20;
 const STUCK: Duration = Duration::from_secs(30);
 /// A linearizable read this long ago makes a member unready.
 const STALE: Duration = Duration::from_secs(10);
-
-/// What the raft thread takes in.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// One proposal; those that wait together are handed over together.
-    Propose(Proposal),
-    /// One linearizable read.
-    Read(u64),
-    /// One call about a lease.
-    Lease(LeaseCall),
-    /// Nobody waits for it any more.
-    Forget(Forget),
-    /// Anything else.
-    Input(Box<Input>),
-    /// The raft thread ends.
-    End,
-}
-
-/// What nobody waits for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Forget {
-    /// A proposal or a change.
-    Request(RequestId),
-    /// A read.
-    Read(u64),
-    /// A call about a lease.
-    Lease(u64),
-}
-
-/// What a proposal gave.
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// The store's answer.
-    Store(Response),
-    /// The membership after the change.
-    Membership(Arc<Membership>),
-}
-
-/// A carried-out proposal.
-#[derive(Debug)]
-pub(crate) struct Carried {
-    /// What it gave.
-    pub done: Done,
-    /// Its index.
-    pub index: u64,
-}
 
 type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
 
@@ -194,10 +148,10 @@ pub(crate) struct RuntimeState {
     pub request_timeout: Duration,
     /// The random number of this start.
     pub boot_nonce: u64,
-    /// What waits for the raft thread.
-    pub inbox: Queue<Event>,
+    /// What waits for the raft thread, which ends when it is closed.
+    pub inbox: Queue<Input>,
     /// Whoever proposed.
-    pub proposals: Waiters<Carried>,
+    pub proposals: Waiters<Applied>,
     /// Whoever reads.
     pub reads: Waiters<()>,
     /// Whoever asked about a lease.
@@ -344,20 +298,10 @@ impl RuntimeState {
         }
     }
 
-    /// Gives something to the raft thread.
-    pub(crate) fn tell(&self, bytes: usize, event: Event) -> Result<(), RequestError> {
-        self.inbox
-            .push(bytes, event)
-            .map_err(|refused| match refused {
-                Refused::Full => RequestError::TooManyRequests,
-                Refused::Closed => RequestError::Stopped,
-            })
-    }
-
     /// Gives the raft thread what it asked for, or what must not be lost.
     pub(crate) fn report(&self, input: Input) {
         // A closed inbox belongs to a raft thread that has ended.
-        let _ = self.inbox.push_always(64, Event::Input(Box::new(input)));
+        let _ = self.inbox.push_always(64, input);
     }
 
     /// A linearizable read was answered.
@@ -518,23 +462,6 @@ impl RuntimeState {
             .filter(|alarm| alarm.kind == AlarmKind::Corrupt);
         corrupt.any(|alarm| alarm.member == own || alarm.member == 0)
     }
-}
-
-/// The answers to proposals that an applied batch holds, for this start of this member.
-pub(crate) fn answer(applied: Applied) -> Option<(u64, Result<Carried, RequestError>)> {
-    let request = applied.request?;
-    let done = match applied.outcome {
-        Outcome::Started => return None,
-        Outcome::Store(Ok(response)) => Ok(Done::Store(response)),
-        Outcome::Store(Err(error)) => Err(RequestError::Store(error)),
-        Outcome::Membership(Ok(membership)) => Ok(Done::Membership(membership)),
-        Outcome::Membership(Err(error)) => Err(RequestError::Membership(error)),
-    };
-    let carried = done.map(|done| Carried {
-        done,
-        index: applied.index,
-    });
-    Some((request.counter, carried))
 }
 
 /// etcd's words for a proposal that was not appended.

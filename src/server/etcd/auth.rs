@@ -11,7 +11,6 @@ use super::caller::{Caller, permitted};
 use super::convert::auth_error;
 use super::kv::mismatched;
 use crate::server::auth::{Issuer, password, simple};
-use crate::server::core::handle::Proposed;
 use crate::server::listen::quiet::Quiet;
 use crate::server::metrics::client::Method;
 use crate::server::process::clock;
@@ -392,10 +391,9 @@ impl Services {
                 issued_ms: clock::unix_ms(),
             });
             // Whoever asks for a token may show an old one.
-            let given = self.propose_for(None, Operation::Auth(operation.into()));
-            let Proposed {
-                response, index, ..
-            } = match given.await {
+            let nobody = Caller::default();
+            let given = self.propose_for(&nobody, Operation::Auth(operation.into()));
+            let (response, index) = match given.await {
                 Err(error) if error.message() == EtcdError::AuthOldRevision.text() => continue,
                 given => given?,
             };

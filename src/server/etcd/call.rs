@@ -16,10 +16,11 @@ use super::caller::Caller;
 use super::concurrency::Behalf;
 use super::convert;
 use crate::node::MembershipError;
+use crate::raft::Index;
 use crate::server::auth::Issuer;
 use crate::server::auth::password::{self, Passwords};
 use crate::server::core::handle::{
-    Health, MemberHandle, Phase, Proposed, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
+    self, Health, MemberHandle, Phase, Published, QUOTA_IS_USED_UP, RequestError, Role, VERDICT,
 };
 use crate::server::flags::config::{ClientPort, Config, Formation, Limits};
 use crate::server::listen::bodies::Bodies;
@@ -350,33 +351,25 @@ impl Services {
         learner: Learner,
         metadata: &MetadataMap,
     ) -> Result<(), Status> {
-        if !self.serves() {
-            self.arrive(client_timeout(metadata)).await;
-            // Its data are still being compared with the others': they may not be the cluster's.
-            if self.shared.member.held() {
-                return Err(not_a_member());
+        let member = &self.shared.member;
+        {
+            let (status, state) = (member.status(), member.published());
+            if self.serves(&status, &state) {
+                return may_answer(&status, &state, learner, metadata);
             }
+        }
+        self.arrive(client_timeout(metadata)).await;
+        // Its data are still being compared with the others': they may not be the cluster's.
+        if member.held() {
+            return Err(not_a_member());
         }
         self.admit_now(learner, metadata)
     }
 
     /// Refuses what this member may not answer now.
     pub(super) fn admit_now(&self, learner: Learner, metadata: &MetadataMap) -> Result<(), Status> {
-        let status = self.shared.member.status();
-        // A member that has just started holds nothing until its checkpoint is read: an empty
-        // store must not pass for the cluster's. One that was removed keeps an old one.
-        let membership = Arc::clone(&self.shared.member.published().membership);
-        let outside = membership.cluster_id == 0 || membership.is_removed(status.member_id);
-        if status.phase != Phase::Member || outside {
-            return Err(not_a_member());
-        }
-        if status.role == Role::Learner && learner == Learner::Refused {
-            return Err(EtcdError::NotSupportedForLearner.into());
-        }
-        if wants_leader(metadata) && status.leader == 0 {
-            return Err(EtcdError::NoLeader.into());
-        }
-        Ok(())
+        let member = &self.shared.member;
+        may_answer(&member.status(), &member.published(), learner, metadata)
     }
 
     /// Whether the cluster knows this member's URLs, or has had time to learn them. As in etcd,
@@ -401,10 +394,8 @@ impl Services {
     }
 
     /// Whether this server is a member that serves clients.
-    fn serves(&self) -> bool {
-        self.shared.member.status().phase == Phase::Member
-            && self.shared.member.published().membership.cluster_id != 0
-            && self.is_settled()
+    fn serves(&self, status: &handle::Status, state: &Published) -> bool {
+        status.phase == Phase::Member && state.membership.cluster_id != 0 && self.is_settled()
     }
 
     /// Waits until that is so, for no longer than a request may take, however long its client would
@@ -432,8 +423,11 @@ impl Services {
     /// it ends first, or was removed.
     pub(crate) async fn served(&self) -> bool {
         let mut published = self.shared.member.subscribe();
-        while !self.serves() {
+        loop {
             let status = self.shared.member.status();
+            if self.serves(&status, &self.shared.member.published()) {
+                return true;
+            }
             let gone = status.phase == Phase::Removed
                 || published.borrow().membership.is_removed(status.member_id);
             if gone {
@@ -444,7 +438,6 @@ impl Services {
                 return false;
             }
         }
-        true
     }
 
     /// Waits until this member's health says that it serves: until its first read was answered, if
@@ -463,12 +456,12 @@ impl Services {
 
     /// The header of an answer from this revision.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
-        let status = self.shared.member.status();
+        let (who, raft_term) = self.shared.member.who();
         Some(ResponseHeader {
-            cluster_id: status.cluster_id,
-            member_id: status.member_id,
+            cluster_id: who.cluster_id,
+            member_id: who.member_id,
             revision,
-            raft_term: status.term,
+            raft_term,
         })
     }
 
@@ -478,22 +471,23 @@ impl Services {
         &self,
         operation: store::Operation,
     ) -> Result<store::Response, Status> {
-        let mut command = store::Command::from(operation);
-        self.check(&command).await?;
-        command.actor = self.actor().await?;
-        Ok(self.propose_checked(command).await?.response)
+        let (response, _) = self.propose_for(&Caller::current(), operation).await?;
+        Ok(response)
     }
 
-    /// Proposes a command for a user, or for nobody.
+    /// Proposes a command for a caller, and gives the index of its entry along.
     pub(super) async fn propose_for(
         &self,
-        actor: Option<store::Actor>,
+        caller: &Caller,
         operation: store::Operation,
-    ) -> Result<Proposed, Status> {
+    ) -> Result<(store::Response, Index), Status> {
         let mut command = store::Command::from(operation);
         self.check(&command).await?;
-        command.actor = actor;
-        self.propose_checked(command).await
+        command.actor = self.actor_of(caller).await?;
+        if prost::Message::encoded_len(&command) > self.max_request_bytes() {
+            return Err(EtcdError::RequestTooLarge.into());
+        }
+        self.shared.member.propose(command).await.map_err(failed)
     }
 
     async fn check(&self, command: &store::Command) -> Result<(), Status> {
@@ -508,16 +502,21 @@ impl Services {
             }
         }
     }
-
-    async fn propose_checked(&self, command: store::Command) -> Result<Proposed, Status> {
-        if prost::Message::encoded_len(&command) > self.max_request_bytes() {
-            return Err(EtcdError::RequestTooLarge.into());
-        }
-        self.shared.member.propose(command).await.map_err(failed)
-    }
 }
 
 impl Services {
+    /// Begins a stream: counted, and refused where this member may not answer.
+    pub(super) async fn begin(
+        &self,
+        method: Method,
+        metadata: &MetadataMap,
+    ) -> Result<StreamCall, Status> {
+        let call = self.stream(method);
+        let admitted = self.admit(Learner::Refused, metadata).await;
+        admitted.map_err(|error| call.refuse(error))?;
+        Ok(call)
+    }
+
     /// Counts a stream that begins.
     pub(super) fn stream(&self, method: Method) -> StreamCall {
         self.shared.metrics.started(method);
@@ -567,6 +566,29 @@ pub(super) enum Learner {
     Answers,
     /// It refuses, with etcd's text.
     Refused,
+}
+
+/// Refuses what a member that stands so may not answer.
+fn may_answer(
+    status: &handle::Status,
+    state: &Published,
+    learner: Learner,
+    metadata: &MetadataMap,
+) -> Result<(), Status> {
+    // A member that has just started holds nothing until its checkpoint is read: an empty
+    // store must not pass for the cluster's. One that was removed keeps an old one.
+    let membership = &state.membership;
+    let outside = membership.cluster_id == 0 || membership.is_removed(status.member_id);
+    if status.phase != Phase::Member || outside {
+        return Err(not_a_member());
+    }
+    if status.role == Role::Learner && learner == Learner::Refused {
+        return Err(EtcdError::NotSupportedForLearner.into());
+    }
+    if wants_leader(metadata) && status.leader == 0 {
+        return Err(EtcdError::NoLeader.into());
+    }
+    Ok(())
 }
 
 /// The caller wants an answer only from a member that knows a leader.

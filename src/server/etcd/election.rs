@@ -11,7 +11,7 @@ use futures::Stream;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::call::{Learner, Services, StreamCall};
+use super::call::{Services, StreamCall};
 use super::concurrency::{self, Behalf, Undo};
 use super::convert;
 use crate::server::core::handle::Published;
@@ -68,10 +68,7 @@ impl Election for Services {
         &self,
         request: Request<LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        let call = self.stream(Method::Observe);
-        self.admit(Learner::Refused, request.metadata())
-            .await
-            .map_err(|error| call.refuse(error))?;
+        let call = self.begin(Method::Observe, request.metadata()).await?;
         let (caller, request) = Behalf::of(self, request);
         let observer = Observer {
             prefix: concurrency::prefix(&request.name),

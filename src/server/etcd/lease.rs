@@ -88,10 +88,9 @@ impl Lease for Services {
         &self,
         request: Request<Streaming<etcd::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let call = self.stream(Method::LeaseKeepAlive);
-        self.admit(Learner::Refused, request.metadata())
-            .await
-            .map_err(|error| call.refuse(error))?;
+        let call = self
+            .begin(Method::LeaseKeepAlive, request.metadata())
+            .await?;
         let leaderless =
             wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));
         let caller = Caller::of(request.metadata(), request.extensions());

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::call::{Learner, Services, wants_leader};
+use super::call::{Services, wants_leader};
 use super::caller::{Caller, permitted};
 use super::{OVERHEAD, convert};
 use crate::server::core::handle::{MemberHandle, Published};
@@ -55,10 +55,7 @@ impl Watch for Services {
         &self,
         request: Request<Streaming<etcd::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let call = self.stream(Method::Watch);
-        self.admit(Learner::Refused, request.metadata())
-            .await
-            .map_err(|error| call.refuse(error))?;
+        let call = self.begin(Method::Watch, request.metadata()).await?;
         let leaderless =
             wants_leader(request.metadata()).then(|| Leaderless::new(self.shared.leaderless));
         let caller = Caller::of(request.metadata(), request.extensions());

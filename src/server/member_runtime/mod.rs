@@ -12,11 +12,13 @@ mod port;
 mod service;
 mod start;
 mod starts;
+mod transport;
 mod unknown_peers;
 
 #[cfg(feature = "simulators")]
 pub(crate) use service::refusal;
-pub(crate) use start::start;
+pub(crate) use start::{RunningServer, start};
+pub(crate) use transport::Transport;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,9 +33,9 @@ use crate::node::{
     Farewell, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody,
     PeerMessage, RequestId, TryAgain,
 };
+use crate::server::core::Core;
 use crate::server::core::handle::{MemberHandle, Phase};
 use crate::server::core::state::{RuntimeState, Who};
-use crate::server::core::{Core, Transport};
 use crate::server::flags::config::{ClusterState, Config, Formation};
 use crate::server::flags::url::Endpoint;
 use crate::server::link::accept::Seen;
@@ -592,54 +594,6 @@ impl Listener for MemberRuntime {
             peer,
             format!("another member answers in the place of {peer:x}, and says: {reason}"),
         );
-    }
-}
-
-/// What the core threads use; a weak hold, for the member runtime owns the core.
-struct PeerTransport(std::sync::Weak<MemberRuntime>);
-
-impl Transport for PeerTransport {
-    fn send(&self, to: u64, message: PeerMessage) -> bool {
-        let Some(local) = self.0.upgrade() else {
-            return false;
-        };
-        let links = local.links.read().unwrap_or_else(PoisonError::into_inner);
-        let unsent = match links.get(&to) {
-            Some((_, link)) => link.send(message).err(),
-            None => Some(message),
-        };
-        drop(links);
-        match unsent {
-            Some(message) => {
-                local.unsent(to, message);
-                false
-            }
-            None => true,
-        }
-    }
-
-    fn send_checkpoint(&self, to: u64, term: u64, index: u64) {
-        let Some(local) = self.0.upgrade() else {
-            return;
-        };
-        let runtime = local.runtime.clone();
-        runtime.spawn(async move {
-            let ok = match Box::pin(checkpoint::send(&local, to, term, index)).await {
-                Ok(()) => true,
-                Err(error) => {
-                    let to = format!("{to:x}");
-                    tracing::warn!(%to, index, "cannot send a checkpoint: {error}");
-                    false
-                }
-            };
-            local.shared.report(Input::SnapshotSent { to, ok });
-        });
-    }
-
-    fn removed(&self, reason: &str) {
-        if let Some(local) = self.0.upgrade() {
-            local.gone(reason);
-        }
     }
 }
 

@@ -13,7 +13,6 @@ use super::{MemberRuntime, checkpoint, lock};
 use crate::node::{Input, PeerBody, PeerMessage};
 use crate::server::core::handle::{Fence, MembershipRequest, Phase};
 use crate::server::core::queue::Refused;
-use crate::server::core::state::Event;
 use crate::server::link::accept::{Admitted, Host, Linked, Seen};
 use crate::server::link::hello::{
     Answer, Ask, FORMAT, HashAt, Hello, Join, Listed, Purpose, Refusal, Reply, Verdict,
@@ -94,11 +93,7 @@ impl Host for MemberRuntime {
             return Ok(true);
         }
         let input = Input::Peer { from, message };
-        match self
-            .shared
-            .inbox
-            .push(body.len() + 64, Event::Input(Box::new(input)))
-        {
+        match self.shared.inbox.push(body.len() + 64, input) {
             Err(Refused::Full) => Ok(false),
             Ok(()) | Err(Refused::Closed) => {
                 self.shared.metrics.peer_received(from, body.len());

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::join::{identity_stop, public_phase};
 use super::no_sync::NoSync;
-use super::{Happening, MemberRuntime, PeerTransport, lock, service};
+use super::{Happening, MemberRuntime, Transport, lock, service};
 use crate::disk::{
     self, DataDirectory, Disk, FileDisk, Identity, LogOptions, Reserve, Starts, open_member,
 };
@@ -183,8 +183,9 @@ pub(crate) fn start(
     Ok((handle, guard))
 }
 
-impl crate::server::Core for RunningServer {
-    async fn stopped(&mut self) -> Stop {
+impl RunningServer {
+    /// Returns when the member cannot go on, and why.
+    pub(crate) async fn stopped(&mut self) -> Stop {
         match self.stopped.recv().await {
             Some(stop) => stop,
             // The sender lives in the member runtime, which this guard holds.
@@ -192,16 +193,16 @@ impl crate::server::Core for RunningServer {
         }
     }
 
-    async fn retire(&mut self) {
+    /// Makes the member unready and moves its leadership away, as far as that is possible.
+    pub(crate) async fn retire(&mut self) {
         retire(&self.local).await;
     }
 
-    fn shutdown(mut self) {
+    /// Ends every thread; what was acknowledged is on disk.
+    pub(crate) fn shutdown(mut self) {
         self.end();
     }
-}
 
-impl RunningServer {
     /// The server among its peers.
     #[cfg(test)]
     pub(super) fn local(&self) -> Arc<MemberRuntime> {
@@ -431,8 +432,7 @@ async fn run_core(
     .map_err(|error| identity_stop(format!("a thread ended early: {error}")))??;
     // Set once: a server becomes a member once in its life.
     let _ = local.checkpoints.set(parts.checkpoints.clone());
-    let out = Arc::new(PeerTransport(Arc::downgrade(local)));
-    let core = Core::start(parts, &local.shared, out)?;
+    let core = Core::start(parts, &local.shared, Transport::new(local))?;
     *lock(&local.core) = Some(core);
     local.runs();
     local.shared.doing("running");

@@ -35,6 +35,7 @@ use crate::server::http::{self, access};
 use crate::server::listen::all_seats::AllSeats;
 use crate::server::listen::bodies::{self, Bodies};
 use crate::server::listen::{self, AllBound, ClientRuntimes, Serve};
+use crate::server::member_runtime::{self, RunningServer};
 use crate::server::metrics::client::ClientMetrics;
 use crate::server::tls::{auto, ports};
 
@@ -47,16 +48,6 @@ const PROPAGATE: Duration = Duration::from_secs(5);
 const CALLS: u64 = 1 << 17;
 /// Memory to reckon with for each.
 const CALL_BYTES: u64 = 16 << 10;
-
-/// The member's threads, as start-up and shutdown see them.
-pub trait Core {
-    /// Returns when the member cannot go on, and why.
-    fn stopped(&mut self) -> impl Future<Output = Stop>;
-    /// Makes the member unready and moves its leadership away, as far as that is possible.
-    fn retire(&mut self) -> impl Future<Output = ()>;
-    /// Ends every thread; what was acknowledged is on disk.
-    fn shutdown(self);
-}
 
 /// Runs the server with these arguments (without the program's name) and this environment.
 pub fn run(arguments: &[String], environment: &BTreeMap<String, String>) -> ExitCode {
@@ -141,10 +132,10 @@ fn serve(config: &Config) -> Result<(), Stop> {
         message: format!("cannot start threads: {error}"),
     })?;
     let client = ports::client(config, bound.tls.clone());
-    let (member, core) = crate::server::member_runtime::start(config, client, strangers)?;
+    let (member, server) = member_runtime::start(config, client, strangers)?;
     let _ = member.ports().seats.set(seats.clone());
     let doors = Listeners::open(config, member, issuer, bound, &runtimes, &seats);
-    let result = live(core, &doors, signals);
+    let result = live(server, &doors, signals);
     runtimes.shutdown();
     result
 }
@@ -308,12 +299,12 @@ impl Listeners {
 }
 
 /// Waits for the end and carries it out.
-fn live(mut core: impl Core, doors: &Listeners, signals: StopSignals) -> Result<(), Stop> {
+fn live(mut server: RunningServer, doors: &Listeners, signals: StopSignals) -> Result<(), Stop> {
     let (runtime, came) = signals.split();
     let result = runtime.block_on(async {
         let name = tokio::select! {
             biased;
-            stop = core.stopped() => {
+            stop = server.stopped() => {
                 match stop.code {
                     0 => tracing::info!(class = stop.class, "{}", stop.message),
                     _ => tracing::error!(class = stop.class, "{}", stop.message),
@@ -324,12 +315,12 @@ fn live(mut core: impl Core, doors: &Listeners, signals: StopSignals) -> Result<
             name = came => name,
         };
         tracing::info!(signal = name, "stopping: leadership is handed over first");
-        core.retire().await;
+        server.retire().await;
         endpoints_are_withdrawn().await;
         doors.close().await;
         Ok(())
     });
-    core.shutdown();
+    server.shutdown();
     tracing::info!("stopped");
     result
 }
