@@ -12,12 +12,11 @@ mod versus;
 mod watch;
 mod work;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
 use load::{Load, Pace};
 use summary::Summary;
@@ -25,9 +24,9 @@ use watch::FanOut;
 use work::{Keys, Mode, Work};
 
 /// Load for any etcd v3 endpoint.
-#[derive(Debug, Parser)]
-#[command(name = "quorate bench", version, about)]
-struct Arguments {
+#[derive(Debug, Args)]
+#[command(version, about, display_name = "quorate bench")]
+pub(super) struct Arguments {
     #[command(subcommand)]
     what: What,
 }
@@ -169,11 +168,7 @@ struct Watching {
 }
 
 /// Runs the subcommand. The exit code is 0 only if no request failed.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return super::refuse(&error),
-    };
+pub(super) fn run(arguments: Arguments) -> ExitCode {
     match run_benchmark(arguments.what) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
