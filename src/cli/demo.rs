@@ -12,7 +12,7 @@ use crate::operator::local::home::any_port;
 /// written to without pause, loses a member with its disk and heals, and has every member
 /// replaced one at a time. The exit code is 0 only if all of it held.
 #[derive(Debug, Args)]
-#[command(version, about, display_name = "quorate")]
+#[command(version, display_name = "quorate")]
 pub(super) struct Arguments {
     /// Leave the cluster running at the end, until Ctrl-C.
     #[arg(long)]

@@ -15,7 +15,6 @@ use crate::{build, crd};
 
 /// Prints or writes what is made from the code.
 #[derive(Debug, Args)]
-#[command(about)]
 pub(super) struct Arguments {
     /// What to print.
     #[arg(required_unless_present_any = ["write", "check"])]

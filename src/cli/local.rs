@@ -12,7 +12,7 @@ use crate::operator::local::run::{self, Options};
 /// Kubernetes. Edits of the file take effect while it runs. To see it heal, kill a member's
 /// process, or remove its directory below DIR/claims as well.
 #[derive(Debug, Args)]
-#[command(version, about, display_name = "quorate", verbatim_doc_comment)]
+#[command(version, display_name = "quorate", verbatim_doc_comment)]
 pub(super) struct Arguments {
     /// YAML file with one EtcdCluster.
     file: PathBuf,

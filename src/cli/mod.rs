@@ -208,6 +208,19 @@ mod tests {
         kubectl::Arguments::command().debug_assert();
     }
 
+    /// Found in the help texts: clap's `about` without a text is the package's, and five subcommands called
+    /// themselves an operator.
+    #[test]
+    fn each_subcommand_says_what_it_is() {
+        for command in Quorate::command().get_subcommands() {
+            let about = command.get_about().map(ToString::to_string);
+            let about = about.unwrap_or_default();
+            let name = command.get_name();
+            assert_ne!(about, env!("CARGO_PKG_DESCRIPTION"), "{name}");
+            assert!(!about.is_empty(), "{name}");
+        }
+    }
+
     fn parsed(words: &[&str]) -> Result<Command, ErrorKind> {
         let words = words.iter().map(OsString::from).collect();
         let parsed = Quorate::try_parse_from(as_parsed(words));

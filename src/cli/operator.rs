@@ -14,7 +14,7 @@ pub(super) const LEASE: &str = "quorate-operator";
 
 /// Runs replicated etcd-style clusters on Kubernetes: one EtcdCluster resource, one cluster.
 #[derive(Debug, Parser)]
-#[command(version, about, display_name = "quorate")]
+#[command(version, display_name = "quorate")]
 pub(super) struct Arguments {
     /// Image of the members where spec.image is not given; usually the operator's own. Its tag,
     /// if it has one, gives way to the cluster's spec.version.

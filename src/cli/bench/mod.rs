@@ -25,7 +25,7 @@ use work::{Keys, Mode, Work};
 
 /// Load for any etcd v3 endpoint.
 #[derive(Debug, Args)]
-#[command(version, about, display_name = "quorate bench")]
+#[command(version, display_name = "quorate bench")]
 pub(super) struct Arguments {
     #[command(subcommand)]
     what: What,
