@@ -1,13 +1,12 @@
 //! `quorate certs`: a CA and the certificates of a cluster's members and clients, for hosts outside Kubernetes. Writes
 //! new files only: existing files are never overwritten.
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 
 use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 
@@ -16,9 +15,8 @@ use crate::server::tls::issue::{Authority, Issued, Purpose, Validity};
 /// Writes ca.crt and ca.key, and for each --member NAME=HOST,... the files NAME/server.crt,
 /// NAME/server.key, NAME/peer.crt, NAME/peer.key, and for each --client NAME the files
 /// NAME.crt and NAME.key. Existing ca.crt and ca.key are used to sign new certificates.
-#[derive(Parser)]
-#[command(name = "quorate certs", disable_version_flag = true)]
-struct Arguments {
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
     /// Directory for the files; created if it does not exist.
     #[arg(long, default_value = "certs")]
     out: PathBuf,
@@ -42,12 +40,8 @@ const AUTHORITY: &str = "quorate";
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Runs the subcommand.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return super::refuse(&error),
-    };
-    match issue(&arguments) {
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    match issue(arguments) {
         Ok(written) => {
             for path in written {
                 println!("{}", path.display());

@@ -1,10 +1,9 @@
 //! `quorate demo`: the life of a cluster in a minute.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 
 use crate::operator::local::demo::{Ending, Story, tell};
 use crate::operator::local::home::any_port;
@@ -12,9 +11,9 @@ use crate::operator::local::home::any_port;
 /// Shows the life of a cluster on this machine, in less than a minute: it grows by learners under continuous writes,
 /// loses a member with its disk and heals, and has every member replaced one at a time. The exit code is 0 only if
 /// everything succeeded.
-#[derive(Debug, Parser)]
-#[command(version, about)]
-struct Arguments {
+#[derive(Debug, Args)]
+#[command(version, display_name = "quorate")]
+pub(super) struct Arguments {
     /// Leave the cluster running at the end, until Ctrl-C.
     #[arg(long)]
     keep: bool,
@@ -30,11 +29,7 @@ struct Arguments {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return super::refuse(&error),
-    };
+pub(super) fn run(arguments: Arguments) -> ExitCode {
     let keep = arguments.keep || std::env::var_os("KEEP").is_some_and(|keep| keep == "1");
     let temporary = std::env::temp_dir().join(format!("quorate-demo-{}", std::process::id()));
     let given = arguments.dir.is_some();

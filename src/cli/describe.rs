@@ -1,12 +1,11 @@
 //! `quorate describe`: one server's description of itself and its cluster, requested on its peer port.
 //! Reads only. Meant for `kubectl exec` in a member's pod, where the secret is mounted.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::Args;
 
 use crate::server::operator_api::auth::Key;
 use crate::server::operator_api::client::MemberClient;
@@ -19,9 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const POD_ROOTS: &str = "/etc/quorate/peer/ca.crt";
 
 /// Prints a server's description of itself and its cluster.
-#[derive(Debug, Parser)]
-#[command(name = "quorate describe")]
-struct Arguments {
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
     /// The server's peer address.
     #[arg(long, default_value = "127.0.0.1:2380")]
     address: String,
@@ -45,15 +43,8 @@ struct Arguments {
 }
 
 /// Runs the subcommand.
-pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
-    };
-    match ask(&arguments) {
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    match ask(arguments) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS

@@ -3,21 +3,19 @@
 
 mod api_reference;
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use crate::server::flags::feature_gates::GATES;
 use crate::server::flags::table::{Class, FLAGS, Kind};
 use crate::{build, crd};
 
 /// Prints or writes files that are generated from the code.
-#[derive(Parser)]
-#[command(about, disable_version_flag = true)]
-struct Arguments {
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
     /// What to print.
     #[arg(required_unless_present_any = ["write", "check"])]
     what: Option<What>,
@@ -29,7 +27,7 @@ struct Arguments {
     check: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum What {
     /// The custom resource definition.
     Crds,
@@ -42,17 +40,8 @@ enum What {
 }
 
 /// Runs the subcommand.
-pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // A closed terminal cannot be handled.
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
-    };
-    match write_files(&arguments) {
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    match write_files(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("quorate generate: {error}");

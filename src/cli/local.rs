@@ -1,10 +1,9 @@
 //! `quorate local`: flags of the operator for child processes on this machine.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Args;
 
 use crate::operator::local::home::any_port;
 use crate::operator::local::run::{self, Options};
@@ -12,9 +11,9 @@ use crate::operator::local::run::{self, Options};
 /// Runs a cluster as processes on this machine, from the same resource and with the same planner as on Kubernetes.
 /// Edits of the file take effect while it runs. To see it heal, kill a member's process, or remove its directory below
 /// DIR/claims as well.
-#[derive(Debug, Parser)]
-#[command(version, about, verbatim_doc_comment)]
-struct Arguments {
+#[derive(Debug, Args)]
+#[command(version, display_name = "quorate", verbatim_doc_comment)]
+pub(super) struct Arguments {
     /// YAML file with one EtcdCluster.
     file: PathBuf,
 
@@ -29,11 +28,7 @@ struct Arguments {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return super::refuse(&error),
-    };
+pub(super) fn run(arguments: Arguments) -> ExitCode {
     let by_file = || {
         let name = arguments
             .file

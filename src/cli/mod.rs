@@ -3,15 +3,15 @@
 mod bench;
 mod certs;
 mod demo;
-pub mod describe;
-pub mod generate;
+mod describe;
+mod generate;
 mod kubectl;
 mod local;
 mod logging;
 mod operator;
 mod restore;
-pub mod server;
-pub mod witness;
+mod server;
+mod witness;
 
 #[cfg(feature = "versus")]
 pub use bench::versus::run as versus;
@@ -20,123 +20,130 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::{CommandFactory as _, Parser, Subcommand};
+
 /// Exit code of wrong usage.
 const USAGE: u8 = 2;
 
-/// One line per subcommand: its name, description and function. Hidden ones have no description.
-type Subcommand = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
+/// One line per subcommand, shorter than the description of each.
+const HELP: &str = "\
+Replicated etcd-style clusters: the server, the operator, and the same operator without Kubernetes.
+
+Usage: quorate <subcommand> [arguments]
+
+  server     one member of a cluster, with etcd's API and etcd's flags
+  restore    a member's data directory from a snapshot of etcd's or of ours
+  operator   runs EtcdClusters on Kubernetes
+  local      a cluster as processes of this machine, by the operator's own plan
+  demo       the life of a cluster in a minute, on this machine
+  certs      certificates for members and clients outside Kubernetes
+  describe   a server's description of itself and of its cluster
+  kubectl    kubectl's plugin, when called kubectl-quorate: the state of a cluster
+  bench      load for any etcd v3 endpoint, and what it measured
+  generate   files that are generated from the code: the resource definition, rights, flags
+  witness    writes without pause, then proves that every acknowledged write is there
+  help       this text
+  version    the version
+
+`quorate <subcommand> --help` describes one of them.
+";
+
+#[derive(Debug, Parser)]
+#[command(name = "quorate", bin_name = "quorate", version)]
+#[command(override_help = HELP)]
+struct Quorate {
+    #[command(subcommand)]
+    command: Command,
+}
 
 /// Every subcommand, in the order of the help text.
-const SUBCOMMANDS: &[Subcommand] = &[
-    (
-        "server",
-        "one member of a cluster, with etcd's API and etcd's flags",
-        server::run,
-    ),
-    (
-        "restore",
-        "a member's data directory from a snapshot of etcd's or of ours",
-        restore::run,
-    ),
-    ("operator", "runs EtcdClusters on Kubernetes", operator::run),
-    (
-        "local",
-        "a cluster as processes of this machine, by the operator's own plan",
-        local::run,
-    ),
-    (
-        "demo",
-        "the life of a cluster in a minute, on this machine",
-        demo::run,
-    ),
-    (
-        "certs",
-        "certificates for members and clients outside Kubernetes",
-        certs::run,
-    ),
-    (
-        "describe",
-        "what a server says of itself and of its cluster",
-        describe::run,
-    ),
-    (
-        "kubectl",
-        "kubectl's plugin, when called kubectl-quorate: the state of a cluster",
-        kubectl::run,
-    ),
-    (
-        "bench",
-        "load for any etcd v3 endpoint, and what it measured",
-        bench::run,
-    ),
-    (
-        "generate",
-        "files that are made from the code: the resource definition, rights, flags",
-        generate::run,
-    ),
-    (
-        "witness",
-        "writes without pause, then proves that every acknowledged write is there",
-        witness::run,
-    ),
-];
+#[derive(Debug, Subcommand)]
+enum Command {
+    Server(server::Arguments),
+    Restore(restore::Arguments),
+    Operator(operator::Arguments),
+    Local(local::Arguments),
+    Demo(demo::Arguments),
+    Certs(certs::Arguments),
+    Describe(describe::Arguments),
+    Kubectl(kubectl::Arguments),
+    Bench(bench::Arguments),
+    Generate(generate::Arguments),
+    Witness(witness::Arguments),
+}
 
 /// Runs the binary with these arguments (the first is the program's name).
-///
-/// Each subcommand gets its own arguments, preceded by a name for its messages.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut arguments = arguments.into_iter();
-    let program = arguments.next().unwrap_or_default();
-    // Run as `etcd` it is a drop-in server, and as `kubectl-quorate` kubectl's plugin: all arguments are passed to
-    // them.
-    for (called, name) in [("etcd", "server"), ("kubectl-quorate", "kubectl")] {
-        if Path::new(&program).file_name() == Some(OsStr::new(called)) {
-            return dispatch(name, std::iter::once(program).chain(arguments).collect());
-        }
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Called as kubectl's plugin, all arguments are the plugin's, and it calls itself so.
+    if is_called(&arguments, "kubectl-quorate") {
+        return match kubectl::Arguments::try_parse_from(arguments) {
+            Ok(arguments) => kubectl::run(&arguments),
+            Err(error) => refuse(&error),
+        };
     }
-    let Some(name) = arguments.next() else {
-        eprint!("{}", help());
-        return ExitCode::from(USAGE);
-    };
-    match name.to_str() {
-        Some("help" | "--help" | "-h") => {
-            print!("{}", help());
-            ExitCode::SUCCESS
-        }
-        Some("version" | "--version" | "-V") => {
-            println!("quorate {}", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
-        }
-        name => {
-            let name = name.unwrap_or("?").to_owned();
-            let own = OsString::from(format!("quorate {name}"));
-            dispatch(&name, std::iter::once(own).chain(arguments).collect())
-        }
+    let arguments = as_parsed(arguments);
+    if let Some(word) = arguments.get(1)
+        && !is_known(word)
+    {
+        return unknown(word);
+    }
+    match Quorate::try_parse_from(arguments) {
+        Ok(quorate) => dispatch(quorate.command),
+        Err(error) => refuse(&error),
     }
 }
 
-fn dispatch(name: &str, arguments: Vec<OsString>) -> ExitCode {
-    match SUBCOMMANDS.iter().find(|(known, _, _)| *known == name) {
-        Some((_, _, run)) => run(arguments),
-        None => {
-            eprintln!(
-                "quorate: there is no subcommand {name:?} in this build\n\n{}",
-                help()
-            );
-            ExitCode::from(USAGE)
-        }
+fn is_called(arguments: &[OsString], name: &str) -> bool {
+    let program = arguments.first().map(Path::new);
+    program.and_then(Path::file_name) == Some(OsStr::new(name))
+}
+
+/// Whether a first word is a subcommand, or a flag for all of them.
+fn is_known(word: &OsStr) -> bool {
+    let is_flag = |word| ["-h", "--help", "-V", "--version"].contains(&word);
+    let is_subcommand = |word| Quorate::command().find_subcommand(word).is_some();
+    word.to_str()
+        .is_some_and(|word| is_flag(word) || is_subcommand(word))
+}
+
+/// The arguments as the parser takes them. What follows `server`, or all where it is called as `etcd`,
+/// is etcd's and comes behind `--`; what follows `help` and `version` has no meaning.
+fn as_parsed(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let server = ["quorate", "server", "--"].map(OsString::from);
+    if is_called(&arguments, "etcd") {
+        arguments.splice(..1, server);
+        return arguments;
+    }
+    match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("server") => drop(arguments.splice(..2, server)),
+        Some("help") => drop(arguments.splice(1.., ["--help".into()])),
+        Some("version") => drop(arguments.splice(1.., ["--version".into()])),
+        _ => {}
+    }
+    arguments
+}
+
+fn dispatch(command: Command) -> ExitCode {
+    match command {
+        Command::Server(arguments) => server::run(arguments),
+        Command::Restore(arguments) => restore::run(&arguments),
+        Command::Operator(arguments) => operator::run(arguments),
+        Command::Local(arguments) => local::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
+        Command::Certs(arguments) => certs::run(&arguments),
+        Command::Describe(arguments) => describe::run(&arguments),
+        Command::Kubectl(arguments) => kubectl::run(&arguments),
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Witness(arguments) => witness::run(arguments),
     }
 }
 
-fn help() -> String {
-    let mut text = String::from(
-        "Replicated etcd-style clusters: the server, the operator, and the same operator without Kubernetes.\n\nUsage: quorate <subcommand> [arguments]\n\n",
-    );
-    for (name, what, _) in SUBCOMMANDS.iter().filter(|(_, what, _)| !what.is_empty()) {
-        text += &format!("  {name:<10} {what}\n");
-    }
-    text += "  help       this text\n  version    the version\n\n`quorate <subcommand> --help` tells more.\n";
-    text
+fn unknown(name: &OsStr) -> ExitCode {
+    let name = name.to_str().unwrap_or("?");
+    eprintln!("quorate: there is no subcommand {name:?} in this build\n\n{HELP}");
+    ExitCode::from(USAGE)
 }
 
 /// Prints clap's output: help on standard output, an error on standard error.
@@ -184,4 +191,77 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn help_lists_every_subcommand() {
+        let quorate = Quorate::command();
+        let known = quorate.get_subcommands().map(clap::Command::get_name);
+        let known: Vec<&str> = known.chain(["help", "version"]).collect();
+        let lines = HELP.lines().filter_map(|line| line.strip_prefix("  "));
+        let listed: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(listed, known);
+        quorate.debug_assert();
+        kubectl::Arguments::command().debug_assert();
+    }
+
+    /// Found in the help texts: clap's `about` without a text is the package's, and five subcommands called
+    /// themselves an operator.
+    #[test]
+    fn each_subcommand_says_what_it_is() {
+        for command in Quorate::command().get_subcommands() {
+            let about = command.get_about().map(ToString::to_string);
+            let about = about.unwrap_or_default();
+            let name = command.get_name();
+            assert_ne!(about, env!("CARGO_PKG_DESCRIPTION"), "{name}");
+            assert!(!about.is_empty(), "{name}");
+        }
+    }
+
+    fn parsed(words: &[&str]) -> Result<Command, ErrorKind> {
+        let words = words.iter().map(OsString::from).collect();
+        let parsed = Quorate::try_parse_from(as_parsed(words));
+        parsed.map(|it| it.command).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn flags_of_etcds_reach_the_server_as_they_are() {
+        let flags = ["--name", "a", "-h", "--", "--version", "help"];
+        for called in [&["/usr/bin/etcd"][..], &["quorate", "server"]] {
+            let given = match parsed(&[called, &flags].concat()) {
+                Ok(Command::Server(arguments)) => format!("{arguments:?}"),
+                other => format!("{other:?}"),
+            };
+            assert!(given.contains(&format!("{flags:?}")), "{given}");
+        }
+        let other = parsed(&["quorate", "witness", "--endpoints", "etcd", "--", "server"]);
+        assert_eq!(other.err(), Some(ErrorKind::UnknownArgument));
+    }
+
+    #[test]
+    fn help_and_version_heed_nothing_that_follows() {
+        let kind = |words: &[&str]| parsed(words).err();
+        for word in ["help", "--help", "-h"] {
+            let words = ["quorate", word, "certs", "--nonsense"];
+            assert_eq!(kind(&words), Some(ErrorKind::DisplayHelp), "{word}");
+        }
+        for word in ["version", "--version", "-V"] {
+            let words = ["quorate", word, "certs"];
+            assert_eq!(kind(&words), Some(ErrorKind::DisplayVersion), "{word}");
+        }
+        assert_eq!(
+            kind(&["quorate"]),
+            Some(ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
+        );
+        let unknown = ["", "-", "--", "-x", "--nonsense", "Server", "serv", "etcd"];
+        for word in unknown {
+            assert!(!is_known(OsStr::new(word)), "{word}");
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! `quorate operator`: flags of the operator for Kubernetes.
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -15,10 +14,10 @@ pub(super) const LEASE: &str = "quorate-operator";
 
 /// Runs replicated etcd-style clusters on Kubernetes: one EtcdCluster resource, one cluster.
 #[derive(Debug, Parser)]
-#[command(version, about)]
-struct Arguments {
-    /// Image of the members without spec.image; usually the operator's own. Its tag, if any, is replaced by the
-    /// cluster's spec.version.
+#[command(version, display_name = "quorate")]
+pub(super) struct Arguments {
+    /// Image of the members where spec.image is not given; usually the operator's own. Its tag,
+    /// if it has one, gives way to the cluster's spec.version.
     #[arg(long, env = "QUORATE_IMAGE", value_parser = repository)]
     image: String,
 
@@ -64,11 +63,7 @@ struct Arguments {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return super::refuse(&error),
-    };
+pub(super) fn run(arguments: Arguments) -> ExitCode {
     let namespaces = match Namespaces::parse(&arguments.watch_namespaces) {
         Ok(namespaces) => namespaces,
         Err(error) => {

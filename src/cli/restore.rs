@@ -1,19 +1,17 @@
 //! `quorate restore`: a member's data directory from a snapshot, with the flags of `etcdutl
 //! snapshot restore`. Parses and hands over.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Args};
 
-use super::{USAGE, chain, refuse};
+use super::{USAGE, chain};
 use crate::server::restore::{Restore, RestoreError};
 
 /// Creates a member's data directory from a snapshot of etcd or Quorate.
-#[derive(Debug, Parser)]
-#[command(name = "quorate restore")]
-struct Arguments {
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
     /// The snapshot, as `etcdctl snapshot save` wrote it.
     file: PathBuf,
     /// Name of the member.
@@ -49,17 +47,13 @@ struct Arguments {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return refuse(&error),
-    };
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.initial_memory_map_size.is_some() {
         eprintln!(
             "quorate restore: --initial-memory-map-size has no effect: there is no memory map"
         );
     }
-    match restore(&arguments) {
+    match restore(arguments) {
         Ok(text) => {
             println!("{text}");
             ExitCode::SUCCESS

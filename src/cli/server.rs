@@ -4,15 +4,20 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::Args;
+
 use super::USAGE;
 
+/// Flags of etcd's, which are read as etcd reads them: `server::flags`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    flags: Vec<OsString>,
+}
+
 /// Runs the server until it is stopped.
-pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments: Result<Vec<String>, OsString> = arguments
-        .into_iter()
-        .skip(1)
-        .map(OsString::into_string)
-        .collect();
+pub(super) fn run(arguments: Arguments) -> ExitCode {
+    let flags = arguments.flags.into_iter();
+    let arguments: Result<Vec<String>, OsString> = flags.map(OsString::into_string).collect();
     match arguments {
         Ok(arguments) => crate::server::run(&arguments, &environment()),
         Err(argument) => {

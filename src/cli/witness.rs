@@ -2,11 +2,10 @@
 //! For the end-to-end tests, and for watching a cluster during an upgrade. It never deletes or changes a key that it
 //! did not write.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::Args;
 use tokio::sync::watch;
 
 use crate::operator::local::writer::{Client, Writer};
@@ -15,9 +14,8 @@ use crate::operator::local::writer::{Client, Writer};
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Writes continuously, then verifies that every acknowledged write exists.
-#[derive(Debug, Parser)]
-#[command(name = "quorate witness")]
-struct Arguments {
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
     /// Client endpoints of the cluster, comma-separated.
     #[arg(long, required = true, value_delimiter = ',')]
     endpoints: Vec<String>,
@@ -34,14 +32,7 @@ struct Arguments {
 
 /// Runs the subcommand. Exit code 0 only if every acknowledged write was found and no more than
 /// the allowed number of writes failed.
-pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
-    };
+pub(super) fn run(arguments: Arguments) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

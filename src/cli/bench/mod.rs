@@ -13,12 +13,11 @@ pub(super) mod versus;
 mod watch;
 mod work;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
 use load::{Load, Pace};
 use summary::Summary;
@@ -26,9 +25,9 @@ use watch::FanOut;
 use work::{Keys, Mode, Work};
 
 /// Load for any etcd v3 endpoint.
-#[derive(Debug, Parser)]
-#[command(name = "quorate bench", version, about)]
-struct Arguments {
+#[derive(Debug, Args)]
+#[command(version, display_name = "quorate bench")]
+pub(super) struct Arguments {
     #[command(subcommand)]
     what: What,
 }
@@ -167,11 +166,7 @@ struct Watching {
 }
 
 /// Runs the subcommand. The exit code is 0 only if no request failed.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return super::refuse(&error),
-    };
+pub(super) fn run(arguments: Arguments) -> ExitCode {
     match run_benchmark(arguments.what) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

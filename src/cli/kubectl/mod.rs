@@ -8,7 +8,6 @@ mod screen;
 mod screen_test;
 mod table;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -17,7 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 /// Status and forecasts of clusters on Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl quorate", disable_help_subcommand = true)]
-struct Arguments {
+pub(super) struct Arguments {
     #[command(subcommand)]
     question: Question,
 }
@@ -80,11 +79,7 @@ pub(super) struct Which {
 }
 
 /// Runs the subcommand.
-pub(super) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return super::refuse(&error),
-    };
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let answer = match &arguments.question {
         Question::Status(status) => status_of(status),
         Question::Plan(plan) => plan_of(plan),

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use webpki::EndEntityCert;
+use x509_parser::asn1_rs::{Any, Class, DerParser, SequenceIterator, Tag};
+use x509_parser::oid_registry::OID_X509_COMMON_NAME;
 
 /// The common name of a connection's verified certificate; an extension of each of its
 /// requests.
@@ -17,67 +19,47 @@ pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<CommonName
     Some(CommonName(name.into()))
 }
 
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const BMP_STRING: u8 = 0x1e;
-/// 2.5.4.3.
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-
-/// Of several, the last counts, as in Go.
-pub(crate) fn last_common_name(mut subject: &[u8]) -> Option<String> {
+/// Of several, the last counts, as in Go. A name that cannot be read to its end is none.
+///
+/// Walked element by element: the parser's own reader of names leaves out what it cannot read, takes
+/// any tag for an object identifier's, and pads UTF-16 that is cut; who a client is must not depend on
+/// that.
+pub(crate) fn last_common_name(subject: &[u8]) -> Option<String> {
     let mut found = None;
-    while !subject.is_empty() {
-        let (SET, mut set, rest) = element(subject)? else {
-            return None;
-        };
-        subject = rest;
-        while !set.is_empty() {
-            let (SEQUENCE, pair, rest) = element(set)? else {
-                return None;
-            };
-            set = rest;
-            let (OBJECT_IDENTIFIER, kind, value) = element(pair)? else {
-                return None;
-            };
-            if kind == COMMON_NAME {
-                let (tag, text, _) = element(value)?;
-                found = text_of(tag, text);
+    for set in elements(subject) {
+        for pair in elements(inside(&set.ok()?, Tag::Set)?) {
+            let mut pair = elements(inside(&pair.ok()?, Tag::Sequence)?);
+            let kind = pair.next()?.ok()?;
+            if inside(&kind, Tag::Oid)? == OID_X509_COMMON_NAME.as_bytes() {
+                found = text_of(&pair.next()?.ok()?);
             }
         }
     }
     found
 }
 
-fn text_of(tag: u8, bytes: &[u8]) -> Option<String> {
-    if tag == BMP_STRING {
-        let units: Vec<u16> = bytes
+fn elements(bytes: &[u8]) -> SequenceIterator<'_, Any<'_>, DerParser> {
+    SequenceIterator::new(bytes)
+}
+
+/// What an element of this kind holds.
+fn inside<'a>(element: &Any<'a>, wanted: Tag) -> Option<&'a [u8]> {
+    let holds_others = matches!(wanted, Tag::Set | Tag::Sequence);
+    let fits = element.class() == Class::Universal
+        && element.tag() == wanted
+        && element.header.constructed() == holds_others;
+    fits.then_some(element.data)
+}
+
+fn text_of(value: &Any<'_>) -> Option<String> {
+    if let Some(wide) = inside(value, Tag::BmpString) {
+        let units: Vec<u16> = wide
             .chunks_exact(2)
             .map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
             .collect();
         return String::from_utf16(&units).ok();
     }
-    String::from_utf8(bytes.to_vec()).ok()
-}
-
-/// One element of DER: its tag, what it holds, and what follows it.
-pub(crate) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = bytes.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        if digits.len() > 4 {
-            return None;
-        }
-        let length = digits
-            .iter()
-            .fold(0, |length, digit| length << 8 | usize::from(*digit));
-        (length, rest)
-    };
-    let (inside, rest) = rest.split_at_checked(length)?;
-    Some((tag, inside, rest))
+    String::from_utf8(value.data.to_vec()).ok()
 }
 
 #[cfg(test)]
@@ -122,5 +104,37 @@ mod tests {
         }
         let wide = b"\x31\x0d\x30\x0b\x06\x03\x55\x04\x03\x1e\x04\x00b\x00o";
         assert_eq!(last_common_name(wide).as_deref(), Some("bo"));
+    }
+
+    /// Each of these was read as a name, or left out of one, by the parser's own reader of names.
+    #[test]
+    fn what_follows_or_replaces_a_part_of_a_name_makes_it_none() {
+        let bob = b"\x31\x0c\x30\x0a\x06\x03\x55\x04\x03\x0c\x03bob";
+        for behind in [&b"\x00"[..], b"\x31\x02\x30\x00", b"\x30\x00"] {
+            assert_eq!(
+                last_common_name(&[bob, behind].concat()),
+                None,
+                "{behind:?}"
+            );
+        }
+        // Set, sequence and identifier under another tag or class.
+        for (at, tag) in [
+            (0, 0x11),
+            (0, 0xb1),
+            (2, 0x70),
+            (2, 0x10),
+            (4, 0x05),
+            (4, 0x26),
+        ] {
+            let mut other = bob.to_vec();
+            other[at] = tag;
+            assert_eq!(last_common_name(&other), None, "{at}: {tag:#x}");
+        }
+        // The last common name counts, also where it cannot be read.
+        let broken = b"\x31\x0a\x30\x08\x06\x03\x55\x04\x03\x0c\x01\xff";
+        assert_eq!(last_common_name(&[&bob[..], broken].concat()), None);
+        // Both in one set, as names of several values have them.
+        let two = b"\x31\x18\x30\x0a\x06\x03\x55\x04\x03\x0c\x03bob\x30\x0a\x06\x03\x55\x04\x03\x13\x03eve";
+        assert_eq!(last_common_name(two).as_deref(), Some("eve"));
     }
 }

@@ -371,3 +371,7 @@ fn blocks(file: &[u8]) -> Vec<(String, Vec<u8>)> {
 #[cfg(test)]
 #[path = "jwt_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "jwt_oracle_test.rs"]
+mod oracle;

@@ -11,14 +11,14 @@ use super::*;
 
 const NOW: Duration = Duration::from_secs(1_000_000);
 
-fn alice() -> Actor {
+pub(super) fn alice() -> Actor {
     Actor {
         user: "alice".to_owned(),
         revision: 7,
     }
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
     format!(
         "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
         STANDARD.encode(der)
@@ -26,7 +26,7 @@ fn pem(label: &str, der: &[u8]) -> String {
 }
 
 /// Files of a pair: private and public.
-fn pair(method: &str) -> (String, String) {
+pub(super) fn pair(method: &str) -> (String, String) {
     let algorithm = match method {
         "ES256" => &rcgen::PKCS_ECDSA_P256_SHA256,
         "ES384" => &rcgen::PKCS_ECDSA_P384_SHA384,

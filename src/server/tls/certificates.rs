@@ -4,37 +4,25 @@
 //! Never judges a connection, which the TLS library does alone; never reads a file or a clock.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::civil::{Date, Time};
-use jiff::tz::TimeZone;
 use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use sha2::{Digest as _, Sha256};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use x509_parser::asn1_rs::{FromDer as _, Sequence};
+use x509_parser::certificate::{X509Certificate, X509CertificateParser};
+use x509_parser::extensions::{GeneralName, SubjectAlternativeName};
+use x509_parser::nom::Parser as _;
+use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
+use x509_parser::time::ASN1Time;
 
-use crate::server::auth::certificate::{element, last_common_name};
-
-const SEQUENCE: u8 = 0x30;
-const INTEGER: u8 = 0x02;
-const BOOLEAN: u8 = 0x01;
-const OCTETS: u8 = 0x04;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-/// The optional fields at the head and at the end of what is signed.
-const VERSION: u8 = 0xa0;
-const EXTENSIONS: u8 = 0xa3;
-/// Kinds of alternative names.
-const DNS_NAME: u8 = 0x82;
-const IP_ADDRESS: u8 = 0x87;
-/// 2.5.29.17.
-const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+use crate::server::auth::certificate::last_common_name;
 
 /// Why certificates cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,13 +58,13 @@ impl Certificate {
     /// What this DER says; `None` where it is no certificate.
     #[must_use]
     pub fn of_der(der: &[u8]) -> Option<Certificate> {
-        let signed = Signed::read(der)?;
+        let read = parsed(der)?;
         Some(Certificate {
             sha256: fingerprint(der),
-            not_before_ms: signed.not_before_ms,
-            not_after_ms: signed.not_after_ms,
-            names: signed.names,
-            common_name: last_common_name(signed.subject).unwrap_or_default(),
+            not_before_ms: milliseconds(read.validity().not_before),
+            not_after_ms: milliseconds(read.validity().not_after),
+            names: alternative_names(&read)?,
+            common_name: common_name(&read),
             der: CertificateDer::from(der.to_vec()),
         })
     }
@@ -203,7 +191,7 @@ impl Chain {
 
 /// When the certificate of this DER begins to hold, as verifiers take it.
 pub(in crate::server) fn begins(der: &CertificateDer<'_>) -> Option<UnixTime> {
-    beginning(Signed::read(der)?.not_before_ms)
+    beginning(milliseconds(parsed(der)?.validity().not_before))
 }
 
 fn beginning(not_before_ms: i64) -> Option<UnixTime> {
@@ -217,120 +205,49 @@ pub(in crate::server) fn fingerprint(der: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The signed part of a certificate, as far as it matters here.
-struct Signed<'a> {
-    not_before_ms: i64,
-    not_after_ms: i64,
-    subject: &'a [u8],
-    names: BTreeSet<String>,
+/// A certificate that is read to its end. Of its extensions only the frame is: what is asked for is
+/// read by whoever asks, and a damaged one of the others is no reason to refuse.
+fn parsed(der: &[u8]) -> Option<X509Certificate<'_>> {
+    let mut parser = X509CertificateParser::new().with_deep_parse_extensions(false);
+    let (rest, certificate) = parser.parse(der).ok()?;
+    rest.is_empty().then_some(certificate)
 }
 
-impl<'a> Signed<'a> {
-    fn read(der: &'a [u8]) -> Option<Signed<'a>> {
-        let (certificate, rest) = expect(SEQUENCE, der)?;
-        if !rest.is_empty() {
-            return None;
-        }
-        let (mut rest, _) = expect(SEQUENCE, certificate)?;
-        if let Some((_, after)) = expect(VERSION, rest) {
-            rest = after;
-        }
-        let (_serial, rest) = expect(INTEGER, rest)?;
-        let (_algorithm, rest) = expect(SEQUENCE, rest)?;
-        let (_issuer, rest) = expect(SEQUENCE, rest)?;
-        let (validity, rest) = expect(SEQUENCE, rest)?;
-        let (subject, rest) = expect(SEQUENCE, rest)?;
-        let (_key, mut rest) = expect(SEQUENCE, rest)?;
-        let (not_before_ms, validity) = time(validity)?;
-        let (not_after_ms, _) = time(validity)?;
-        let mut names = BTreeSet::new();
-        while !rest.is_empty() {
-            let (tag, inside, after) = element(rest)?;
-            if tag == EXTENSIONS {
-                names = alternative_names(inside)?;
-            }
-            rest = after;
-        }
-        Some(Signed {
-            not_before_ms,
-            not_after_ms,
-            subject,
-            names,
-        })
-    }
+/// In Unix milliseconds.
+fn milliseconds(time: ASN1Time) -> i64 {
+    time.timestamp().saturating_mul(1_000)
 }
 
-/// An element with this tag: what it holds, and what follows it.
-fn expect(wanted: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (tag, inside, rest) = element(bytes)?;
-    (tag == wanted).then_some((inside, rest))
+/// The subject's common name; empty where it has none.
+fn common_name(certificate: &X509Certificate<'_>) -> String {
+    // Without what could not be read, the name is shorter than its head says, and so no sequence.
+    let subject = Sequence::from_der(certificate.subject().as_raw());
+    let name = subject
+        .ok()
+        .and_then(|(_, it)| last_common_name(&it.content));
+    name.unwrap_or_default()
 }
 
-/// A point in time in Unix milliseconds, and what follows it.
-fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let (tag, text, rest) = element(bytes)?;
-    let digits = std::str::from_utf8(text.strip_suffix(b"Z")?).ok()?;
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let (year, digits) = match tag {
-        UTC_TIME if digits.len() == 12 => {
-            let (year, digits) = digits.split_at(2);
-            let year: i16 = year.parse().ok()?;
-            // The standard's century.
-            (if year < 50 { 2000 + year } else { 1900 + year }, digits)
-        }
-        GENERALIZED_TIME if digits.len() == 14 => {
-            let (year, digits) = digits.split_at(4);
-            (year.parse().ok()?, digits)
-        }
-        _ => return None,
+/// The DNS names and addresses of a certificate; `None` where it names them twice or unreadably.
+fn alternative_names(certificate: &X509Certificate<'_>) -> Option<BTreeSet<String>> {
+    let wanted = &OID_X509_EXT_SUBJECT_ALT_NAME;
+    let Some(extension) = certificate.get_extension_unique(wanted).ok()? else {
+        return Some(BTreeSet::new());
     };
-    // Ten digits are left, two a number.
-    let number = |at: usize| digits.get(at..at + 2)?.parse::<i8>().ok();
-    let date = Date::new(year, number(0)?, number(2)?).ok()?;
-    let time = Time::new(number(4)?, number(6)?, number(8)?, 0).ok()?;
-    let zoned = date.to_datetime(time).to_zoned(TimeZone::UTC).ok()?;
-    Some((zoned.timestamp().as_millisecond(), rest))
-}
-
-/// The names among a certificate's extensions.
-fn alternative_names(extensions: &[u8]) -> Option<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    let (mut extensions, _) = expect(SEQUENCE, extensions)?;
-    while !extensions.is_empty() {
-        let (extension, rest) = expect(SEQUENCE, extensions)?;
-        extensions = rest;
-        let (kind, value) = expect(OBJECT_IDENTIFIER, extension)?;
-        if kind != ALTERNATIVE_NAMES {
-            continue;
-        }
-        let value = match expect(BOOLEAN, value) {
-            Some((_, after)) => after,
-            None => value,
-        };
-        let (list, _) = expect(OCTETS, value)?;
-        let (mut list, _) = expect(SEQUENCE, list)?;
-        while !list.is_empty() {
-            let (tag, name, rest) = element(list)?;
-            list = rest;
-            names.extend(alternative_name(tag, name));
-        }
-    }
-    Some(names)
+    let (_, names) = SubjectAlternativeName::from_der(extension.value).ok()?;
+    let names = names.general_names.iter();
+    Some(names.filter_map(alternative_name).collect())
 }
 
 /// A DNS name or an address; nothing for other kinds.
-fn alternative_name(tag: u8, name: &[u8]) -> Option<String> {
-    match tag {
-        DNS_NAME => String::from_utf8(name.to_vec()).ok(),
-        IP_ADDRESS => match <[u8; 4]>::try_from(name) {
-            Ok(four) => Some(Ipv4Addr::from(four).to_string()),
-            Err(_) => {
-                let sixteen = <[u8; 16]>::try_from(name).ok()?;
-                Some(Ipv6Addr::from(sixteen).to_string())
-            }
-        },
+fn alternative_name(name: &GeneralName<'_>) -> Option<String> {
+    match *name {
+        GeneralName::DNSName(name) => Some(name.to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+            let any = four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+            any.ok().map(|address| address.to_string())
+        }
         _ => None,
     }
 }

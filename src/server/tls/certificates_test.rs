@@ -69,16 +69,38 @@ fn times_of_both_kinds_are_read() {
             at("2123-04-05T06:07:08Z").as_millisecond()
         )
     );
+}
+
+/// A certificate whose validity begins at this time, of the length of what stands there.
+fn beginning_at(time: &[u8]) -> Option<Certificate> {
+    let issued = leaf(&authority("ca"), Purpose::Member);
+    let mut der = Certificate::first(&issued.certificate)
+        .expect("read")
+        .der
+        .to_vec();
+    let stands = b"\x17\x0d260203040506Z";
+    let place = der.windows(stands.len()).position(|part| part == stands);
+    let place = place.expect("its begin");
+    der[place..place + stands.len()].copy_from_slice(time);
+    Certificate::of_der(&der)
+}
+
+#[test]
+fn what_is_no_time_is_no_certificate() {
+    let read = beginning_at(b"\x17\x0d991231235959Z").expect("a time");
+    let before = at("1999-12-31T23:59:59Z").as_millisecond();
+    assert_eq!(read.not_before_ms, before);
     for wrong in [
-        &b"\x17\x0d261301000000Z"[..],
+        b"\x17\x0d261301000000Z",
         b"\x17\x0d260230000000Z",
         b"\x17\x0d260101250000Z",
         b"\x17\x0d26010100000+Z",
-        b"\x17\x0c26010100000Z",
         b"\x18\x0d260101000000Z",
         b"\x17\x0d260101000000+",
+        b"\x17\x0d2601010000 0Z",
+        b"\x04\x0d260101000000Z",
     ] {
-        assert_eq!(time(wrong), None, "{wrong:?}");
+        assert_eq!(beginning_at(wrong), None, "{wrong:?}");
     }
 }
 
