@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Flags that are not set cannot make a valid resource invalid.
+    /// Without settings of the servers a valid resource stays valid.
     #[test]
     fn no_settings_no_more_requests() {
         assert!(admitted("{resources: {limits: {memory: 1Mi}}}").is_ok());

@@ -194,7 +194,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         Some(pod) => format!("no contact; {}", pod_in_words(pod)),
     };
     // Neither of these can be caused by the inputs: the one could not start on any node, the other was deleted and does
-    // not terminate. Only time decides, and it ends.
+    // not terminate. Only the time limit decides, and it ends.
     let no_node = s.pvc(name).and_then(|pvc| pvc.no_node.as_deref());
     if let Some(no_node) = no_node {
         why = format!("{why}; {no_node}");

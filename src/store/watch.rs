@@ -246,7 +246,7 @@ impl Watchers {
             return;
         }
         if self.all_behind() {
-            // No watcher matches the new events, however many there are.
+            // No watcher is synced: none gets the new events, however many they are.
             self.revision = view.revision();
             return;
         }

@@ -182,7 +182,7 @@ async fn full_volume_is_served_and_compacted() {
     for number in 0..sizes.values {
         server.put(&format!("key-{number}"), &value).await.unwrap();
     }
-    // Told of while there is room.
+    // The alarm is raised while there is space.
     let needed = 2 * sizes.segment + sizes.values * VALUE;
     volume.fill(needed as u64 - MIB as u64);
     until("NOSPACE is raised", &server, async || {

@@ -60,7 +60,7 @@ async fn standbys_with_ipv6_alone_become_a_cluster() {
         assert_eq!(Some(member.peer_urls), given, "with brackets");
     }
 
-    // Whoever comes back finds the others by these addresses.
+    // A restarted member finds the others by these addresses.
     servers[0].kill();
     servers[1].serves("without-the-seed").await;
     servers[0].start();

@@ -198,7 +198,7 @@ async fn standbys_join_and_leave() {
     servers[0].holds("led-by-the-other", "1").await;
     let ended = tokio::task::spawn_blocking(move || connected.read(&mut [0; 8]));
     assert_eq!(ended.await.unwrap().unwrap(), 0, "the end, no time-out");
-    // Whoever still comes is served, also over the client's old channel, which connects again.
+    // Clients that still connect are served, also over the client's old channel, which connects again.
     connection(&servers[0]);
     until("the old channel serves", &servers[0], async || {
         served_over(&kept).await.ok()
@@ -249,8 +249,8 @@ async fn never_a_learner(server: &Server) {
     .await;
 }
 
-/// Whoever was overtaken could still have leadership handed over and a member's clients sent away:
-/// those two calls carried no epoch. Nor does it take a change by the newer one, only a look.
+/// An operator with an older epoch could still transfer leadership and move a member's clients: those two calls carried
+/// no epoch. A query by the newer one is enough, without a change.
 async fn overtaken(server: &Server, said: &DescribeResponse) {
     let newer = server.operator().describe_for(false, 2).await;
     assert_eq!(newer.unwrap().phase(), Phase::Member);
@@ -260,7 +260,7 @@ async fn overtaken(server: &Server, said: &DescribeResponse) {
     assert_eq!(refused.unwrap_err().code(), Code::Aborted);
     let refused = server.operator().remove(fence(said), 1).await;
     assert_eq!(refused.unwrap_err().code(), Code::Aborted);
-    // Nobody keeps every later caller out by an epoch that none of them will reach.
+    // No caller can lock out all later ones by an epoch that none of them will reach.
     let beyond = Fence {
         epoch: u64::MAX,
         ..fence(said)

@@ -69,7 +69,7 @@ async fn connect(server: &Server) -> TcpStream {
     .await
 }
 
-/// Says hello and gives the answer, and the link that may have come of it.
+/// Sends a hello and returns the answer, and the link that may result.
 async fn says(server: &Server, hello: &Hello) -> (Reply, TcpStream) {
     let mut stream = connect(server).await;
     let said = [&b"QUORATE\n"[..], &frame(hello)].concat();

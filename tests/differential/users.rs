@@ -240,7 +240,7 @@ pub(crate) fn order() -> Vec<Question> {
 
 /// The next request of a conversation about users, or a few that belong together.
 pub(crate) fn questions(generator: &mut Generator, facts: &mut Facts) -> Vec<Question> {
-    // Nobody in particular now and then, and root more often than others.
+    // Sometimes no user, and root more often than others.
     let who = match generator.below(10) {
         0 => "",
         1..=4 => "root",

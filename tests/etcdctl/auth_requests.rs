@@ -206,7 +206,7 @@ async fn care(guest: &mut Guest<'_>) {
             member_id: 7,
             alarm: 1,
         };
-        // Nobody but root could raise one here, and root does not ask.
+        // Only root could raise one here, and root does not request it.
         if action != 1 || guest.name != "root" {
             ask!(guest, MaintenanceClient, alarm, alarm);
         }

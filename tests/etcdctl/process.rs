@@ -27,7 +27,7 @@ pub(crate) fn peers(test: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says by name that a test could not run and why; an error where everything is to run.
+/// Reports that a test could not run and why; an error if everything has to run.
 pub(crate) fn skip(test: &str, reason: &str) {
     let suite = env!("CARGO_CRATE_NAME");
     let required = std::env::var("QUORATE_REQUIRE_INTEROP").is_ok_and(|value| value == "1");

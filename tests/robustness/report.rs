@@ -116,7 +116,7 @@ fn second(opinion: &Judged) -> Vec<String> {
                 opinion.illegal
             )]
         }
-        // An undecided history is reported; if half of them are undecided, the check fails.
+        // Undecided histories are printed; if fewer than half are decided, the check fails.
         Ok(Some(opinion)) if opinion.ok * 2 < opinion.histories => {
             vec![format!("porcupine: undecided {:?}", opinion.unknown)]
         }

@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status};
 
 use super::fixture::{Server, everything, put};
 
-/// Whoever has a token, over one connection.
+/// A client with a token, over one connection.
 struct Guest {
     channel: Channel,
     token: String,

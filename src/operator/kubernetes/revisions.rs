@@ -63,9 +63,9 @@ impl Known {
         })
     }
 
-    /// The resource with the specification that was last admitted. Whoever pauses the one that is
-    /// refused, pauses this one. It is not judged again by the servers' parser: that it was, and
-    /// members run with it, whatever this version of the operator thinks of it.
+    /// The resource with the specification that was admitted last. `paused` of the refused one applies to it too. It is
+    /// not checked again by the servers' parser: it was admitted, and members run with it, even if this version of the
+    /// operator would refuse it.
     pub(super) fn admitted(&self, resource: &EtcdCluster) -> Option<ValidatedCluster> {
         let mut kept = resource.clone();
         kept.spec = self.newest.clone()?;

@@ -94,7 +94,7 @@ pub(super) fn disturb(world: &mut World, rng: &mut Xoshiro256PlusPlus) {
             let mut members = world.raft.members.iter();
             let learner = members.any(|m| m.learner && m.name == pod);
             let mut pvcs = world.api.pvcs.values_mut();
-            // Somebody deletes a PVC in use: it goes once its pod does.
+            // A PVC in use is deleted: it is gone once its pod is.
             if let Some(pvc) = pvcs.find(|c| c.member.as_ref() == Some(&pod))
                 && learner
             {
@@ -145,7 +145,7 @@ pub(super) fn uncordon(world: &mut World) {
     nodes.iter().for_each(|node| world.cordon(node, false));
 }
 
-/// Says which seed it was when an assertion of the world itself fails.
+/// Prints the seed when an assertion of the world itself fails.
 struct Seed(u64);
 
 impl Drop for Seed {

@@ -210,7 +210,7 @@ impl World {
         self.api.pdb = None;
     }
 
-    /// Somebody writes the PDB's number.
+    /// The PDB's number is edited.
     pub(super) fn set_min_available(&mut self, min_available: u32) {
         let pdb = self.api.pdb.as_mut().expect("a PDB");
         pdb.min_available = Some(min_available);

@@ -17,7 +17,7 @@ use crate::history::{Act, Compare, Given, Kv, Nanos, Outcome, Request};
 /// How long keys of a group are written.
 const GROUP: Nanos = 6_000_000_000;
 
-/// Told to all clients when it is enough.
+/// Set when all clients should stop.
 pub(crate) type Enough = Arc<AtomicBool>;
 
 fn over(enough: &Enough) -> bool {

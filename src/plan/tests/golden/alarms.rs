@@ -421,7 +421,7 @@ fn of_two_that_differ_neither_is_replaced() {
     }
 }
 
-/// Two of three had wrong data, and the alarm named the right one. Somebody knew, and named the others; the next
+/// Two of three had wrong data, and the alarm named the right one. The user knew, and named the others; the next
 /// comparison proved the right one "wrong", and it was replaced.
 #[test]
 fn who_decides_is_not_overruled_by_a_comparison() {

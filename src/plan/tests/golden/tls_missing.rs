@@ -13,7 +13,7 @@ fn rested(replicas: i32) -> World {
     world
 }
 
-/// Somebody deletes the Secret of an authority.
+/// The Secret of a CA is deleted.
 fn lose_authority(world: &mut World, port: TlsPort) {
     let name = format!("demo-{}-ca", port.as_str());
     let lost = world.api.tls.secrets.remove(&name);

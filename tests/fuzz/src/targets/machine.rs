@@ -1,5 +1,5 @@
-//! What a member applies: states that a leader sends, and entries of the log. Whoever sent them,
-//! nothing may panic: the entry would be there again at the next start.
+//! What a member applies: states that a leader sends, and entries of the log. Whatever their source, nothing may panic:
+//! the entry would be there again at the next start.
 
 use bytes::Bytes;
 use prost::Message as _;
