@@ -67,11 +67,11 @@ const SHELLS: &[(&str, &[&str])] = &[
     ("sim", &["raft", "store", "node", "disk"]),
 ];
 
-/// The room of planted faults. Every room, pure or not, may call one function, [`THE_QUESTION`], and it uses no room.
+/// The room of planted faults. Every room, pure or not, may use one macro, [`THE_QUESTION`], and it uses no room.
 /// Its switch reads the environment and uses a thread-local, but is compiled only with its feature; without it the
 /// answer is a constant.
 const PLANTED: &str = "mutants";
-const THE_QUESTION: &str = "use crate::mutants::{Mutant, planted};";
+const THE_QUESTION: &str = "use crate::mutants::mutant;";
 
 /// Which rooms exist at all: a new folder must be given its place above.
 const FREE: &[&str] = &["operator", "opsim", "cli"];

@@ -15,7 +15,7 @@ use super::device::Disk;
 use super::error::{Error, Result};
 use super::frame;
 use super::reserve::or_without_reserve;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 /// Newest format of the file that this release reads and writes. A release that does not know the
 /// file leaves it alone; a start of such a release is not in it.
@@ -71,9 +71,7 @@ impl Lineage {
 
     /// Whether a disk that shows these starts goes on from `seen`.
     fn descends(&self, seen: Start) -> Descent {
-        if planted(Mutant::OlderStartAdmitted) {
-            return Descent::Continues;
-        }
+        mutant!(OlderStartAdmitted => return Descent::Continues);
         let Some(back) = self.newest.checked_sub(seen.number) else {
             return Descent::Copy(seen);
         };

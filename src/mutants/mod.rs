@@ -18,6 +18,28 @@ pub use faults::{ALL, Fault, Killer, STORY};
 #[cfg(feature = "mutants")]
 pub use switch::{planted, with};
 
+/// The place of a fault, in one line: `mutant!(Name)` asks whether it is planted,
+/// `mutant!(Name => wrong)` takes the wrong turn if it is, and
+/// `mutant!(Name => wrong, else right)` is the wrong value or the right one.
+macro_rules! mutant {
+    ($fault:ident) => {
+        $crate::mutants::planted($crate::mutants::Mutant::$fault)
+    };
+    ($fault:ident => $wrong:expr, else $right:expr) => {
+        if $crate::mutants::mutant!($fault) {
+            $wrong
+        } else {
+            $right
+        }
+    };
+    ($fault:ident => $wrong:expr) => {
+        if $crate::mutants::mutant!($fault) {
+            $wrong;
+        }
+    };
+}
+pub(crate) use mutant;
+
 /// Whether this fault is planted: never, in a build without the feature `mutants`.
 #[cfg(not(feature = "mutants"))]
 #[must_use]

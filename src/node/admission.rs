@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Index, MemberId, ProgressState, ProgressStatus};
 
 use super::change::{ChangeBody, MembershipCommand, MembershipError};
@@ -76,7 +76,7 @@ impl Facts<'_> {
     fn admit_promotion(&self, id: MemberId) -> Result<(), MembershipError> {
         match self.behind.get(&id) {
             Some(None) => {}
-            _ if planted(Mutant::PromoteEarly) => {}
+            _ if mutant!(PromoteEarly) => {}
             Some(Some(why)) => return Err(MembershipError::LearnerNotReady { why: why.clone() }),
             None => {
                 let why = "the leader has no contact with it".to_owned();

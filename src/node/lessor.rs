@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::store::{LeaseId, LeaseInfo, LeaseRemains};
 
 use super::api::LeaseEvent;
@@ -147,16 +147,8 @@ impl Lessor {
         };
         for (id, granted) in &self.granted {
             let left = granted.left();
-            let extra = if planted(Mutant::LeaseEarly) {
-                0
-            } else {
-                extra
-            };
-            let given = if planted(Mutant::LeaseEarly) {
-                left / 2
-            } else {
-                left
-            };
+            let extra = mutant!(LeaseEarly => 0, else extra);
+            let given = mutant!(LeaseEarly => left / 2, else left);
             clock.arm(*id, deadline(now, given).saturating_add(extra));
             clock.schedule(now, self.note_every, *id, left);
         }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Configuration, ConfigurationChange, Index, MemberId};
 
 use super::change::{Add, Bind, ChangeBody, Join, MembershipCommand, MembershipError, Update};
@@ -236,7 +236,7 @@ impl Membership {
             Some(ChangeBody::Update(update)) => {
                 if let Some(member) = next.members.get_mut(&update.id) {
                     member.peer_urls.clone_from(&update.peer_urls);
-                    member.learner &= !planted(Mutant::UpdatePromotes);
+                    member.learner &= !mutant!(UpdatePromotes);
                 }
                 next.remember(index, ChangeKind::Update, update.id);
                 next.configuration_index = index;
@@ -282,9 +282,7 @@ impl Membership {
     }
 
     fn check_fence(&self, command: &MembershipCommand) -> Result<(), MembershipError> {
-        if planted(Mutant::FenceIgnored) {
-            return Ok(());
-        }
+        mutant!(FenceIgnored => return Ok(()));
         if let Some(epoch) = command.epoch.filter(|epoch| *epoch < self.epoch) {
             return Err(MembershipError::StaleEpoch {
                 given: epoch,
@@ -354,7 +352,7 @@ impl Membership {
             return Ok(());
         }
         let bound = self.expected_disk(id).filter(|bound| *bound != disk);
-        if let Some(bound) = bound.filter(|_| !planted(Mutant::OtherDisk)) {
+        if let Some(bound) = bound.filter(|_| !mutant!(OtherDisk)) {
             return Err(MembershipError::OtherDisk {
                 bound: bound.to_owned(),
             });

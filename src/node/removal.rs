@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::MemberId;
 
 /// The voices so far.
@@ -38,7 +38,7 @@ impl Farewell {
     /// Whether it is true.
     pub fn is_believed(&self, others: &BTreeSet<MemberId>) -> bool {
         let (said, needed) = self.count(others);
-        said >= needed || (said > 0 && planted(Mutant::OneEndsAMember))
+        said >= needed || (said > 0 && mutant!(OneEndsAMember))
     }
 
     /// Whether it is enough to give up a disk that the cluster still counts on, as one that was set back

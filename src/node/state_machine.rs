@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{
     Configuration, ConfigurationChange, Entry, EntryKind, Index, MemberId, SnapshotMeta, Term,
 };
@@ -226,10 +226,10 @@ impl StateMachine {
     /// Freezes the machine. O(1) beside a copy of the membership; the chunks are made as they
     /// are asked for.
     pub fn checkpoint(&self) -> Checkpoint {
-        let index = if planted(Mutant::ApplyTwice) && self.index > FOUNDING_INDEX {
+        let index = if mutant!(ApplyTwice) && self.index > FOUNDING_INDEX {
             self.index - 1
         } else {
-            self.index + u64::from(planted(Mutant::IndexAhead))
+            self.index + u64::from(mutant!(IndexAhead))
         };
         Checkpoint {
             meta: CheckpointMeta {
@@ -291,8 +291,7 @@ impl StateMachine {
         entry: &Entry,
         command: &store::Command,
     ) -> Result<Result<Response, store::Error>, UnknownEntry> {
-        if planted(Mutant::MemberLeaks) && self.own.member % 2 == 1 && entry.index.is_multiple_of(8)
-        {
+        if mutant!(MemberLeaks) && self.own.member % 2 == 1 && entry.index.is_multiple_of(8) {
             return Ok(Err(store::Error::LeaseNotFound));
         }
         let outcome = self.store.apply(command, entry.position());
@@ -445,7 +444,7 @@ impl StateMachine {
 fn must_settle(change: ConfigurationChange) -> bool {
     match change {
         ConfigurationChange::AddVoter(_) | ConfigurationChange::AddLearner(_) => {
-            planted(Mutant::AdditionWaits)
+            mutant!(AdditionWaits)
         }
         ConfigurationChange::Promote(_) | ConfigurationChange::Remove(_) => true,
     }

@@ -12,7 +12,7 @@
 use super::platform::{Act, Failure, Freshness, Observation, Platform};
 use super::queue::Ended;
 use super::report;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::{Action, Observed, Plan};
 use crate::plan::{MemberAction, ObjectAction};
 
@@ -133,8 +133,8 @@ impl<P: Platform> Reconcile<'_, P> {
     /// Whether the reconcile goes on with another step after this failure.
     fn goes_on(&self, action: &Action, failure: &Failure) -> bool {
         let tolerated = match failure {
-            Failure::Refused(_) => !planted(Mutant::RefusedHolds),
-            Failure::Retry(_) | Failure::Terminating { .. } => !planted(Mutant::FailureHolds),
+            Failure::Refused(_) => !mutant!(RefusedHolds),
+            Failure::Retry(_) | Failure::Terminating { .. } => !mutant!(FailureHolds),
             // Another owner's object stops everything, and a stale view is read again.
             Failure::NameConflict { .. } | Failure::Changed(_) => false,
         };

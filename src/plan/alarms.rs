@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::action::{Action, AlarmKind, MemberAction};
 use super::draft::Draft;
@@ -172,9 +172,7 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
         return waits(s, "the members' data to be compared twice".to_owned());
     };
     let healed = |c: &&Comparison| c.differ.is_empty() && all.is_subset(&c.agree);
-    if planted(Mutant::DisarmedUnequal) {
-        return Corruption::Healed(named);
-    }
+    mutant!(DisarmedUnequal => return Corruption::Healed(named));
     if sick.is_empty() {
         return match twice {
             // A successor counts once it votes.
@@ -227,7 +225,7 @@ pub(super) fn is_to_be_kept(s: &Situation<'_>, member: &str) -> bool {
     pvc.is_some_and(|pvc| pvc.state != PvcState::Retired)
         && is_on(s)
         && (s.voters.contains_key(member) || has_voted(s, member))
-        && !planted(Mutant::NamedVolumeDeleted)
+        && !mutant!(NamedVolumeDeleted)
 }
 
 /// Whether one of this name was removed that had voted.
@@ -314,7 +312,7 @@ fn vouches(s: &Situation<'_>, leader: &Description, newest: &Comparison) -> bool
 /// # Errors
 /// Why not.
 pub(super) fn may_leave(s: &Situation<'_>) -> Result<(), String> {
-    match is_on(s) && decided(s).is_none() && !planted(Mutant::GivenByTheNamed) {
+    match is_on(s) && decided(s).is_none() && !mutant!(GivenByTheNamed) {
         true => right(s).map(drop),
         false => Ok(()),
     }
@@ -328,9 +326,7 @@ pub(super) fn may_add(s: &Situation<'_>) -> Result<(), String> {
     let Some((name, leader)) = s.view.filter(|_| is_on(s)) else {
         return Ok(());
     };
-    if planted(Mutant::GivenByTheNamed) {
-        return Ok(());
-    }
+    mutant!(GivenByTheNamed => return Ok(()));
     let others =
         "so who joined would have its data: let another voter lead (`etcdctl move-leader`)";
     if decided(s).is_some() {
@@ -364,9 +360,7 @@ pub(super) fn may_vote(s: &Situation<'_>, id: u64) -> Result<(), String> {
         return Ok(());
     };
     may_add(s)?;
-    if planted(Mutant::GivenByTheNamed) {
-        return Ok(());
-    }
+    mutant!(GivenByTheNamed => return Ok(()));
     if decided(s).is_some() {
         let same = |c: &Comparison| sides(c, leader.member_id, id) == Some(true);
         return match covering(leader).next() {
@@ -417,9 +411,7 @@ pub(super) fn is_spoiled(s: &Situation<'_>, id: u64) -> bool {
 fn compared(leader: &Description) -> Option<Vec<&Comparison>> {
     let mut young = covering(leader);
     let newest = young.next()?;
-    if planted(Mutant::ComparedOnce) {
-        return Some(vec![newest]);
-    }
+    mutant!(ComparedOnce => return Some(vec![newest]));
     let second = young.find(|c| c.age_ms >= newest.age_ms + APART_MS)?;
     Some(vec![newest, second])
 }

@@ -1,7 +1,7 @@
 //! Evidence that a member is lost, as in the table of the contract. It comes from a leader that holds a quorum, never
 //! from the operator's own connection: a member that only the operator cannot reach is Unknown.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::observed::Phase;
 use super::observed::{Exit, MemberView, PodFacts, PodPhase, PvcFacts};
@@ -55,7 +55,7 @@ pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &Member
     let contact = leads || member.last_contact_ms.is_some_and(|age| age <= CONTACT_MS);
     // Its answers need no disk, its acknowledgements do: a quorum that depends on it is blocked.
     let hung = contact && !member.learner && member.unsynced_ms >= SYNC_MS;
-    if hung && !planted(Mutant::HungDiskCounts) {
+    if hung && !mutant!(HungDiskCounts) {
         let why = "it answers, but its disk has synced nothing of what it was sent";
         return Verdict::Unknown(why.to_owned());
     }
@@ -74,9 +74,7 @@ pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &Member
             Some(d) if d.phase == Phase::Member => Verdict::Healthy,
             Some(d) if d.phase == Phase::Joining && member.learner => Verdict::Healthy,
             Some(d) => Verdict::Unknown(format!("it says that it is {:?}", d.phase)),
-            None if planted(Mutant::SilenceIsDeath) => {
-                Verdict::Dead("it does not answer".to_owned())
-            }
+            None if mutant!(SilenceIsDeath) => Verdict::Dead("it does not answer".to_owned()),
             None => Verdict::Unknown("the leader reaches it, the operator does not".to_owned()),
         };
     }
@@ -100,7 +98,7 @@ fn disk_is_sound(s: &Situation<'_>, name: &str) -> Option<Verdict> {
         Some(Verdict::Stuck(reason, format!("{what}; {kept}")))
     };
     match pod.last_exit? {
-        _ if planted(Mutant::TooNewIsDeath) => None,
+        _ if mutant!(TooNewIsDeath) => None,
         Exit::TooNew => held(
             "DiskTooNew",
             "its disk is sound, but a newer version wrote it than the one that runs now: set \
@@ -146,7 +144,7 @@ fn disk_is_gone(
         return None;
     }
     match pod.last_exit? {
-        Exit::TooNew | Exit::Stray if planted(Mutant::TooNewIsDeath) => {
+        Exit::TooNew | Exit::Stray if mutant!(TooNewIsDeath) => {
             Some("its server does not take its disk".to_owned())
         }
         Exit::Corrupt => Some("its server says that its disk is damaged".to_owned()),
@@ -184,7 +182,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         };
         let why = format!("no contact, and its node {node} {state}");
         return match ends {
-            _ if planted(Mutant::NotReadyIsDeath) => Verdict::Dead(why),
+            _ if mutant!(NotReadyIsDeath) => Verdict::Dead(why),
             Some(end) if end <= now => Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000)),
             _ => wait(why, "its node to come back", ends),
         };
@@ -199,7 +197,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     if let Some(no_node) = no_node {
         why = format!("{why}; {no_node}");
     }
-    let hangs = pod.is_some_and(|pod| pod.terminating) && !planted(Mutant::HangsForGood);
+    let hangs = pod.is_some_and(|pod| pod.terminating) && !mutant!(HangsForGood);
     let blameless = hangs || no_node.is_some();
     // Its inputs may be the cause: no voter serves with the same ones.
     let deadline = s.cluster.spec.update_strategy.progress_deadline_seconds;
@@ -237,13 +235,9 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     let leaves = pod
         .and_then(|pod| pod.ends_ms)
         .map_or(0, |end| end + START_MS);
-    let leaves = if planted(Mutant::PodlessIsDeath) {
-        0
-    } else {
-        leaves
-    };
+    let leaves = mutant!(PodlessIsDeath => 0, else leaves);
     // Its StatefulSet creates the next pod shortly, also if the operator deleted the last one.
-    let made = (pod.is_none() && no_node.is_none() && !planted(Mutant::PodlessIsDeath))
+    let made = (pod.is_none() && no_node.is_none() && !mutant!(PodlessIsDeath))
         .then(|| (now + START_MS).saturating_sub(hinted_age(s, name)));
     match ends {
         Some(end) if hangs && end.max(leaves) > now => {
@@ -283,7 +277,7 @@ fn no_room(s: &Situation<'_>, name: &str) -> bool {
     waiting.is_some_and(|why| why.starts_with("Unschedulable"))
         && s.pvc(name)
             .is_some_and(|pvc| !pvc.terminating && anywhere(pvc))
-        && !planted(Mutant::RoomForgotten)
+        && !mutant!(RoomForgotten)
 }
 
 /// Since when a wait for this member is recorded; if the record is lost, it starts again.

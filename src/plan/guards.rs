@@ -1,7 +1,7 @@
 //! The worst-case projection: when a membership change or a restart is allowed at all. H counts
 //! voters seen healthy within the freshness bound; Unknown counts as not healthy.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::alarms;
 use super::situation::{Situation, quorum};
@@ -13,7 +13,7 @@ use super::situation::{Situation, quorum};
 pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
     seen(s)?;
     let (healthy, voters) = (s.healthy(), s.voters.len());
-    if healthy != voters && !planted(Mutant::AddBesideDead) {
+    if healthy != voters && !mutant!(AddBesideDead) {
         return Err(format!(
             "{healthy} of {voters} voters are healthy; all have to be"
         ));
@@ -21,7 +21,7 @@ pub(super) fn add_learner(s: &Situation<'_>) -> Result<(), String> {
     alarms::may_add(s)?;
     let most = if s.grows_by_two() { 2 } else { 1 };
     match s.learners.keys().next() {
-        _ if planted(Mutant::TwoLearners) => Ok(()),
+        _ if mutant!(TwoLearners) => Ok(()),
         Some(learner) if s.learners.len() >= most => Err(format!("{learner} is still a learner")),
         _ => Ok(()),
     }
@@ -42,7 +42,7 @@ pub(super) fn promote(s: &Situation<'_>, id: u64) -> Result<(), String> {
         ));
     }
     let kept = s.o.pdb.and_then(|pdb| pdb.min_available).unwrap_or(0) as usize;
-    if s.counts_evictions_by_pdb() && kept < needed && !planted(Mutant::PromotedUnbudgeted) {
+    if s.counts_evictions_by_pdb() && kept < needed && !mutant!(PromotedUnbudgeted) {
         return Err(format!(
             "the PDB keeps {kept} members available; {needed} have to be"
         ));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::crd::{NodeReplacement, Spread, VolumeMobility};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::situation::Situation;
 
@@ -46,7 +46,7 @@ impl<'a> Situation<'a> {
             return Some(Way::Stay("NotCordoned", text));
         }
         let wanted = self.cluster.spec.disruption.node_replacement;
-        if wanted == NodeReplacement::RemoveFirst || planted(Mutant::RemoveFirstUnasked) {
+        if wanted == NodeReplacement::RemoveFirst || mutant!(RemoveFirstUnasked) {
             return Some(Way::RemoveFirst);
         }
         let moves = wanted == NodeReplacement::Move

@@ -11,7 +11,7 @@ use crate::crd::{
     Disarms, Endpoints, EtcdClusterStatus, JoinFailures, LABEL_CLUSTER_UID, Leftover, NoteStatus,
     RetentionPolicy, StepState, StepStatus,
 };
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::action::{Action, AlarmKind, MemberAction, ObjectAction};
 use super::draft::{Draft, Wait};
@@ -37,9 +37,7 @@ pub(super) fn plan(s: &Situation<'_>, draft: Draft) -> Plan {
     let conditions = conditions::all(s, &draft);
     let mut status = status(s, &draft);
     status.summary = Some(summary.clone());
-    if planted(Mutant::StatusTicks) {
-        status.summary = Some(format!("{summary} (at {})", timestamp(s.o.now_ms)));
-    }
+    mutant!(StatusTicks => status.summary = Some(format!("{summary} (at {})", timestamp(s.o.now_ms))));
     status.step = progress
         .as_ref()
         .map(|progress| step_status(progress, next.as_deref()));

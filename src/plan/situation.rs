@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::crd::{
     DisruptionPolicy, Spread, UpdateType, ValidatedCluster, VolumeMobility, member_number, pvc_name,
 };
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::action::{Action, ObjectAction};
 use super::evidence::{Verdict, verdict};
@@ -206,9 +206,7 @@ impl<'a> Situation<'a> {
     /// Whether the volume of a former member may be a copy of the data that is needed: fewer members vote than wanted,
     /// so its successor does not vote yet. A member that never voted does not count.
     pub(super) fn is_kept_for_now(&self, member: &str) -> bool {
-        if planted(Mutant::VolumeBeforeSuccessor) {
-            return false;
-        }
+        mutant!(VolumeBeforeSuccessor => return false);
         let joined = self.pvc(member).is_some_and(|c| c.state != PvcState::New);
         let voted = |d: &Description| {
             let mut removed = d.tombstones.iter().filter(|(_, name)| name == member);
@@ -293,7 +291,7 @@ impl<'a> Situation<'a> {
 
     /// Proof that the cluster exists or existed, even when no member answers.
     pub(super) fn bootstrapped(&self) -> bool {
-        self.view.is_some() || !planted(Mutant::FormsAgain) && self.formed_before()
+        self.view.is_some() || !mutant!(FormsAgain) && self.formed_before()
     }
 
     fn formed_before(&self) -> bool {

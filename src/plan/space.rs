@@ -1,7 +1,7 @@
 //! Whether the cause of the alarm NOSPACE is gone, and how soon after a disarm it may be disarmed again. Decides
 //! nothing: `rules::alarms` does.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::alarms::is_known;
 use super::observed::{Disarms, Observed, Space};
@@ -47,7 +47,7 @@ pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
             )),
         }
     }
-    if full.is_empty() || planted(Mutant::DisarmedWhileFull) {
+    if full.is_empty() || mutant!(DisarmedWhileFull) {
         return Ok("every member has space again".to_owned());
     }
     Err(format!("writes are refused: {}", full.join("; ")))

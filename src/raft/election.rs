@@ -1,7 +1,7 @@
 //! Elections: timeouts, pre-votes, votes and the resulting roles (paper §5.2, §5.4.1,
 //! thesis §6.2 and §9.6).
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use rand_xoshiro::rand_core::Rng;
 
 use super::core::{Raft, Stepped};
@@ -29,7 +29,7 @@ impl Raft {
     /// Campaigns at once, with a pre-vote first where that is on. Does nothing at a leader or
     /// at a member that may not campaign.
     pub fn campaign(&mut self) -> Result<Stepped, Error> {
-        let kind = if self.config.pre_vote && !planted(Mutant::NoPreVote) {
+        let kind = if self.config.pre_vote && !mutant!(NoPreVote) {
             Campaign::Pre
         } else {
             Campaign::Real
@@ -52,7 +52,7 @@ impl Raft {
         self.tick_transfer();
         if self.election_elapsed >= self.config.election_ticks {
             self.election_elapsed = 0;
-            let checks = self.config.check_quorum && !planted(Mutant::NoCheckQuorum);
+            let checks = self.config.check_quorum && !mutant!(NoCheckQuorum);
             if checks && !self.quorum_is_active() {
                 self.become_follower(self.term, None);
                 return Ok(());
@@ -83,7 +83,7 @@ impl Raft {
     /// Only a voter whose log and state are complete campaigns; learners and removed members never do.
     fn may_campaign(&self) -> bool {
         let voter = self.configuration.voters.contains(&self.config.id);
-        (voter || planted(Mutant::LearnerCampaigns)) && self.install.is_none()
+        (voter || mutant!(LearnerCampaigns)) && self.install.is_none()
     }
 
     pub(super) fn start_campaign(&mut self, kind: Campaign) -> Result<Stepped, Error> {
@@ -118,7 +118,7 @@ impl Raft {
             .into_iter()
             .filter(|member| *member != id)
             .filter(|member| {
-                self.configuration.voters.contains(member) || planted(Mutant::CountLearnersVote)
+                self.configuration.voters.contains(member) || mutant!(CountLearnersVote)
             })
             .collect();
         if kind == Campaign::Pre {
@@ -203,7 +203,7 @@ impl Raft {
         let free = self.vote == Some(from)
             || (self.vote.is_none() && self.leader.is_none())
             || (pre && term > self.term)
-            || planted(Mutant::VoteTwice);
+            || mutant!(VoteTwice);
         let granted = free
             && self
                 .log
@@ -220,7 +220,7 @@ impl Raft {
                     self.election_elapsed = 0;
                 }
                 // Held until the vote is durable (paper figure 2).
-                if planted(Mutant::VoteBeforeFsync) {
+                if mutant!(VoteBeforeFsync) {
                     self.send(from, Body::VoteReply(reply));
                 } else {
                     self.send_when_durable(from, Body::VoteReply(reply));

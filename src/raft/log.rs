@@ -1,7 +1,7 @@
 //! The core's view of the log: its bounds, a bounded cache of its newest entries, and how far it is written, durable,
 //! committed, handed out and applied. Does no I/O itself.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use std::collections::VecDeque;
 
 use super::config::Restored;
@@ -159,7 +159,7 @@ impl Log {
 
     /// Whether a candidate's log is at least as up to date as this one (paper §5.4.1).
     pub(super) fn is_up_to_date(&self, last_term: Term, last_index: Index) -> bool {
-        planted(Mutant::VoteForOldLog) || (last_term, last_index) >= (self.last_term(), self.last())
+        mutant!(VoteForOldLog) || (last_term, last_index) >= (self.last_term(), self.last())
     }
 
     /// The first change of membership that is in the log and not applied.
@@ -209,9 +209,7 @@ impl Log {
             }
             self.push(entry)?;
         }
-        if planted(Mutant::TruncateOnLateAppend) {
-            self.truncate(matched + 1);
-        }
+        mutant!(TruncateOnLateAppend => self.truncate(matched + 1));
         Ok(Some(matched))
     }
 

@@ -1,7 +1,7 @@
 //! Changes of membership, one at a time and in effect once applied, and snapshots, which bring
 //! a whole configuration (thesis §4.1, paper §7).
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::core::{Raft, Stepped};
@@ -35,7 +35,7 @@ impl Raft {
         let index = self.log.last() + 1;
         let entries = vec![Entry::configuration_change(self.term, index, change, data)];
         self.check_proposal(&entries)?;
-        let pending = self.log.unapplied_configuration().is_some() && !planted(Mutant::TwoChanges);
+        let pending = self.log.unapplied_configuration().is_some() && !mutant!(TwoChanges);
         if !self.committed_in_term() || pending {
             return Err(ProposeError::ChangePending);
         }
@@ -64,9 +64,7 @@ impl Raft {
             )));
         }
         let mut next = self.configuration.after(change)?;
-        if planted(Mutant::RemovedCounts) {
-            next.voters.extend(&self.configuration.voters);
-        }
+        mutant!(RemovedCounts => next.voters.extend(&self.configuration.voters));
         self.configuration = next.clone();
         self.configuration_index = index;
         self.outbox.poke();
@@ -123,11 +121,11 @@ impl Raft {
     /// gone. A leader that has removed itself leads until then, and accepts no more proposals.
     fn confirm_removal(&mut self, id: MemberId) -> Result<(), Error> {
         let index = self.log.last() + 1;
-        if id != self.config.id && planted(Mutant::RemovalUnconfirmed) {
+        if id != self.config.id && mutant!(RemovalUnconfirmed) {
             return Ok(());
         }
         self.append_own(vec![Entry::normal(self.term, index, Vec::new())])?;
-        if id == self.config.id && !planted(Mutant::RemovedLeads) {
+        if id == self.config.id && !mutant!(RemovedLeads) {
             self.transfer = None;
             self.leaving = Some(index);
         }
@@ -161,7 +159,7 @@ impl Raft {
         if self.role == Role::Leader {
             return Stepped::Ignored("a leader holds all that is committed");
         }
-        let newer = planted(Mutant::SnapshotOverNewer);
+        let newer = mutant!(SnapshotOverNewer);
         if meta.index <= self.log.commit() && !newer {
             self.acknowledge(from, self.log.commit());
             return Stepped::Ignored("all of the snapshot is committed here");
@@ -174,7 +172,7 @@ impl Raft {
             return Stepped::Taken;
         }
         let installs = self.install.as_ref().is_some_and(|install| install.asked);
-        if installs && !planted(Mutant::TwoSnapshots) {
+        if installs && !mutant!(TwoSnapshots) {
             return Stepped::Ignored("another snapshot is being installed");
         }
         if self.role != Role::Follower {

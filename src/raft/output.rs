@@ -1,7 +1,7 @@
 //! Everything that leaves the core: messages, those that wait for durability, batches, appends
 //! to the members, log reads and entries to apply. [`Raft::take_ready`] is the only way out.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use std::collections::BTreeMap;
 
 use super::core::Raft;
@@ -192,11 +192,7 @@ impl Raft {
         let number = self.outbox.number;
         let entries = self.log.start_writing(number);
         self.outbox.held.append(&mut self.outbox.held_next);
-        let vote = if planted(Mutant::ForgetVote) {
-            0
-        } else {
-            state.vote
-        };
+        let vote = mutant!(ForgetVote => 0, else state.vote);
         Some(Persist {
             number,
             hard_state: changed.then_some(HardState { vote, ..state }),

@@ -1,6 +1,6 @@
 //! What a majority of voters has agreed on. Knows sets and numbers, nothing of the protocol.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::types::{Index, MemberId};
@@ -34,7 +34,7 @@ pub(super) fn vote_result(
     votes: &BTreeMap<MemberId, bool>,
 ) -> VoteResult {
     let quorum = voters.len() / 2 + 1;
-    let counts = |id: &MemberId| voters.contains(id) || planted(Mutant::CountLearnersVote);
+    let counts = |id: &MemberId| voters.contains(id) || mutant!(CountLearnersVote);
     let yes = votes
         .iter()
         .filter(|(id, granted)| **granted && counts(id))

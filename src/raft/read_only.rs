@@ -1,7 +1,7 @@
 //! Reads that wait: for the leader's first commit, for a round of heartbeats that proves its
 //! leadership, or for the leader's answer (thesis §6.4). Sends nothing itself.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::message::ReadId;
@@ -88,7 +88,7 @@ impl ReadOnly {
     }
 
     fn confirm(&mut self, waiting: Waiting, index: Index) {
-        if planted(Mutant::ReuseReadId) && self.confirming.is_empty() {
+        if mutant!(ReuseReadId) && self.confirming.is_empty() {
             self.counter = 0;
         }
         self.counter += 1;
@@ -169,7 +169,7 @@ impl ReadOnly {
         }
         let reached = quorum::reached(voters, |id| {
             let acked = self.acked.get(&id).copied();
-            if planted(Mutant::SkipReadRound) || (planted(Mutant::LeaseRead) && acked.is_some()) {
+            if mutant!(SkipReadRound) || (mutant!(LeaseRead) && acked.is_some()) {
                 u64::MAX
             } else if id == leader {
                 self.asked

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::core::{Raft, Stepped};
@@ -107,9 +107,7 @@ impl Raft {
         let last = self.log.last();
         if let Some(own) = self.progress.get_mut(&self.config.id) {
             own.next = last + 1;
-            if planted(Mutant::CountOwnUnsynced) {
-                own.matched = last;
-            }
+            mutant!(CountOwnUnsynced => own.matched = last);
         }
         self.outbox.poke();
         Ok(())
@@ -126,13 +124,12 @@ impl Raft {
     pub(super) fn advance_commit(&mut self) -> Result<(), Error> {
         let mut voters = &self.configuration.voters;
         let all;
-        if planted(Mutant::CountLearner) {
+        if mutant!(CountLearner) {
             all = self.configuration.members();
             voters = &all;
         }
         let reached = quorum::reached(voters, |id| self.progress.get(&id).map_or(0, |p| p.matched));
-        let own_term =
-            self.log.term(reached) == Some(self.term) || planted(Mutant::CommitOlderTerm);
+        let own_term = self.log.term(reached) == Some(self.term) || mutant!(CommitOlderTerm);
         if reached <= self.log.commit() || !own_term {
             return Ok(());
         }
@@ -153,7 +150,7 @@ impl Raft {
             commit,
             entries,
         } = append;
-        if planted(Mutant::TruncateCommitted) {
+        if mutant!(TruncateCommitted) {
             self.log.truncate(prev_index + 1);
         } else if prev_index < self.log.commit() {
             // What is committed matches; the leader can go on from there.
@@ -186,9 +183,7 @@ impl Raft {
             index,
             ..AppendReply::default()
         };
-        if planted(Mutant::AckBeforeFsync) {
-            return self.send(to, Body::AppendReply(reply));
-        }
+        mutant!(AckBeforeFsync => return self.send(to, Body::AppendReply(reply)));
         self.send_when_durable(to, Body::AppendReply(reply));
     }
 
@@ -306,11 +301,7 @@ impl Raft {
             .map(|(id, progress)| (*id, progress.matched))
             .collect();
         for (to, matched) in peers {
-            let commit = if planted(Mutant::HeartbeatCommit) {
-                commit
-            } else {
-                commit.min(matched)
-            };
+            let commit = mutant!(HeartbeatCommit => commit, else commit.min(matched));
             if let Some(progress) = self.progress.get_mut(&to) {
                 progress.sent_commit = progress.sent_commit.max(commit);
             }

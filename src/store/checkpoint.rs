@@ -11,7 +11,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 
@@ -185,9 +185,7 @@ impl Export {
             compacted,
         }));
         for lease in self.view.leases() {
-            if planted(Mutant::SnapshotNoLeases) {
-                break;
-            }
+            mutant!(SnapshotNoLeases => break);
             self.leases += 1;
             self.write(Kind::Lease(Lease {
                 id: lease.id,
@@ -203,7 +201,7 @@ impl Export {
             }));
         }
         let auth = Arc::clone(&self.view.state.auth);
-        if *auth != AuthState::default() && !planted(Mutant::SnapshotNoAuth) {
+        if *auth != AuthState::default() && !mutant!(SnapshotNoAuth) {
             self.write(Kind::Auth(Auth {
                 enabled: auth.is_enabled(),
                 revision: auth.revision(),
@@ -471,7 +469,7 @@ impl Import {
             return;
         };
         let newest = entry.newest();
-        if entry.live() && newest.lease != 0 && !planted(Mutant::SnapshotNoAttachments) {
+        if entry.live() && newest.lease != 0 && !mutant!(SnapshotNoAttachments) {
             self.state.leases.attach(newest.lease, &newest.key);
         }
         self.state.keys.insert(entry);

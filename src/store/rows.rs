@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::checkpoint::index_log;
@@ -253,11 +253,8 @@ impl Rebuild {
         for (lease, key) in attached {
             state.leases.attach(lease, &key);
         }
-        let newest = if planted(Mutant::RevisionFromRows) {
-            self.last.0
-        } else {
-            self.last.0.max(state.compacted)
-        };
+        let newest =
+            mutant!(RevisionFromRows => self.last.0, else self.last.0.max(state.compacted));
         state.revision = newest.max(1);
         if bump > 0 {
             let raised = i64::try_from(bump)

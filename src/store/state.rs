@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::alarm::Alarms;
@@ -309,7 +309,7 @@ impl State {
             self.log.pop_front();
             self.floor = record.main;
             let gone = self.keys.modify(&record.key, |entry| {
-                let inclusive = record.tombstone || planted(Mutant::CompactionTakesLive);
+                let inclusive = record.tombstone || mutant!(CompactionTakesLive);
                 entry.drop_below(record.place(), inclusive);
                 record.tombstone && entry.newest().place() == record.place()
             });
@@ -323,5 +323,5 @@ impl State {
 
 /// The revision just before a record.
 fn before(record: &Record) -> Revision {
-    record.main - i64::from(!planted(Mutant::WrongPrevKv))
+    record.main - i64::from(!mutant!(WrongPrevKv))
 }

@@ -1,7 +1,7 @@
 //! The owner of the state: applies commands one after another and publishes views. Never
 //! refuses anything for a reason that is not in the replicated state, never waits for a reader.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use std::sync::Arc;
 
 use super::lease::LeaseInfo;
@@ -131,7 +131,7 @@ impl Store {
     fn expire(&mut self, expire: &LeaseExpire, position: Position) -> LeaseExpireResponse {
         let mut expired = Vec::new();
         // Under the alarm about corruption no key is deleted: the leases wait.
-        let of_term = expire.term == position.term || planted(Mutant::LeaseOldTerm);
+        let of_term = expire.term == position.term || mutant!(LeaseOldTerm);
         if of_term && !self.state.alarms.any(AlarmKind::Corrupt) {
             for id in &expire.ids {
                 if self.end_lease(*id) {

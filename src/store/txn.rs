@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::pace::Pace;
@@ -104,7 +104,7 @@ impl<'a> Change<'a> {
     fn delete(&mut self, record: &Record) {
         let place = self.next_place();
         self.state.delete(record, place);
-        if planted(Mutant::DeleteKeepsRevision) && self.writes == 1 {
+        if mutant!(DeleteKeepsRevision) && self.writes == 1 {
             self.writes = 0;
         }
     }
@@ -242,7 +242,7 @@ impl State {
     fn check_txn(&self, txn: &Txn, path: &mut Path) -> Result<(), Error> {
         for op in operations(txn, path.next()) {
             match &op.op {
-                Some(Op::Range(_)) if planted(Mutant::TxnHalfDone) => {}
+                Some(Op::Range(_)) if mutant!(TxnHalfDone) => {}
                 Some(Op::Range(range)) => self.check_range_revision(range.revision)?,
                 Some(Op::Put(put)) => self.check_put(put)?,
                 Some(Op::Txn(nested)) => self.check_txn(nested, path)?,
@@ -310,7 +310,7 @@ fn holds(state: &State, compare: &Compare) -> bool {
                     ControlFlow::Break(())
                 };
             }
-            Some(CompareTarget::Version) if planted(Mutant::CompareWrongField) => record.main,
+            Some(CompareTarget::Version) if mutant!(CompareWrongField) => record.main,
             Some(CompareTarget::Version) => record.version,
             Some(CompareTarget::Create) => record.create,
             Some(CompareTarget::Mod) => record.main,

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::record::Record;
@@ -175,8 +175,7 @@ impl Watchers {
         } else {
             spec.start_revision
         };
-        let first = start + i64::from(planted(Mutant::WatchSkips))
-            - i64::from(planted(Mutant::WatchGoesBack));
+        let first = start + i64::from(mutant!(WatchSkips)) - i64::from(mutant!(WatchGoesBack));
         let behind = past.then_some(Behind {
             next: first,
             demoted: false,
@@ -285,9 +284,7 @@ impl Watchers {
                 }
             }
         }
-        if planted(Mutant::StarvedLoses) {
-            refused.clear();
-        }
+        mutant!(StarvedLoses => refused.clear());
         refused
             .into_iter()
             .for_each(|(id, next)| self.demote(id, next));
@@ -336,7 +333,7 @@ impl Watchers {
     #[must_use]
     pub fn in_step(&self, id: WatcherId) -> Option<bool> {
         let watcher = self.watchers.get(&id)?;
-        let synced = watcher.behind.is_none() || planted(Mutant::ProgressAhead);
+        let synced = watcher.behind.is_none() || mutant!(ProgressAhead);
         Some(synced && self.revision + 1 >= watcher.start)
     }
 
@@ -355,7 +352,7 @@ impl Watchers {
         } else {
             behind.next < state.compacted
         };
-        if lost && !planted(Mutant::WatchLostByCompaction) {
+        if lost && !mutant!(WatchLostByCompaction) {
             self.cancel(id);
             return CatchUp::Compacted(view.compacted());
         }
@@ -364,14 +361,14 @@ impl Watchers {
         let entries = entries.take_while(|entry| entry.record.main <= self.revision);
         for (looked_at, entry) in entries.enumerate() {
             let record = &entry.record;
-            let split = planted(Mutant::WatchSplits) && record.main == last;
+            let split = mutant!(WatchSplits) && record.main == last;
             let full = looked_at >= slice.records || bytes >= slice.bytes;
             if full && (record.main > last || split) {
                 behind.next = record.main + i64::from(split);
                 return CatchUp::Behind(events);
             }
             last = record.main;
-            if planted(Mutant::DeleteAtCompaction) && record.tombstone && last == state.compacted {
+            if mutant!(DeleteAtCompaction) && record.tombstone && last == state.compacted {
                 continue;
             }
             if watcher.group.span().contains(&record.key) && watcher.group.wants(record) {
@@ -394,11 +391,7 @@ impl Watchers {
 
 /// The events from a start revision on; `None` if there are none.
 fn from_start(events: &Arc<Vec<Event>>, start: Revision) -> Option<Arc<Vec<Event>>> {
-    let start = if planted(Mutant::FutureIgnored) {
-        0
-    } else {
-        start
-    };
+    let start = mutant!(FutureIgnored => 0, else start);
     let early = events.partition_point(|event| event.kv.mod_revision < start);
     match early {
         0 => Some(Arc::clone(events)),

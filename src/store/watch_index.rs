@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::record::Record;
@@ -32,7 +32,7 @@ impl GroupKey {
         } else {
             self.no_put
         };
-        !left_out || planted(Mutant::FilterIgnored)
+        !left_out || mutant!(FilterIgnored)
     }
 }
 

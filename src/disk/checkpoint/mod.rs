@@ -15,7 +15,7 @@ use super::directory::CHECKPOINTS;
 use super::error::{Error, MOVE_AWAY, Result};
 use super::frame;
 use super::reserve::Reserve;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{LogShape, Position};
 pub use reader::CheckpointReader;
 pub use writer::CheckpointWriter;
@@ -200,7 +200,7 @@ impl Checkpoints {
                 (Ok(info), Some((newest, error))) => {
                     let covered = log.term(position.index) == Some(position.term)
                         && log.last() >= newest.index;
-                    let covered = covered || planted(Mutant::DamagePassedOver);
+                    let covered = covered || mutant!(DamagePassedOver);
                     return if covered { Ok(Some(info)) } else { Err(error) };
                 }
                 (Err(error @ Error::Corrupt { .. }), None) => damaged = Some((position, error)),

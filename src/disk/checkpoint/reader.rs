@@ -11,7 +11,7 @@ use super::{
 use crate::disk::device::{Disk, DiskFile, read_exact};
 use crate::disk::error::{Error, Result};
 use crate::disk::frame::{self, Cursor};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::Position;
 
 /// A checkpoint open for reading, at some chunk.
@@ -154,7 +154,7 @@ impl CheckpointReader {
         let mut payload = vec![0; length as usize];
         self.read(at + FRAME_HEAD as u64, &mut payload)?;
         let seed = frame_seed(self.info.position, self.frames, kind, length);
-        if crc32c::crc32c_append(seed, &payload) != sum && !planted(Mutant::CheckpointRot) {
+        if crc32c::crc32c_append(seed, &payload) != sum && !mutant!(CheckpointRot) {
             return Err(self.damaged(at, "a frame does not match its checksum"));
         }
         self.frames += 1;

@@ -10,7 +10,7 @@ use crate::disk::device::{Disk, DiskFile};
 use crate::disk::directory::CHECKPOINTS;
 use crate::disk::error::{Error, Result};
 use crate::disk::frame;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::Position;
 
 /// Written in pieces of this size.
@@ -121,7 +121,7 @@ impl CheckpointWriter {
         end.extend_from_slice(&self.total.to_le_bytes());
         self.frame(FRAME_END, &end)?;
         self.flush()?;
-        if !planted(Mutant::RenameBeforeSync) {
+        if !mutant!(RenameBeforeSync) {
             self.sync()?;
         }
         let path = || self.disk.describe(&self.temporary);
@@ -130,9 +130,7 @@ impl CheckpointWriter {
             .map_err(|e| Error::io("rename", path(), e))?;
         self.finished = true;
         frame::sync_directory(&*self.disk, CHECKPOINTS)?;
-        if planted(Mutant::RenameBeforeSync) {
-            self.sync()?;
-        }
+        mutant!(RenameBeforeSync => self.sync()?);
         Ok(CheckpointInfo {
             position: self.position,
             received: self.received,

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use crate::disk::SECTOR;
 use crate::disk::frame::Cursor;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Entry, HardState, Position};
 
 /// Bytes of a batch in one sector.
@@ -282,7 +282,7 @@ fn decode_record(seed: u32, body: &Bytes, at: usize, batch: &mut Batch) -> Resul
     let payload = cursor.take(length as usize).ok_or_else(short)?;
     let mut found = crc32c::crc32c_append(record_seed(seed, batch.number), &length.to_le_bytes());
     found = crc32c::crc32c_append(found, &[kind]);
-    if crc32c::crc32c_append(found, payload) != sum && !planted(Mutant::BadChecksum) {
+    if crc32c::crc32c_append(found, payload) != sum && !mutant!(BadChecksum) {
         return Err("a record does not match its checksum".to_owned());
     }
     let mut fields = Cursor(payload);

@@ -27,7 +27,7 @@ use super::device::{Disk, DiskFile, SECTOR};
 use super::directory::LOG;
 use super::error::{Error, REPLACE_MEMBER, Result};
 use super::frame;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Entry, HardState, LogShape, Position};
 use batch::Batch;
 use index::{BatchRef, Index};
@@ -285,7 +285,7 @@ impl Log {
                 file: path(),
                 source,
             });
-            if !planted(Mutant::FsyncIgnored) {
+            if !mutant!(FsyncIgnored) {
                 synced?;
             }
             self.active.offset += bytes.len() as u64;
@@ -368,7 +368,7 @@ impl Log {
     /// Any error is final for this value.
     pub fn drop_before(&mut self, index: u64) -> Result<()> {
         self.check_usable()?;
-        let index = index + u64::from(planted(Mutant::DropTooMuch));
+        let index = index + u64::from(mutant!(DropTooMuch));
         while self.heads.len() > 1 && self.heads[1].before.index < index {
             let (old, floor) = (self.heads[0], self.heads[1].before.index);
             // One at a time, oldest first: a crash must not leave a hole.

@@ -10,7 +10,7 @@ use super::segment::{self, Head};
 use crate::disk::device::{Disk, DiskFile, SECTOR, read_exact};
 use crate::disk::directory::LOG;
 use crate::disk::error::{Error, MOVE_AWAY, REPLACE_MEMBER, Result};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{HardState, LogShape};
 
 /// What the segments hold.
@@ -128,7 +128,7 @@ impl SegmentScan<'_> {
             let (batch, length) = match (found, self.next) {
                 (Found::Whole(batch, length), _) => (batch, length),
                 (Found::End, None) => break,
-                (Found::Torn, None) if planted(Mutant::TornTail) => {
+                (Found::Torn, None) if mutant!(TornTail) => {
                     return Err(self.damaged(at, "a torn batch".to_owned()));
                 }
                 (Found::Torn, None) => {

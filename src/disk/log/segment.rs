@@ -8,7 +8,7 @@ use crate::disk::directory::LOG;
 use crate::disk::error::{Error, REPLACE_MEMBER, Result};
 use crate::disk::frame::{self, Cursor};
 use crate::disk::reserve::Reserve;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{HardState, Position};
 
 /// Newest segment format that this release reads and writes.
@@ -348,7 +348,7 @@ impl Preparer {
             .file
             .write_at(0, &bytes)
             .map_err(|e| Error::io("write", path(), e))?;
-        if !planted(Mutant::SegmentUnsynced) {
+        if !mutant!(SegmentUnsynced) {
             blank.file.sync().map_err(|source| Error::Sync {
                 file: path(),
                 source,
@@ -357,7 +357,7 @@ impl Preparer {
         self.disk
             .rename(&blank.name, &head.name())
             .map_err(|e| Error::io("rename", path(), e))?;
-        if !planted(Mutant::NameUnsynced) {
+        if !mutant!(NameUnsynced) {
             frame::sync_directory(&*self.disk, LOG)?;
         }
         Ok((blank.file, blank.length))

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::admission::Standing;
 use crate::raft::{Index, MemberId, ProgressStatus, Status};
 
@@ -205,7 +205,7 @@ impl Contacts {
         let steady = self.since.iter().filter(|(id, since)| {
             let met = || {
                 let met = self.met.get(id).is_some_and(|met| long_ago(*met));
-                met || planted(Mutant::SteadyAtOnce)
+                met || mutant!(SteadyAtOnce)
             };
             long_ago(**since) || (**since <= from_the_start && met())
         });

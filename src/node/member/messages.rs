@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::api::{Effect, StopReason};
 use crate::node::peer::{ForwardedOutcomeKind, PeerBody, PeerMessage, RemovedNotice};
 use crate::raft::{Body, MemberId};
@@ -66,7 +66,7 @@ impl Member {
     /// The membership that was applied last does not hold it: it joined since, or never did.
     pub(super) fn is_stranger(&self, id: MemberId) -> bool {
         let known = &self.membership.members;
-        !known.is_empty() && !known.contains_key(&id) && !planted(Mutant::StrangersPropose)
+        !known.is_empty() && !known.contains_key(&id) && !mutant!(StrangersPropose)
     }
 
     /// Whether it leads, or a leader that the membership holds is in contact.

@@ -14,7 +14,7 @@ mod transfer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{self, Index, MemberId, Message, Raft, Ready, Role, RoleChange, Status, Term};
 
 use super::api::{
@@ -609,7 +609,7 @@ impl Member {
     /// is committed, so they have an election timeout of its help first.
     fn part(&mut self, effects: &mut Vec<Effect>) {
         let Some(since) = self.parting else { return };
-        let settled = self.raft.left_in_order() || planted(Mutant::PartsAtOnce);
+        let settled = self.raft.left_in_order() || mutant!(PartsAtOnce);
         if settled || self.now >= since + self.spans().election {
             self.parting = None;
             effects.push(Effect::Removed { settled });

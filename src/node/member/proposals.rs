@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::change::MembershipCommand;
 use crate::node::payload::RequestId;
 use crate::raft::{Index, MemberId, Position, Term};
@@ -125,8 +125,7 @@ impl Committed {
             None => Standing::Open,
             // Terms never fall along a log, so no committed log ever has it here.
             Some(last)
-                if (place.index > last.index || planted(Mutant::DeadByTerm))
-                    && place.term < last.term =>
+                if (place.index > last.index || mutant!(DeadByTerm)) && place.term < last.term =>
             {
                 Standing::Dead
             }
@@ -138,7 +137,7 @@ impl Committed {
                 match run.checked_sub(1).and_then(|at| self.runs.get(at)) {
                     Some((_, term)) if *term == place.term => Standing::Committed,
                     Some(_) => Standing::Dead,
-                    None if planted(Mutant::RepeatUnknown) => Standing::Dead,
+                    None if mutant!(RepeatUnknown) => Standing::Dead,
                     None => Standing::Unknown,
                 }
             }
@@ -300,10 +299,10 @@ impl Proposals {
     pub(super) fn withdraw(&mut self, request: RequestId) -> bool {
         let waits = |own: &Own| own.state == State::Waiting;
         let here = self.own.get(&request).is_some_and(waits);
-        if !(here && planted(Mutant::WithdrawnStays)) {
+        if !(here && mutant!(WithdrawnStays)) {
             self.forget(request);
         }
-        here || planted(Mutant::UnknownRefused)
+        here || mutant!(UnknownRefused)
     }
 
     /// Entries were committed: settles what was appended at or before them.
@@ -357,7 +356,7 @@ impl Proposals {
                 .into_iter()
                 .partition(|w| w.since < since && !own.contains_key(&w.request));
         self.queue = rest;
-        if planted(Mutant::ProposeTwice) {
+        if mutant!(ProposeTwice) {
             self.queue.extend(overdue.clone());
             return overdue.into();
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::admission::Facts;
 use crate::node::api::{Effect, ProposalError};
 use crate::node::change::{ChangeBody, MembershipCommand, MembershipError};
@@ -301,7 +301,7 @@ impl Member {
             Err(error) => return Moved::Refused(error.into()),
         }
         let change = Membership::configuration_change(&command);
-        let settled = self.membership.is_settled() || planted(Mutant::UnsettledChange);
+        let settled = self.membership.is_settled() || mutant!(UnsettledChange);
         if change.is_some() && !settled {
             return Moved::Stays;
         }

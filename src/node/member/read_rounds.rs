@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::peer::LeaseCall;
 use crate::raft::{Index, MemberId};
 
@@ -124,11 +124,7 @@ impl ReadRounds {
 
     /// What may be answered now that `applied` is applied.
     pub(super) fn ready(&mut self, applied: Index) -> Vec<(Index, Batch)> {
-        let applied = if planted(Mutant::ReadBeforeApply) {
-            Index::MAX - 1
-        } else {
-            applied
-        };
+        let applied = mutant!(ReadBeforeApply => Index::MAX - 1, else applied);
         let later = self.confirmed.split_off(&(applied + 1));
         let ready = std::mem::replace(&mut self.confirmed, later);
         ready

@@ -1,6 +1,6 @@
 //! Reads and calls about leases: what the member does with its queues of them.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::api::{Effect, RequestRefusal};
 use crate::node::lessor::Renewal;
 use crate::node::peer::{LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, PeerBody};
@@ -59,7 +59,7 @@ impl Member {
             Some(leader) if !leads => {
                 self.send(leader, PeerBody::LeaseCalls(LeaseCalls { calls }), out);
             }
-            _ if planted(Mutant::KeepaliveDeposed) => {
+            _ if mutant!(KeepaliveDeposed) => {
                 let calls = calls.into_iter().map(|call| (own, call));
                 self.answer_leases(calls.collect(), out);
             }

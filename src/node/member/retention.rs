@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::api::CheckpointInfo;
 use crate::raft::{Entry, Index};
 
@@ -161,11 +161,7 @@ impl Retention {
     /// The first index to keep, if more may go than was said before. `needed` is the first index
     /// that an active member still lacks.
     pub(super) fn droppable(&mut self, needed: Option<Index>) -> Option<Index> {
-        let must = if planted(Mutant::DropsOlderLog) {
-            self.newest.index + 1
-        } else {
-            self.older.index + 1
-        };
+        let must = mutant!(DropsOlderLog => self.newest.index + 1, else self.older.index + 1);
         let held = [needed, self.sending.map(|index| index + 1)];
         let held = held.into_iter().flatten().min();
         let mut from = held.map_or(must, |index| index.min(must));

@@ -17,7 +17,7 @@ use crate::crd::{
     LABEL_CLUSTER, LABEL_MEMBER, TlsPort, ValidatedCluster, authority_secret_name,
     member_certificate_name,
 };
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::operator::platform::Failure;
 use crate::plan::{CertificateAction, CertificateFacts, Owner, Rotation};
 use crate::server::operator_api::secure::Secure;
@@ -143,7 +143,7 @@ pub(super) fn way(
     given: impl Fn(&str) -> Option<String>,
 ) -> Way {
     let template = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
-    let demanded = !build::takes_plain_peers(template) && !planted(Mutant::PodChoosesTls);
+    let demanded = !build::takes_plain_peers(template) && !mutant!(PodChoosesTls);
     if !demanded && !build::speaks_tls(pod.spec.as_ref()) {
         return Way::Plain;
     }

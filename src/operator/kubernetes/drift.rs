@@ -16,7 +16,7 @@ use crate::build::{self, SetOptions, Settings};
 use crate::crd::{
     ANNOTATION_BUILDER, ANNOTATION_INPUTS, ANNOTATION_RENDERED, ValidatedCluster, bytes_of,
 };
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::operator::clock::{Clock, Moment};
 
 /// Minimum time between two reverts of one object: repeated edits do not keep the operator busy.
@@ -52,7 +52,7 @@ impl Known {
         let (key, version) = (key(live), live.resource_version().unwrap_or_default());
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = inner.written.get(&key);
-        if planted(Mutant::EditsStay) || recent.is_some_and(|at| at.elapsed() < AGAIN) {
+        if mutant!(EditsStay) || recent.is_some_and(|at| at.elapsed() < AGAIN) {
             return false;
         }
         if let Some((of, under, edited)) = inner.judged.get(&key)
@@ -173,7 +173,7 @@ fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {
 fn differ<K: Resource<DynamicType = ()> + Serialize>(rendered: &K, live: &K) -> BTreeSet<String> {
     let mut differ = BTreeSet::new();
     let (by, of) = (builder_of(live), builder_of(rendered));
-    if by > of || by < of && planted(Mutant::EarlierUnseen) {
+    if by > of || by < of && mutant!(EarlierUnseen) {
         return differ;
     }
     let (Ok(rendered_json), Ok(live_json)) =

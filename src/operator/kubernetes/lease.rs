@@ -23,7 +23,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::operator::clock::Clock;
 
 /// A holder that has not renewed for this long may be replaced.
@@ -95,7 +95,7 @@ impl Leadership {
     /// Whether an action may begin: the Lease was renewed recently. A process that was paused for a while detects it
     /// here, before it learns of its successor.
     pub fn may_act(&self) -> bool {
-        planted(Mutant::ActsWithoutLease) || !self.left().is_zero()
+        mutant!(ActsWithoutLease) || !self.left().is_zero()
     }
 
     /// How long acts may still begin.

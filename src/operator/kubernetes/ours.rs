@@ -12,7 +12,7 @@ use kube::api::ObjectMeta;
 
 use super::facts;
 use crate::crd::{LABEL_CLUSTER_UID, LABEL_MEMBER, member_name, member_number, pod_name, pvc_name};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Owner;
 
 /// A resource, by the name and the UID for which its objects are created.
@@ -38,7 +38,7 @@ impl Life<'_> {
     pub(super) fn sets(self, found: Vec<Arc<StatefulSet>>) -> Vec<Arc<StatefulSet>> {
         let mut found = found;
         found.retain(|set| {
-            planted(Mutant::LabelsBelieved) || member_number(self.name, &set.name_any()).is_some()
+            mutant!(LabelsBelieved) || member_number(self.name, &set.name_any()).is_some()
         });
         found
     }
@@ -52,7 +52,7 @@ impl Life<'_> {
             let Some(member) = facts::label(meta, LABEL_MEMBER).filter(|_| of_this_life) else {
                 continue;
             };
-            if planted(Mutant::LabelsBelieved) {
+            if mutant!(LabelsBelieved) {
                 pods.own.insert(member, pod.clone());
                 continue;
             }
@@ -80,9 +80,7 @@ impl Life<'_> {
         let mut found = found;
         found.retain(|pvc| {
             let meta = &pvc.metadata;
-            if !facts::has_label(meta, LABEL_CLUSTER_UID, self.uid)
-                || planted(Mutant::LabelsBelieved)
-            {
+            if !facts::has_label(meta, LABEL_CLUSTER_UID, self.uid) || mutant!(LabelsBelieved) {
                 return true;
             }
             let member = facts::label(meta, LABEL_MEMBER);

@@ -1,7 +1,7 @@
 //! The invariants about alarms, from facts only: which member may leave for its data while it is in contact, and which
 //! alarm may be disarmed.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::action::AlarmKind;
 use crate::plan::observed::{Comparison, Description, PvcState};
 
@@ -46,7 +46,7 @@ impl Facts<'_> {
         };
         let known = covering(leader).next().is_some_and(agree);
         refuse(
-            unclear && !self.asked() && !known && !planted(Mutant::GivenByTheNamed),
+            unclear && !self.asked() && !known && !mutant!(GivenByTheNamed),
             "I14: the alarm CORRUPT names nobody, and nobody's data is known to be right",
         )
     }
@@ -67,7 +67,7 @@ impl Facts<'_> {
         refuse(
             self.leader.is_some_and(|(_, leader)| named(leader))
                 && !self.asked()
-                && !planted(Mutant::GivenByTheNamed),
+                && !mutant!(GivenByTheNamed),
             "I14: the alarm CORRUPT names the leader",
         )
     }
@@ -79,7 +79,7 @@ impl Facts<'_> {
         let asked = self.asked();
         let differs = |c: &Comparison| c.differ.contains(&id) && !c.agree.is_empty() && !asked;
         refuse(
-            newest.is_some_and(differs) && !planted(Mutant::GivenByTheNamed),
+            newest.is_some_and(differs) && !mutant!(GivenByTheNamed),
             "I14: its data is not the majority's",
         )
     }
@@ -90,7 +90,7 @@ impl Facts<'_> {
             let mut gone = leader.tombstones.iter().filter(|(_, name)| name == member);
             gone.any(|(id, _)| !leader.never_voted.contains(id)) && is_corrupt(leader)
         };
-        self.leader.is_some_and(|(_, leader)| left(leader)) && !planted(Mutant::NamedVolumeDeleted)
+        self.leader.is_some_and(|(_, leader)| left(leader)) && !mutant!(NamedVolumeDeleted)
     }
 
     /// No voter leaves under CORRUPT before its volume is marked as one that is kept.
@@ -99,7 +99,7 @@ impl Facts<'_> {
         let mut voters = self.members().filter(|m| !m.learner && on);
         let unkept = voters.any(|m| m.id == id && self.has_unmarked(&m.name));
         refuse(
-            unkept && !planted(Mutant::NamedVolumeDeleted),
+            unkept && !mutant!(NamedVolumeDeleted),
             "I14: its volume is not marked as kept",
         )
     }

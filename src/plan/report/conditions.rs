@@ -2,7 +2,7 @@
 
 use crate::crd::ConditionStatus::{False, True, Unknown};
 use crate::crd::{ConditionStatus, ConditionType, VolumeMobility};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::alarms;
 use crate::plan::draft::Draft;
 use crate::plan::situation::{Situation, quorum};
@@ -144,7 +144,7 @@ fn quorate(s: &Situation<'_>) -> ConditionInput {
     if s.hibernates() {
         return hibernated(s, type_);
     }
-    if planted(Mutant::StatusFromMemory) && s.bootstrapped() {
+    if mutant!(StatusFromMemory) && s.bootstrapped() {
         return input(type_, True, "LeaderSeen", "it was formed before");
     }
     if !s.bootstrapped() {

@@ -2,7 +2,7 @@
 //! and the one that was admitted last stays in effect: the cluster is healed, its certificates are renewed, its status
 //! is reported. Only the change is refused.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
@@ -38,9 +38,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let Some(spec) = s.o.spec.as_ref().filter(|_| s.o.refused.is_none()) else {
         return;
     };
-    if planted(Mutant::AdmittedForgotten) {
-        return;
-    }
+    mutant!(AdmittedForgotten => return);
     if spec.kept.as_ref() != Some(&spec.hash) {
         let action = Action::Object(ObjectAction::AdmitSpec {
             hash: spec.hash.clone(),

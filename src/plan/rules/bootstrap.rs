@@ -2,7 +2,7 @@
 //! never bootstrapped again. Also reports when no leader with a quorum answers.
 
 use crate::crd::RetentionPolicy;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::alarms;
@@ -25,7 +25,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
     let seed = identity_secret.seed.as_str();
     let pvc_name = s.pvc_name(seed);
     if let Some((other, _)) = s.our_pvcs().find(|(name, _)| *name != pvc_name)
-        && !planted(Mutant::FormsAgain)
+        && !mutant!(FormsAgain)
     {
         return data_lost(
             s,

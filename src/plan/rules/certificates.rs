@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::crd::{
     ClientAuth, TlsPort, authority_secret_name, member_certificate_name, user_certificate_name,
 };
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::action::{Action, CertificateAction};
 use crate::plan::certificates::{Certificate, CertificateFacts, PortSecurity};
 use crate::plan::draft::Draft;
@@ -113,7 +113,7 @@ fn make_anew(
             continue;
         };
         // One that is about to expire does not wait for others.
-        if !busy || old.is_late(s.o.now_ms) || planted(Mutant::RenewedAtOnce) {
+        if !busy || old.is_late(s.o.now_ms) || mutant!(RenewedAtOnce) {
             let action = issue((port, signer), secret, Some(member), Some(old));
             draft.step(Rule::Objects, action, why);
             busy = true;
@@ -285,7 +285,7 @@ fn doubters<'a>(s: &Situation<'a>, port: TlsPort, authority: &str) -> Vec<&'a st
 /// and does not update Secrets, as long as it does not lead.
 fn is_waited_for(s: &Situation<'_>, port: TlsPort, doubter: &str) -> bool {
     let secret = member_certificate_name(doubter, port);
-    let can_learn = s.o.tls.is_there(&secret) || planted(Mutant::MissingWaits);
+    let can_learn = s.o.tls.is_there(&secret) || mutant!(MissingWaits);
     let leads = s.view.is_some_and(|(leader, _)| leader == doubter);
     can_learn && (leads || !is_cut_off(s, doubter))
 }

@@ -1,7 +1,7 @@
 //! A member's StatefulSet that was edited by hand is applied again as it was rendered, before its next pod is created
 //! from the edit. That restarts nothing: no pod follows its StatefulSet by itself.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::observed::Owner;
@@ -15,7 +15,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let current = set.inputs.as_ref() == Some(&s.o.wanted_inputs);
         let ours = set.owner == Owner::Ours && !set.terminating;
         let stays = s.pvc(member).is_some() && !s.leaving.contains(member);
-        if set.edited && current && ours && stays && !planted(Mutant::EditsStay) {
+        if set.edited && current && ours && stays && !mutant!(EditsStay) {
             let reason = "somebody edited its set; this alone restarts nothing";
             sets::apply(s, draft, Rule::MissingSet, member, reason);
         }

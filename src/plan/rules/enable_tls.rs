@@ -3,7 +3,7 @@
 //! after the last one the servers refuse connections without TLS by themselves.
 
 use crate::crd::TlsPort;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction};
 use crate::plan::draft::{Draft, fence};
@@ -48,7 +48,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     };
     let healthy = s.voters.values().all(|seat| seat.healthy());
-    if (!all_speak || !healthy) && !planted(Mutant::PlainEndsEarly) {
+    if (!all_speak || !healthy) && !mutant!(PlainEndsEarly) {
         return; // the roll is on its way
     }
     let secure = |url: &String| match url.strip_prefix(PLAIN) {

@@ -1,7 +1,7 @@
 //! Too few members: the next PVC, then its set. After a member was given up, the next one waits, longer each time; a
 //! changed spec is tried at once.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
@@ -53,7 +53,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     let most = if s.grows_by_two() { 2 } else { 1 };
-    if s.standbys.len() + s.learners.len() >= most && !planted(Mutant::TwoLearners) {
+    if s.standbys.len() + s.learners.len() >= most && !mutant!(TwoLearners) {
         return;
     }
     if let Some(failure) = &draft.remembered {

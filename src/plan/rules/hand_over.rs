@@ -1,7 +1,7 @@
 //! How a serving voter leaves, for good or for a restart: leadership is moved first, its clients are moved to other
 //! members, and only then it leaves. `drain`, `shrink` and `roll` share it; it does not decide which member leaves.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction};
 use crate::plan::alarms;
@@ -39,9 +39,7 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
         reason,
         for_good,
     } = *leaver;
-    if planted(Mutant::NoFarewell) {
-        return true;
-    }
+    mutant!(NoFarewell => return true);
     let leads = s.view.is_some_and(|(leader, _)| leader == member);
     if leads && !asked_long_ago(s, "Transfer", member) {
         if let Some((to, to_id)) = victims::successor(s, member) {
@@ -82,9 +80,9 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
     // there are none.
     let pod = s.o.pods.get(member);
     let seen_ready = pod.is_some_and(|pod| pod.ready_since_ms.is_some());
-    let seen_ready = seen_ready && !planted(Mutant::UnreadyUnseen);
+    let seen_ready = seen_ready && !mutant!(UnreadyUnseen);
     let led_to = s.o.routed.contains(member) || s.o.denied.contains("endpointslices");
-    let led_to = led_to && !planted(Mutant::RoutesUnseen);
+    let led_to = led_to && !mutant!(RoutesUnseen);
     let least = if seen_ready || led_to {
         UNREADY_MS
     } else {

@@ -7,7 +7,7 @@ use crate::plan::Rule;
 use std::cmp::Reverse;
 
 use crate::crd::member_number;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
 use crate::plan::step::Class;
@@ -26,7 +26,7 @@ pub(super) fn unborn(s: &Situation<'_>, draft: &mut Draft) -> bool {
 
 /// Returns whether the plan ends here.
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
-    if s.hibernates() && !planted(Mutant::SleepForgotten) {
+    if s.hibernates() && !mutant!(SleepForgotten) {
         sleep(s, draft);
         return true;
     }
@@ -46,7 +46,7 @@ fn sleep(s: &Situation<'_>, draft: &mut Draft) {
     let mut names: Vec<&str> = awake.map(|(name, _)| name.as_str()).collect();
     names.sort_by_key(|name| {
         let leads = s.view.is_some_and(|(leader, _)| leader == *name);
-        let leads = leads != planted(Mutant::LeaderSleepsFirst);
+        let leads = leads != mutant!(LeaderSleepsFirst);
         (leads, Reverse(member_number(&s.cluster.name, name)))
     });
     for name in &names {

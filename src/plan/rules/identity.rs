@@ -3,7 +3,7 @@
 //! answers. So a cluster is never bootstrapped twice, and losing the Secret does not stop one that serves.
 
 use crate::crd::{identity_secret_name, member_name, member_number};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
@@ -35,9 +35,7 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
         return true;
     }
     if s.bootstrapped() {
-        if planted(Mutant::IdentityForgotten) {
-            return bootstrap::data_lost(s, draft, "the identity is gone");
-        }
+        mutant!(IdentityForgotten => return bootstrap::data_lost(s, draft, "the identity is gone"));
         made_again(s, draft, &secret);
         return false;
     }

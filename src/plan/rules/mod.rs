@@ -32,7 +32,7 @@ mod version;
 pub(super) use admitted::refusal;
 pub(super) use learner::lag;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::draft::Draft;
 use super::situation::Situation;
@@ -50,7 +50,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     // Paused: only the PDB and the certificates are kept up.
-    if s.cluster.spec.paused && !planted(Mutant::PauseIgnored) {
+    if s.cluster.spec.paused && !mutant!(PauseIgnored) {
         drain::hold_pods(s, draft);
         objects::pdb_only(s, draft);
         pod_disruption_budget::rule(s, draft);
@@ -105,7 +105,7 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
         return;
     }
     // A known member without its set.
-    if !planted(Mutant::SetForgotten) {
+    if !mutant!(SetForgotten) {
         missing_set::rule(s, draft);
     }
     edited::rule(s, draft);
@@ -131,12 +131,12 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     standby::rule(s, draft);
     // Services that depend on a leader's description: after what restores the cluster, so that an endpoint that cannot
     // be created does not block healing.
-    if !planted(Mutant::SlotsForgotten) {
+    if !mutant!(SlotsForgotten) {
         slots::rule(s, draft);
     }
     // Leftovers. This blocks nothing and is blocked by nothing; before `grow`, so that a removed member frees its node
     // for a new one.
-    if !planted(Mutant::LeftoversForgotten) {
+    if !mutant!(LeftoversForgotten) {
         leftovers::rule(s, draft);
     }
     // Too few.
@@ -146,12 +146,12 @@ fn run_in_order(s: &Situation<'_>, draft: &mut Draft) {
     // Drained nodes. Surplus members leave first, and may be on such a node.
     let leaves = drain::rule(s, draft);
     // A changed spec reaches the members, one at a time.
-    if !leaves && !planted(Mutant::RollForgotten) {
+    if !leaves && !mutant!(RollForgotten) {
         roll::rule(s, draft);
     }
     enable_tls::rule(s, draft);
     // Volumes grow after everything else, so that a class that refuses blocks nothing.
-    if !planted(Mutant::VolumesForgotten) {
+    if !mutant!(VolumesForgotten) {
         objects::volumes(s, draft);
     }
     // What the alarm waits for: after what the others do.

@@ -2,7 +2,7 @@
 //! quorum and hold nothing.
 
 use crate::crd::RetentionPolicy;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
@@ -21,7 +21,7 @@ pub(super) fn pdb_only(s: &Situation<'_>, draft: &mut Draft) {
 
 /// Only objects that request certificates.
 pub(super) fn certificates_only(s: &Situation<'_>, draft: &mut Draft) {
-    let asked = |kind| kind == ObjectKind::Certificate && !planted(Mutant::IssueForgotten);
+    let asked = |kind| kind == ObjectKind::Certificate && !mutant!(IssueForgotten);
     apply(s, draft, asked);
 }
 

@@ -6,7 +6,7 @@
 //! PDB counts it as unavailable already, and would refuse its eviction exactly when there are too few. Hibernation
 //! scales down, and is not subject to the PDB.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, ObjectAction};
 use crate::plan::draft::Draft;
@@ -37,7 +37,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let wanted = u32::try_from(quorum(members)).unwrap_or(u32::MAX);
     // Lowered only when no pod of a removed member exists any more: until then the PDB could count such a pod as
     // available in place of a voter's.
-    let kept = before.filter(|_| !planted(Mutant::LoweredEarly) && left(s) > 0);
+    let kept = before.filter(|_| !mutant!(LoweredEarly) && left(s) > 0);
     let min_available = wanted.max(kept.unwrap_or(0));
     if current && before == Some(min_available) {
         return;
@@ -68,16 +68,8 @@ fn members(s: &Situation<'_>) -> usize {
         return target.max(s.o.hints.voters.len()).max(joined.count());
     }
     let soon = s.learners.values().filter(|seat| seat.ours).count();
-    let soon = if planted(Mutant::PromotedUnbudgeted) {
-        0
-    } else {
-        soon
-    };
-    let left = if planted(Mutant::LoweredEarly) {
-        0
-    } else {
-        left(s)
-    };
+    let soon = mutant!(PromotedUnbudgeted => 0, else soon);
+    let left = mutant!(LoweredEarly => 0, else left(s));
     target.max(s.voters.len() + soon + left)
 }
 
@@ -98,7 +90,7 @@ pub(super) fn let_go(
     reason: String,
 ) {
     let (name, uid) = (member.to_owned(), uid.to_owned());
-    if !s.counts_evictions_by_pdb() || planted(Mutant::DeletedUnasked) {
+    if !s.counts_evictions_by_pdb() || mutant!(DeletedUnasked) {
         let action = Action::Object(ObjectAction::DeletePod { member: name, uid });
         return draft.step(rule, action, reason);
     }

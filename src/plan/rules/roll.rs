@@ -6,7 +6,7 @@ use crate::plan::Rule;
 use std::cmp::Reverse;
 
 use crate::crd::member_number;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::draft::Draft;
 use crate::plan::guards;
 use crate::plan::situation::Situation;
@@ -15,7 +15,7 @@ use super::hand_over::{self, Leaver};
 use super::{pod_disruption_budget, sets};
 
 pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
-    let hasty = planted(Mutant::RollBesideSick) || planted(Mutant::RollAtOnce);
+    let hasty = mutant!(RollBesideSick) || mutant!(RollAtOnce);
     // Inputs with which a new member failed are applied to no other member.
     if !(hand_over::at_rest(s) || hasty) || draft.remembered.is_some() {
         return;
@@ -61,7 +61,7 @@ fn next<'s>(s: &'s Situation<'_>) -> Option<&'s str> {
     let unfinished = unfinished.filter(|name| {
         let sick = s.voters.get(*name).is_none_or(|seat| !seat.healthy());
         let goes = s.o.pods.get(*name).is_none_or(|pod| pod.terminating);
-        !(planted(Mutant::RollBesideSick) && sick || planted(Mutant::RollAtOnce) && goes)
+        !(mutant!(RollBesideSick) && sick || mutant!(RollAtOnce) && goes)
     });
     unfinished.min_by_key(|name| {
         let half_way = s.retires(name) || set_is_current(s, name);
@@ -80,7 +80,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     let Some(pod) = s.o.pods.get(member).filter(|pod| !pod.terminating) else {
         return;
     };
-    let hasty = planted(Mutant::RollBesideSick) || planted(Mutant::RollAtOnce);
+    let hasty = mutant!(RollBesideSick) || mutant!(RollAtOnce);
     if let Err(held) = guards::restart_voter(s, member)
         && !hasty
     {
@@ -98,7 +98,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         reason,
         for_good: false,
     };
-    if !planted(Mutant::RollAtOnce) && !hand_over::said(s, draft, &leaver) {
+    if !mutant!(RollAtOnce) && !hand_over::said(s, draft, &leaver) {
         return;
     }
     pod_disruption_budget::let_go(

@@ -3,7 +3,7 @@
 //! be observed: they get time.
 
 use crate::crd::TlsPort;
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, CertificateAction, Rotation};
 use crate::plan::certificates::{Certificate, CertificateFacts};
@@ -42,7 +42,7 @@ pub(super) fn rule(
         });
         draft.step(Rule::Objects, action, why);
     };
-    if !is_settled(s, port, facts, signer) && !planted(Mutant::SwitchUntrusted) {
+    if !is_settled(s, port, facts, signer) && !mutant!(SwitchUntrusted) {
         return;
     }
     let wanted = asked.filter(|asked| facts.rotated_for.as_ref() != Some(*asked));

@@ -1,7 +1,7 @@
 //! A member's StatefulSet is applied only when the Secrets with the certificates that its pod mounts exist: otherwise
 //! the pod would hang in ContainerCreating. Until then the rule that wants it waits.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, CertificateAction};
 use crate::plan::draft::Draft;
@@ -16,7 +16,7 @@ pub(super) fn apply(
     reason: impl Into<String>,
 ) {
     let lacks = lacking(s, draft, member);
-    if lacks.is_empty() || planted(Mutant::SetBeforeSecrets) {
+    if lacks.is_empty() || mutant!(SetBeforeSecrets) {
         draft.step(rule, s.apply_set(member), reason);
         return;
     }

@@ -1,7 +1,7 @@
 //! Too many members: what is no voter goes first, then voters in the victims' order,
 //! each handed over before it is removed.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::draft::{Draft, fence};
@@ -45,9 +45,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         );
         return;
     }
-    let target = target - usize::from(planted(Mutant::OneTooMany) && target > 1);
+    let target = target - usize::from(mutant!(OneTooMany) && target > 1);
     let named = s.voters.keys().any(|name| s.to_replace(name));
-    if s.voters.len() <= target && !(named && planted(Mutant::ReplacedFirst)) {
+    if s.voters.len() <= target && !(named && mutant!(ReplacedFirst)) {
         return;
     }
     let Some(victim) = victims::voters_in_order(s).first().copied() else {

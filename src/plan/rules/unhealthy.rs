@@ -1,7 +1,7 @@
 //! Voters that do not serve. Restarted where that can help, removed on evidence
 //! of death, before anyone is added.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::Rule;
 use crate::plan::action::{Action, MemberAction, ObjectAction};
 use crate::plan::draft::{Draft, fence};
@@ -28,7 +28,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         };
         draft.hold(Class::Membership, format!("{name} is not healthy: {why}"));
         draft.hold(Class::Disruption, format!("{name} is not healthy: {why}"));
-        if !planted(Mutant::AddBesideDead) {
+        if !mutant!(AddBesideDead) {
             draft.hold(Class::Objects, format!("{name} is not healthy: {why}"));
         }
     }
@@ -112,7 +112,7 @@ pub(super) fn unstick(s: &Situation<'_>, draft: &mut Draft, name: &str, why: &st
     let Some(set) = s.o.sets.get(name).filter(|set| !set.terminating) else {
         return false;
     };
-    if s.pvc(name).is_none() || planted(Mutant::StuckForGood) {
+    if s.pvc(name).is_none() || mutant!(StuckForGood) {
         return false;
     }
     if set.inputs.as_ref() != Some(&s.o.wanted_inputs) {

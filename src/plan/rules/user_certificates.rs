@@ -12,7 +12,7 @@ use crate::crd::{
     TlsPort, client_service_name, is_named, member_name, member_number, peers_service_name,
     pod_name, slot_service_name,
 };
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::certificates::{Given, NOT_ISSUED, PortSecurity, Unfit};
 use crate::plan::draft::Draft;
 use crate::plan::situation::Situation;
@@ -36,7 +36,7 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
         draft.note("RotationIgnored", text);
     }
     // A hibernating member needs none.
-    if s.hibernates() || planted(Mutant::UnfitUsed) {
+    if s.hibernates() || mutant!(UnfitUsed) {
         return false;
     }
     let held = "a certificate that the operator does not make is not fit for use";

@@ -3,7 +3,7 @@
 //! report themselves. A refused version is refused before a pod is touched: until the spec is corrected, nothing is
 //! created from it, neither for healing nor for scaling up from 0.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::plan::draft::Draft;
 use crate::plan::situation::{Situation, quorum};
 use crate::plan::step::Class;
@@ -106,9 +106,7 @@ fn by_trial(s: &Situation<'_>, runs: &[Runs<'_>], image: &str) -> Option<String>
 
 /// Why a version cannot follow the one that a member runs, if it cannot.
 fn follows(one: &Runs<'_>, wanted: Version) -> Option<String> {
-    if planted(Mutant::VersionJump) {
-        return None;
-    }
+    mutant!(VersionJump => return None);
     let (now, next) = ((one.version.0, one.version.1), (wanted.0, wanted.1));
     if now == next {
         return None;

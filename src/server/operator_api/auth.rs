@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tonic::codegen::StdError;
 use tower::Service;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 
 use super::proof::{
     ANSWER_PROOF, Answer, Call, DESCRIBE, FORM, FROM, NEWEST, NONCE, OLD_PROOF, PROOF, TIME, TO,
@@ -248,7 +248,7 @@ impl Verifier {
             return refused("the call names no recipient: it is for whoever captures it");
         }
         let elsewhere = !claim.to.is_empty() && *claim.to != *self.own;
-        if elsewhere && !planted(Mutant::AnyRecipient) {
+        if elsewhere && !mutant!(AnyRecipient) {
             // It is one of this cluster's, so the operator is to look again.
             return Err((
                 Code::FailedPrecondition,

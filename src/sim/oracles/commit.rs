@@ -2,7 +2,7 @@
 //! the same everywhere; when it is first applied it is durable at a quorum of the voters, learners
 //! not counted; and every later leader holds it.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Configuration, Entry, Index, Term};
 use crate::sim::network::HostId;
 
@@ -41,7 +41,7 @@ impl Commits {
         host_of: impl Fn(u64) -> Option<HostId>,
     ) -> Verdict {
         if let Some(term) = self.term(entry.index) {
-            if term == entry.term || planted(Mutant::BlindApplied) {
+            if term == entry.term || mutant!(BlindApplied) {
                 return Ok(());
             }
             return Err(Violation::new(
@@ -62,8 +62,7 @@ impl Commits {
             let holders = configuration.voters.iter().filter(|voter| {
                 host_of(**voter).is_some_and(|h| logs.holds(h, entry.index, entry.term))
             });
-            holders.count() + usize::from(planted(Mutant::BlindQuorum))
-                > configuration.voters.len() / 2
+            holders.count() + usize::from(mutant!(BlindQuorum)) > configuration.voters.len() / 2
         };
         if !configurations.iter().any(durable_at_quorum) {
             return Err(Violation::new(
@@ -83,7 +82,7 @@ impl Commits {
         for (offset, committed) in self.terms.iter().enumerate().rev() {
             let index = self.first + offset as Index;
             let lacks = *committed < term && !logs.holds(host, index, *committed);
-            if lacks && !planted(Mutant::BlindCompleteness) {
+            if lacks && !mutant!(BlindCompleteness) {
                 return Err(Violation::new(
                     "leader completeness",
                     format!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{MemberId, Term};
 
 use super::{Verdict, Violation};
@@ -17,12 +17,10 @@ impl Elections {
     /// A member reports that it leads.
     pub(in crate::sim) fn leads(&mut self, term: Term, member: MemberId) -> Verdict {
         match self.leaders.insert(term, member) {
-            Some(other) if other != member && !planted(Mutant::BlindElections) => {
-                Err(Violation::new(
-                    "election safety",
-                    format!("{other:x} and {member:x} both lead in term {term}"),
-                ))
-            }
+            Some(other) if other != member && !mutant!(BlindElections) => Err(Violation::new(
+                "election safety",
+                format!("{other:x} and {member:x} both lead in term {term}"),
+            )),
             _ => Ok(()),
         }
     }

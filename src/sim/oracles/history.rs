@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{Verdict, Violation};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::store::{Event, EventKind, KeyValue, Revision};
 
 /// A change of a key.
@@ -49,7 +49,7 @@ impl History {
     pub(in crate::sim) fn changed(&mut self, event: &Event) -> Verdict {
         let (key, revision) = (event.kv.key.clone(), event.kv.mod_revision);
         let follows = revision == self.revision || revision == self.revision + 1;
-        if !follows && !planted(Mutant::BlindRevisions) {
+        if !follows && !mutant!(BlindRevisions) {
             return Err(violation(format!(
                 "revision {revision} of {key:?} comes after {}",
                 self.revision
@@ -69,7 +69,7 @@ impl History {
                     before.map_or(0, |before| before.version) + 1,
                 );
                 let told = (event.kv.create_revision, event.kv.version);
-                if wanted != told && !planted(Mutant::BlindVersions) {
+                if wanted != told && !mutant!(BlindVersions) {
                     return Err(violation(format!(
                         "{:?} should have creating revision and version {wanted:?}",
                         event.kv

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{Verdict, Violation};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::sim::clock::{MILLISECOND, Micros, SECOND};
 use crate::store::LeaseId;
 
@@ -58,7 +58,7 @@ impl Leases {
         };
         known.not_before = known.not_before.max(asked + span);
         match known.ended {
-            Some(at) if !planted(Mutant::BlindLateRenewal) => check(id, *known, at),
+            Some(at) if !mutant!(BlindLateRenewal) => check(id, *known, at),
             _ => Ok(()),
         }
     }
@@ -81,7 +81,7 @@ impl Leases {
 
 /// Members count whole milliseconds.
 fn check(id: LeaseId, known: Known, at: Micros) -> Verdict {
-    if at + 2 * MILLISECOND >= known.not_before || planted(Mutant::BlindLeases) {
+    if at + 2 * MILLISECOND >= known.not_before || mutant!(BlindLeases) {
         return Ok(());
     }
     let early = known.not_before - at;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::history::{Change, History};
 use super::reference_model::{self, ReferenceModel};
 use super::{Verdict, Violation};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::store::{Operation, Range, RangeResponse, Response, Revision};
 
 /// What is known of the values that clients write, each of which is written once.
@@ -30,7 +30,7 @@ impl Linear {
         if !unique(&value) {
             return Ok(());
         }
-        if self.refused.contains(&value) && !planted(Mutant::BlindRefused) {
+        if self.refused.contains(&value) && !mutant!(BlindRefused) {
             return Err(violation(format!(
                 "{} was refused for good and is there at revision {}",
                 short(&value),
@@ -39,7 +39,7 @@ impl Linear {
         }
         let place = (change.revision, change.key.clone());
         match self.written.insert(value.clone(), place) {
-            Some((before, _)) if !planted(Mutant::BlindTwice) => Err(violation(format!(
+            Some((before, _)) if !mutant!(BlindTwice) => Err(violation(format!(
                 "{} was written once and is there at revisions {before} and {}",
                 short(&value),
                 change.revision
@@ -74,7 +74,7 @@ impl Linear {
         began: Revision,
     ) -> Verdict {
         let at = response.revision();
-        if at < began && !planted(Mutant::BlindOrder) {
+        if at < began && !mutant!(BlindOrder) {
             return Err(violation(format!(
                 "{operation:?} is answered at revision {at} and began when {began} was applied"
             )));
@@ -89,7 +89,7 @@ impl Linear {
         let idle =
             reference_model::evaluate(ReferenceModel::new(history.state(at), at + 1), operation);
         let idle = !idle.changed() && idle.fits(response);
-        if wrote || idle || planted(Mutant::BlindLostWrite) {
+        if wrote || idle || mutant!(BlindLostWrite) {
             return Ok(());
         }
         Err(violation(format!(
@@ -109,7 +109,7 @@ impl Linear {
         response: &RangeResponse,
         began: Option<Revision>,
     ) -> Verdict {
-        let began = began.filter(|_| !planted(Mutant::BlindStaleRead));
+        let began = began.filter(|_| !mutant!(BlindStaleRead));
         if let Some(began) = began.filter(|began| response.revision < *began) {
             return Err(violation(format!(
                 "a stale read of {:?}: answered at revision {}, begun when {began} was applied",
@@ -122,7 +122,7 @@ impl Linear {
         };
         let expected = reference_model::range(&history.state(at), range);
         let there = expected == (response.kvs.clone(), response.count);
-        if response.revision > history.revision() || !(there || planted(Mutant::BlindValue)) {
+        if response.revision > history.revision() || !(there || mutant!(BlindValue)) {
             return Err(violation(format!(
                 "a read of {range:?} at revision {at} of {} gave {response:?}, and not {expected:?}",
                 response.revision

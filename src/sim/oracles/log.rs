@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Entry, Index, LogShape, Term};
 use crate::sim::network::HostId;
 
@@ -58,7 +58,7 @@ impl Logs {
                 // what followed: then the log ends in a later term.
                 let there = shadow.terms.get(index).copied();
                 let lost = there.unwrap_or(found.last_term().saturating_sub(1)) < *term;
-                if lost && !planted(Mutant::BlindDurability) {
+                if lost && !mutant!(BlindDurability) {
                     return Err(Violation::new(
                         "durability",
                         format!("host {host} lost index {index} of term {term} in a crash"),
@@ -77,7 +77,7 @@ impl Logs {
     /// A host tells a leader that its log is durable up to an index.
     pub(in crate::sim) fn acknowledges(&self, host: HostId, index: Index) -> Verdict {
         let last = self.last(host);
-        if index <= last || planted(Mutant::BlindAcknowledged) {
+        if index <= last || mutant!(BlindAcknowledged) {
             return Ok(());
         }
         Err(Violation::new(
@@ -114,11 +114,7 @@ impl Logs {
 
     /// An entry is what it is everywhere, and follows the same one.
     fn same(&mut self, host: HostId, entry: &Entry, before: Term) -> Verdict {
-        let before = if planted(Mutant::BlindPredecessor) {
-            0
-        } else {
-            before
-        };
+        let before = mutant!(BlindPredecessor => 0, else before);
         let what = (digest(entry), before);
         let known = self.entries.entry((entry.index, entry.term));
         if *known.or_insert(what) == what {
@@ -154,7 +150,7 @@ impl Shadow {
 fn digest(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     entry.kind.hash(&mut hasher);
-    if !planted(Mutant::BlindLogMatching) {
+    if !mutant!(BlindLogMatching) {
         entry.data.hash(&mut hasher);
     }
     hasher.finish()

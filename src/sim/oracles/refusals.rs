@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{Verdict, Violation};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::node::RequestId;
 
 /// The proposals whose end is known.
@@ -21,7 +21,7 @@ impl Refusals {
         if self.applied.contains(&request) {
             return Err(violation(request, "is refused for good and was applied"));
         }
-        if !planted(Mutant::BlindRefusals) {
+        if !mutant!(BlindRefusals) {
             self.refused.insert(request);
         }
         Ok(())
@@ -32,7 +32,7 @@ impl Refusals {
         if self.refused.contains(&request) {
             return Err(violation(request, "was refused for good and is applied"));
         }
-        if !planted(Mutant::BlindLateRefusal) {
+        if !mutant!(BlindLateRefusal) {
             self.applied.insert(request);
         }
         Ok(())

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Verdict, Violation};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::store::{
     Actor, AlarmKind, AuthError, AuthOperation, Command, DeleteRange, Error, Op, Operation,
     Permission, PermissionKind, Put, ROOT_ROLE, RequestOp, Response, Txn,
@@ -72,7 +72,7 @@ impl Rights {
             (Expected::Passed, Err(Error::Auth(error))) => other_refusal && !about_rights(error),
             (Expected::Passed, _) => true,
         };
-        if !held && !planted(Mutant::BlindRights) {
+        if !held && !mutant!(BlindRights) {
             return Err(violation(format!(
                 "{command:?} was to be {fate:?} and gave {outcome:?}; {self:?}"
             )));
@@ -91,7 +91,7 @@ impl Rights {
                     self.change(operation);
                 }
                 let moved = answer.auth_revision == self.revision;
-                if moved || planted(Mutant::BlindAuthRevision) {
+                if moved || mutant!(BlindAuthRevision) {
                     return Ok(());
                 }
                 Err(violation(format!(

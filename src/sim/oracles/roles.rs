@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Configuration, Index, MemberId};
 
 use super::{Verdict, Violation};
@@ -26,7 +26,7 @@ impl Roles {
 
     /// A member reports that it leads.
     pub(in crate::sim) fn leads(&self, member: MemberId) -> Verdict {
-        if self.voters.contains(&member) || planted(Mutant::BlindLearnerLeads) {
+        if self.voters.contains(&member) || mutant!(BlindLearnerLeads) {
             return Ok(());
         }
         Err(violation(format!("{member:x} leads and was never a voter")))
@@ -34,7 +34,7 @@ impl Roles {
 
     /// A member whose own state holds its removal, and that the others know to be removed for good.
     pub(in crate::sim) fn removed(&self, member: MemberId, leads: bool) -> Verdict {
-        if !leads || planted(Mutant::BlindRemovedLeads) {
+        if !leads || mutant!(BlindRemovedLeads) {
             return Ok(());
         }
         Err(violation(format!(
@@ -45,7 +45,7 @@ impl Roles {
     /// A promotion at an index is applied for the first time; the member's log ends at `last`.
     pub(in crate::sim) fn promoted(&self, member: MemberId, index: Index, last: Index) -> Verdict {
         let enough = last * 10 >= index.saturating_sub(SLACK) * 9;
-        if enough || planted(Mutant::BlindPromotion) {
+        if enough || mutant!(BlindPromotion) {
             return Ok(());
         }
         Err(violation(format!(

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::Index;
 use crate::sim::network::HostId;
 use crate::store::{KeyHash, Revision};
@@ -22,7 +22,7 @@ impl States {
     /// A host's machine stands at an index with this hash.
     pub(in crate::sim) fn stands(&mut self, host: HostId, index: Index, hash: u64) -> Verdict {
         let (first, known) = *self.hashes.entry(index).or_insert((host, hash));
-        if known == hash || planted(Mutant::BlindStates) {
+        if known == hash || mutant!(BlindStates) {
             return Ok(());
         }
         Err(Violation::new(
@@ -41,7 +41,7 @@ impl States {
     pub(in crate::sim) fn tells(&mut self, host: HostId, told: KeyHash) -> Verdict {
         let place = (told.hash_revision, told.compact_revision);
         let (first, known) = *self.keys.entry(place).or_insert((host, told.hash));
-        if known == told.hash || planted(Mutant::BlindHashes) {
+        if known == told.hash || mutant!(BlindHashes) {
             return Ok(());
         }
         Err(Violation::new(

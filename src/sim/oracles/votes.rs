@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::raft::{Configuration, HardState, MemberId, Term};
 use crate::sim::network::HostId;
 
@@ -37,7 +37,7 @@ impl Votes {
             return Ok(());
         }
         match self.given.insert((member, state.term), state.vote) {
-            Some(other) if other != state.vote && !planted(Mutant::BlindVoteTwice) => {
+            Some(other) if other != state.vote && !mutant!(BlindVoteTwice) => {
                 Err(violation(format!(
                     "host {host} votes for {other:x} and for {:x} in term {}",
                     state.vote, state.term
@@ -57,7 +57,7 @@ impl Votes {
         let before = self.durable.get(&host).copied().unwrap_or_default();
         let kept = state.term > before.0
             || (state.term == before.0 && (before.1 == 0 || before.1 == state.vote));
-        if !kept && !planted(Mutant::BlindForgottenVote) {
+        if !kept && !mutant!(BlindForgottenVote) {
             return Err(violation(format!(
                 "host {host} voted for {:x} in term {} and starts with {state:?}",
                 before.1, before.0
@@ -77,7 +77,7 @@ impl Votes {
         let durable = self.durable.get(&host).copied().unwrap_or_default();
         let promised = durable == (term, candidate) || durable.0 > term;
         let given = *self.given.entry((member, term)).or_insert(candidate);
-        if (promised && given == candidate) || planted(Mutant::BlindVoteDurable) {
+        if (promised && given == candidate) || mutant!(BlindVoteDurable) {
             return Ok(());
         }
         Err(violation(format!(
@@ -97,7 +97,7 @@ impl Votes {
             .iter()
             .filter(|voter| self.given.get(&(**voter, term)) == Some(&member));
         let votes = votes.count();
-        if votes > voters.len() / 2 || planted(Mutant::BlindVoteQuorum) {
+        if votes > voters.len() / 2 || mutant!(BlindVoteQuorum) {
             return Ok(());
         }
         Err(violation(format!(

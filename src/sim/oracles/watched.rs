@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::history::{Change, History};
 use super::{Verdict, Violation};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::store::{Event, EventKind, Revision};
 
 /// What a watcher watches.
@@ -33,7 +33,7 @@ impl Wish {
             Some(_) => self.no_put,
             None => self.no_delete,
         };
-        inside && (!filtered || planted(Mutant::BlindFilter))
+        inside && (!filtered || mutant!(BlindFilter))
     }
 }
 
@@ -84,13 +84,13 @@ impl Progress {
             let kv = (event.kind == EventKind::Put).then_some(&event.kv);
             let same = (event.kv.mod_revision, &event.kv.key, kv)
                 == (change.revision, &change.key, change.kv.as_ref());
-            if !same && !planted(Mutant::BlindWatchOrder) {
+            if !same && !mutant!(BlindWatchOrder) {
                 return Err(violation(format!(
                     "shown {event:?} after revision {}, where {change:?} was next",
                     self.seen
                 )));
             }
-            if change.revision <= self.bookmark && !planted(Mutant::BlindBookmark) {
+            if change.revision <= self.bookmark && !mutant!(BlindBookmark) {
                 return Err(violation(format!(
                     "shown {event:?} after a progress answer with revision {}",
                     self.bookmark
@@ -101,7 +101,7 @@ impl Progress {
             self.seen = change.revision;
         }
         match self.next(history) {
-            _ if planted(Mutant::BlindAtomic) => Ok(()),
+            _ if mutant!(BlindAtomic) => Ok(()),
             Some((_, change)) if !events.is_empty() && change.revision == self.seen => {
                 Err(violation(format!(
                     "an answer ended with a part of revision {}: {change:?} belongs to it",
@@ -114,7 +114,7 @@ impl Progress {
 
     /// A watcher was cancelled since what it needs was compacted up to a revision.
     pub(in crate::sim) fn compacted(&mut self, history: &History, to: Revision) -> Verdict {
-        if self.seen >= to && !planted(Mutant::BlindCompaction) {
+        if self.seen >= to && !mutant!(BlindCompaction) {
             let needs = self.next(history).map(|(_, change)| change.revision);
             return Err(violation(format!(
                 "a watcher that has seen {} was told that {to} is compacted; it needs {needs:?}",
@@ -131,7 +131,7 @@ impl Progress {
     pub(in crate::sim) fn in_step(&mut self, history: &History, revision: Revision) -> Verdict {
         if let Some((_, change)) = self.next(history)
             && change.revision <= revision
-            && !planted(Mutant::BlindMissing)
+            && !mutant!(BlindMissing)
         {
             return Err(violation(format!(
                 "a watcher in step at revision {revision} was never shown {change:?}"
@@ -146,7 +146,7 @@ impl Progress {
 fn check_before(history: &History, event: &Event, compacted: Revision) -> Verdict {
     let before = history.at(&event.kv.key, event.kv.mod_revision - 1);
     let shown = event.prev_kv.as_ref();
-    if before == shown || planted(Mutant::BlindPrevKv) {
+    if before == shown || mutant!(BlindPrevKv) {
         return Ok(());
     }
     match (before, shown) {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::{Actor, AuthError, AuthOperation, AuthState, Role, User};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use crate::store::state::State;
 use crate::store::view::View;
 use crate::store::{DeleteRange, LeaseId, Op, Operation, Put, Range, RequestOp, Txn};
@@ -103,7 +103,7 @@ impl AuthState {
         }
         let actor = actor.filter(|actor| actor.revision != 0);
         let actor = actor.ok_or(AuthError::UserEmpty)?;
-        if actor.revision < self.revision && !planted(Mutant::AuthOldRevision) {
+        if actor.revision < self.revision && !mutant!(AuthOldRevision) {
             return Err(AuthError::OldRevision);
         }
         let user = self.user(&actor.user).ok_or(AuthError::PermissionDenied)?;
@@ -158,9 +158,7 @@ impl State {
 
     fn permit_put(&self, actor: Option<&Actor>, put: &Put) -> Result<(), AuthError> {
         self.auth.require_write(actor, &put.key, &[])?;
-        if planted(Mutant::PutRightsUnchecked) {
-            return Ok(());
-        }
+        mutant!(PutRightsUnchecked => return Ok(()));
         // A user who attaches a key to a lease can have its other keys deleted by revoking it.
         self.permit_lease_write(actor, put.lease)?;
         if put.prev_kv {
@@ -192,7 +190,7 @@ impl State {
                 }
                 Some(Op::Put(put)) => self.permit_put(actor, put)?,
                 Some(Op::DeleteRange(delete)) => self.permit_delete(actor, delete)?,
-                Some(Op::Txn(_)) if planted(Mutant::NestedTxnUnchecked) => {}
+                Some(Op::Txn(_)) if mutant!(NestedTxnUnchecked) => {}
                 Some(Op::Txn(nested)) => self.permit_txn(actor, nested)?,
                 None => {}
             }

@@ -1,6 +1,6 @@
 //! A user's merged permissions: spans of keys, merged where they touch. Independent of users and roles.
 
-use crate::mutants::{Mutant, planted};
+use crate::mutants::mutant;
 use bytes::Bytes;
 
 use super::{Permission, PermissionKind};
@@ -81,7 +81,7 @@ impl Spans {
         };
         match range_end {
             [] => inside,
-            [0] => *last == End::Open || planted(Mutant::OpenEndedSpan),
+            [0] => *last == End::Open || mutant!(OpenEndedSpan),
             end => {
                 let ends_inside = match last {
                     End::Open => true,
