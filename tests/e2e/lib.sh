@@ -63,8 +63,9 @@ quorate_plugin() {
 status() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.$2}"; }
 condition() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")].status}"; }
 is_ready() { # is_ready CLUSTER VOTERS: the latest generation is served by so many voters, all ready
-  [ "$(status "$1" observedGeneration)" = "$(kubectl -n "$ns" get qec "$1" -o jsonpath='{.metadata.generation}')" ] &&
-    [ "$(condition "$1" Ready)" = True ] && [ "$(status "$1" replicas)" = "$2" ] && [ "$(status "$1" readyReplicas)" = "$2" ]
+  kubectl -n "$ns" get qec "$1" -o json | jq -e --argjson voters "$2" '.status.observedGeneration == .metadata.generation and
+    .status.replicas == $voters and .status.readyReplicas == $voters and
+    any(.status.conditions[]?; .type == "Ready" and .status == "True")' >/dev/null
 }
 ready() { eventually "${3:-180}" "$1 has $2 ready voters" is_ready "$1" "$2"; }
 members() { status "$1" 'members[*].name' | tr ' ' '\n' | sort; }
@@ -155,10 +156,11 @@ slots_are_mapped() { # slots_are_mapped CLUSTER VOTERS: so many, and they lead t
   [ "$(slot_members "$1" | wc -l)" = "$2" ] && [ "$(slot_members "$1" | cut -d' ' -f2 | sort)" = "$voters" ]
 }
 slots_answer() { # slots_answer CLUSTER VOTERS: every slot is healthy, and no two lead to the same member
-  local answers
+  local answers health
+  exec 3< <(etcdctl_at "$(slot_endpoints "$1")" endpoint health) # one pod beside the other
   answers=$(etcdctl_at "$(slot_endpoints "$1")" endpoint status --write-out=json) || return 1
-  [ "$(jq '[.[].Status.header.member_id] | unique | length' <<<"$answers")" = "$2" ] || return 1
-  [ "$(etcdctl_at "$(slot_endpoints "$1")" endpoint health | grep -c 'is healthy')" = "$2" ]
+  health=$(cat <&3)
+  [ "$(jq '[.[].Status.header.member_id] | unique | length' <<<"$answers")" = "$2" ] && [ "$(grep -c 'is healthy' <<<"$health")" = "$2" ]
 }
 slots() { # slots CLUSTER VOTERS
   eventually 60 "$2 slots lead to the $2 voters of $1" slots_are_mapped "$1" "$2"

@@ -51,5 +51,7 @@ helm rollback quorate --namespace quorate-system >/dev/null
 kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
 (ns=$stranger; ready demo 1)
 say "watched everywhere again, the third cluster is served"
-for namespace in "$other" "$stranger" "$own"; do (ns=$namespace; drop_cluster demo); done
+drops=()
+for namespace in "$other" "$stranger" "$own"; do (ns=$namespace; drop_cluster demo) & drops+=($!); done
+for drop in "${drops[@]}"; do wait "$drop"; done
 trap 'kubectl delete namespace "$other" "$stranger" --wait=false >/dev/null' EXIT
