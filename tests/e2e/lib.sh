@@ -57,14 +57,15 @@ quorate_plugin() {
   local folder=target/image/plugin
   mkdir -p "$folder"
   ln -sf ../context/out/quorate "$folder/kubectl-quorate"
-  PATH="$PWD/$folder:$PATH" kubectl quorate "$@" 2>&1 || die "kubectl quorate $*"
+  PATH="$PWD/$folder:$PATH" with_operator kubectl quorate "$@" 2>&1 || die "kubectl quorate $*"
 }
 
 status() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.$2}"; }
 condition() { kubectl -n "$ns" get qec "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")].status}"; }
 is_ready() { # is_ready CLUSTER VOTERS: the latest generation is served by so many voters, all ready
-  [ "$(status "$1" observedGeneration)" = "$(kubectl -n "$ns" get qec "$1" -o jsonpath='{.metadata.generation}')" ] &&
-    [ "$(condition "$1" Ready)" = True ] && [ "$(status "$1" replicas)" = "$2" ] && [ "$(status "$1" readyReplicas)" = "$2" ]
+  kubectl -n "$ns" get qec "$1" -o json | jq -e --argjson voters "$2" '.status.observedGeneration == .metadata.generation and
+    .status.replicas == $voters and .status.readyReplicas == $voters and
+    any(.status.conditions[]?; .type == "Ready" and .status == "True")' >/dev/null
 }
 ready() { eventually "${3:-180}" "$1 has $2 ready voters" is_ready "$1" "$2"; }
 members() { status "$1" 'members[*].name' | tr ' ' '\n' | sort; }
@@ -155,10 +156,11 @@ slots_are_mapped() { # slots_are_mapped CLUSTER VOTERS: so many, and they lead t
   [ "$(slot_members "$1" | wc -l)" = "$2" ] && [ "$(slot_members "$1" | cut -d' ' -f2 | sort)" = "$voters" ]
 }
 slots_answer() { # slots_answer CLUSTER VOTERS: every slot is healthy, and no two lead to the same member
-  local answers
+  local answers health
+  exec 3< <(etcdctl_at "$(slot_endpoints "$1")" endpoint health) # one pod beside the other
   answers=$(etcdctl_at "$(slot_endpoints "$1")" endpoint status --write-out=json) || return 1
-  [ "$(jq '[.[].Status.header.member_id] | unique | length' <<<"$answers")" = "$2" ] || return 1
-  [ "$(etcdctl_at "$(slot_endpoints "$1")" endpoint health | grep -c 'is healthy')" = "$2" ]
+  health=$(cat <&3)
+  [ "$(jq '[.[].Status.header.member_id] | unique | length' <<<"$answers")" = "$2" ] && [ "$(grep -c 'is healthy' <<<"$health")" = "$2" ]
 }
 slots() { # slots CLUSTER VOTERS
   eventually 60 "$2 slots lead to the $2 voters of $1" slots_are_mapped "$1" "$2"
@@ -166,14 +168,50 @@ slots() { # slots CLUSTER VOTERS
 }
 
 operator_pod() { kubectl -n quorate-system get pods -l app.kubernetes.io/name=quorate,app.kubernetes.io/component=operator -o jsonpath='{.items[0].metadata.name}'; }
+# The operators' pods, if one of them acts: the holder's identity begins with its name. Who was killed has no pod any more.
+operators_at_work() {
+  kubectl -n quorate-system get leases,pods -o json | jq -er '
+    (.items | map(select(.kind == "Lease" and .metadata.name == "quorate-operator")) | .[0].spec.holderIdentity // "") as $holder |
+    [.items[] | select(.kind == "Pod" and .metadata.labels["app.kubernetes.io/component"] == "operator") | .metadata.name] |
+    if any(. as $pod | $holder | startswith($pod)) then join(" ") else empty end'
+}
+# with_operator COMMAND...: runs it when an operator acts, and no scenario beside this one kills that meanwhile. A
+# command that does it itself would wait for ever.
+with_operator() {
+  (
+    flock 9
+    until=$((SECONDS + 90))
+    until operators=$(operators_at_work); do
+      [ $SECONDS -lt $until ] || die "no operator acts"
+      sleep 0.1
+    done
+    "$@" 9>&-
+  ) 9>"$QUORATE_E2E_OPERATOR"
+}
 operator_kill() { # every operator dies without warning, its Lease not given up; the Deployment starts others
+  with_operator clients_die operators_die
+  say "the operator was killed"
+}
+operators_die() { # $operators are those of with_operator, for the kill must not come late
   local pod
-  for pod in $(kubectl -n quorate-system get pods -l app.kubernetes.io/name=quorate,app.kubernetes.io/component=operator -o jsonpath='{.items[*].metadata.name}'); do
+  for pod in $operators; do
     # on a cluster that is not ours SIGKILL is out of reach, and the pod gets a SIGTERM
     [ -n "${E2E_EXISTING:-}" ] || tests/kubernetes/cluster.sh kill-pod quorate-system "$pod"
     kubectl -n quorate-system delete pod "$pod" --grace-period=0 --force >/dev/null 2>&1
   done
-  say "the operator was killed"
+}
+# clients_die COMMAND...: kills clients of the API server. It counts the lists that they were waiting for among
+# those that failed, which says nothing of the store: what it says before is judged, those are noted.
+clients_die() {
+  local before look
+  if [ -n "${E2E_EXISTING:-}" ]; then "$@"; return; fi
+  before=$(mktemp)
+  kubectl get --raw /metrics >"$before" & look=$!
+  "$@"
+  wait "$look"
+  store_verdict "$before"
+  rm -f "$before"
+  note_store
 }
 
 # A fourth node for a while. It goes with whatever of Kubernetes' own has come to it.
@@ -202,7 +240,8 @@ gone() { [ -z "$(kubectl -n "$ns" get sts,pods,svc,pdb,secrets -l "app.kubernete
 has_members() { [ "$(members "$1" | grep -c .)" -ge "$2" ]; }
 pod_uid() { kubectl -n "$ns" get pod "$1" -o jsonpath='{.metadata.uid}'; }
 
-# Lists that the API server failed to answer before anything was asked of it, or while its store was away.
+# Lists that the API server failed to answer before anything was asked of it, while its store was away, or because
+# who asked was killed.
 store_at_start=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}/store-at-start
 note_store() {
   kubectl get --raw /metrics | grep -E '^apiserver_watch_cache_consistent_read_total\{.*fallback="false".*success="false"' >"$store_at_start" || true
@@ -212,9 +251,9 @@ note_store() {
 # cache and store found a difference (an error is none: the cache's revision was compacted meanwhile).
 # No list failed either, but for those of its first seconds: it lists its own Services then, whether or
 # not the cache of them is filled.
-store_verdict() {
+store_verdict() { # store_verdict [METRICS]: by these, else by those of now
   local bad
-  bad=$(kubectl get --raw /metrics | grep -E '^apiserver_watch_cache_consistent_read_total\{.*(fallback="true"|success="false")|^apiserver_storage_consistency_checks_total.*status="failure"' \
+  bad=$(if [ $# = 1 ]; then cat "$1"; else kubectl get --raw /metrics; fi | grep -E '^apiserver_watch_cache_consistent_read_total\{.*(fallback="true"|success="false")|^apiserver_storage_consistency_checks_total.*status="failure"' \
     | grep -vxFf "$store_at_start" || true)
   [ -z "$bad" ] || die "the API server says of its store: $bad"
 }

@@ -6,16 +6,29 @@
 #   E2E_SOAK=1 tests/e2e/run.sh  all, those for `make soak` too
 #
 # Brings up the test cluster of tests/kubernetes, installs the operator by the Helm chart for the
-# first scenarios and by deploy/install.yaml for the rest, and leaves nothing behind.
+# first half of the scenarios and by deploy/install.yaml for the rest, and leaves nothing behind.
 #
+# Two scenarios run at a time, each in a namespace of its own: most of what they do is waiting. What
+# each printed is shown when it ends. After those come, one by one, the scenarios that disturb others or
+# would be disturbed: each has one of these lines in its head.
+#
+#   # alone         cordons a node, looks whether something stays undone for a while, or the like
+#   # by chart      changes the chart's values; it comes in the first half
+#   # own cluster   needs the test cluster, and touches its nodes, its API server or its store
+#
+# The operator is everybody's. Its death is what most scenarios are about and all must withstand; only one
+# kills it at a time, when it acts and nobody is asking it (with_operator in lib.sh).
+# The first failure ends the run, and the scenario beside it.
+#
+#   E2E_LANES=1      one scenario at a time, or more than 2
 #   E2E_NO_BUILD=1   takes image and binaries as they are
 #   E2E_KEEP=1       leaves the test cluster up
 #   E2E_STORE=etcd   the test cluster keeps its state in etcd, to compare; else in Quorate itself
-#   E2E_EXISTING=1   uses the cluster of $KUBECONFIG instead, with kubectl, helm and jq from $PATH.
+#   E2E_EXISTING=1   uses the cluster of $KUBECONFIG instead, with kubectl, helm, jq, flock and setsid.
 #                    Its nodes can pull (or have) the images $E2E_IMAGE and $E2E_ETCDCTL_IMAGE, volumes
 #                    are of the class $E2E_STORAGE_CLASS or the default one, and the operator is not
 #                    installed there: the run installs it and removes it with all that it made.
-#                    Scenarios marked "own cluster" kill parts of Kubernetes and are left out.
+#                    Scenarios marked "own cluster" are left out.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
@@ -23,7 +36,11 @@ top=$PWD
 export PATH=$top/target/kubernetes/bin:$PATH
 export QUORATE_E2E_DIR=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
 
+lanes=${E2E_LANES:-2}
+[[ $lanes =~ ^[1-9]$ ]] || { echo "E2E_LANES is how many scenarios run at a time, 1 to 9, not \"$lanes\"" >&2; exit 2; }
+
 marked() { grep -q "^# $2\$" "tests/e2e/scenarios/$1.sh"; }
+alone() { marked "$1" alone || marked "$1" 'by chart' || marked "$1" 'own cluster'; }
 wanted=("$@")
 if [ ${#wanted[@]} -eq 0 ]; then
   for file in tests/e2e/scenarios/*.sh; do
@@ -39,6 +56,19 @@ scenarios=()
 for name in "${wanted[@]}"; do if marked "$name" 'by chart'; then scenarios+=("$name"); fi; done
 for name in "${wanted[@]}"; do if ! marked "$name" 'by chart'; then scenarios+=("$name"); fi; done
 
+declare -A running=() began=() # the name of each scenario that runs by its process, which leads a group of its own; since when
+passed=0 failed=0 table=()
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+export QUORATE_E2E_OPERATOR=$logs/operator.lock
+leave() { # on every way out, once there is a cluster
+  end_running "the run ends"
+  down
+  rm -rf "$logs"
+}
 down() {
   if [ -n "${E2E_EXISTING:-}" ]; then leave_existing
   elif [ -z "${E2E_KEEP:-}" ]; then tests/kubernetes/cluster.sh down; fi
@@ -46,18 +76,114 @@ down() {
 crd=customresourcedefinition/etcdclusters.quorate.dev
 enter_existing() {
   local tool
-  for tool in kubectl helm jq; do
+  for tool in kubectl helm jq flock setsid; do
     command -v $tool >/dev/null || { echo "E2E_EXISTING needs $tool on the PATH" >&2; exit 1; }
   done
   kubectl version >/dev/null || { echo "no Kubernetes answers: KUBECONFIG must be that of the cluster to use" >&2; exit 1; }
   if kubectl get $crd >/dev/null 2>&1; then
     echo "Quorate is installed on this cluster: the run would remove it, and every EtcdCluster with it; use another one" >&2; exit 1
   fi
-  trap down EXIT
+  trap leave EXIT
 }
 leave_existing() {
   kubectl delete namespace -l quorate.dev/e2e=scenario --wait --timeout=180s >/dev/null || true
   kubectl delete --ignore-not-found -f deploy/install.yaml --wait --timeout=120s >/dev/null || true
+}
+
+install_by_chart() {
+  helm upgrade --install quorate charts/quorate --namespace quorate-system --create-namespace --set allNamespaces=true \
+    --set image.repository="${quorate_image%:*}",image.tag="${quorate_image##*:}" >/dev/null
+  kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
+  say "the operator runs, installed by the Helm chart"
+}
+
+install_by_manifest() {
+  helm uninstall quorate --namespace quorate-system --wait >/dev/null
+  kubectl get crd etcdclusters.quorate.dev >/dev/null || { echo "uninstalling the chart deleted the CRD, and with it every cluster" >&2; exit 1; }
+  sed "s|quorate:0.1.0|$quorate_image|g" deploy/install.yaml | kubectl apply --server-side --force-conflicts -f - >/dev/null
+  kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
+  say "the operator runs, installed by deploy/install.yaml"
+}
+
+# the first line of a scenario's head that is not a mark
+title() { grep -m1 -vE '^# (shellcheck |alone$|own cluster$|by chart$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
+
+start() { # start NAME [FILE]: what it prints goes to the file
+  local name=$1 namespace=e2e-$1 out=1
+  kubectl create namespace "$namespace" >/dev/null
+  kubectl label namespace "$namespace" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
+  began[$name]=$SECONDS
+  [ $# = 1 ] || exec {out}>"$2"
+  # a shell of its own, because errexit does not hold inside of a condition
+  ns=$namespace setsid bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh" </dev/null >&"$out" 2>&1 8>&- &
+  running[$!]=$name
+  [ $# = 1 ] || exec {out}>&-
+}
+
+# Waits for the first of those that run to end, and shows what it printed.
+finish() {
+  local pid name seconds status=0
+  wait -n -p pid "${!running[@]}" || status=$?
+  name=${running[$pid]}
+  unset "running[$pid]"
+  seconds=$((SECONDS - began[$name]))
+  show "$name"
+  if [ $status = 0 ]; then
+    passed=$((passed + 1)); table+=("$(printf '%6d s  %s' $seconds "$name")"); echo "=== $name passed in $seconds s"
+    kubectl delete namespace "e2e-$name" --wait=false >/dev/null
+  else
+    failed=$((failed + 1)); echo "=== $name FAILED after $seconds s"
+    end_running "$name failed"
+  fi
+}
+
+# show NAME: what it printed, unless that was seen already
+show() {
+  [ -f "$logs/$1" ] || return 0
+  echo "=== scenario $1: $(title "$1")"
+  cat "$logs/$1"
+}
+
+# end_running WHY: the scenarios that still run are told to end, and after 20 s ended
+end_running() {
+  local pid name until
+  for pid in "${!running[@]}"; do
+    name=${running[$pid]} until=$((SECONDS + 20))
+    kill -TERM -- "-$pid" 2>/dev/null || true
+    while kill -0 -- "-$pid" 2>/dev/null && [ $SECONDS -lt $until ]; do sleep 0.2; done
+    kill -KILL -- "-$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+    show "$name"
+    echo "=== $name was ended after $((SECONDS - began[$name])) s, because $1"
+  done
+  running=()
+}
+
+# run COUNT NAME...: so many at a time; those that come after a failure are not begun, because they would run on
+# a cluster in an unknown state
+run() {
+  local count=$1 name; shift
+  for name in "$@"; do
+    [ ${#running[@]} -lt "$count" ] || finish
+    [ $failed = 0 ] || return 0
+    if [ "$count" = 1 ]; then
+      echo "=== scenario $name: $(title "$name")"
+      start "$name"
+    else
+      say "$name begins"
+      start "$name" "$logs/$name"
+    fi
+  done
+  while [ ${#running[@]} -gt 0 ]; do finish; done
+}
+
+run_half() { # run_half NAME...: those that may run beside others, then the rest
+  local name beside=() others=()
+  for name in "$@"; do if alone "$name"; then others+=("$name"); else beside+=("$name"); fi; done
+  # those that wait most often first: who begins last is waited for alone
+  mapfile -t beside < <(cd tests/e2e/scenarios; for name in "${beside[@]}"; do echo "$(grep -cE 'eventually|ready|slots|witness' "$name.sh") $name"; done | sort -srn -k1,1 | cut -d' ' -f2)
+  run "$lanes" "${beside[@]}"
+  run 1 "${others[@]}"
 }
 
 if [ -n "${E2E_EXISTING:-}" ]; then
@@ -79,51 +205,27 @@ else
   mkdir -p "$QUORATE_E2E_DIR/images"
   [ -n "${E2E_KEEP:-}" ] || touch "$QUORATE_E2E_DIR/of-a-run"
   cp target/image/quorate.tar "$QUORATE_E2E_DIR/images/"
-  trap down EXIT
+  trap leave EXIT
   tests/kubernetes/cluster.sh up 3
   ns=default bash -euo pipefail -c '. tests/e2e/lib.sh; note_store'
 fi
 
-install_by_chart() {
-  helm upgrade --install quorate charts/quorate --namespace quorate-system --create-namespace --set allNamespaces=true \
-    --set image.repository="${quorate_image%:*}",image.tag="${quorate_image##*:}" >/dev/null
-  kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
-  say "the operator runs, installed by the Helm chart"
-}
-
-install_by_manifest() {
-  helm uninstall quorate --namespace quorate-system --wait >/dev/null
-  kubectl get crd etcdclusters.quorate.dev >/dev/null || { echo "uninstalling the chart deleted the CRD, and with it every cluster" >&2; exit 1; }
-  sed "s|quorate:0.1.0|$quorate_image|g" deploy/install.yaml | kubectl apply --server-side --force-conflicts -f - >/dev/null
-  kubectl -n quorate-system rollout status deployment/quorate --timeout=120s >/dev/null
-  say "the operator runs, installed by deploy/install.yaml"
-}
-
-# the first line of a scenario's head that is not a mark
-title() { grep -m1 -vE '^# (shellcheck |own cluster$|by chart$|soak$)' "tests/e2e/scenarios/$1.sh" | sed 's/^# //'; }
-
-passed=0 failed=0 installed= table=()
+first=() second=()
 half=$(((${#scenarios[@]} + 1) / 2))
 for name in "${scenarios[@]}"; do
   if [ -n "${E2E_EXISTING:-}" ] && marked "$name" 'own cluster'; then
-    echo "=== scenario $name: left out, it needs the test cluster"; continue
-  fi
-  if [ -z "$installed" ]; then install_by_chart; installed=chart
-  elif [ "$installed" = chart ] && [ $passed -ge $half ] && ! marked "$name" 'by chart'; then install_by_manifest; installed=manifest; fi
-  echo "=== scenario $name: $(title "$name")"
-  began=$SECONDS
-  ns=e2e-$name
-  kubectl create namespace "$ns" >/dev/null
-  kubectl label namespace "$ns" quorate.dev/e2e=scenario pod-security.kubernetes.io/enforce=restricted >/dev/null
-  # a shell of its own, because errexit does not hold inside of a condition
-  if ns=$ns bash -euo pipefail -c '. tests/e2e/lib.sh; . "$1"' - "tests/e2e/scenarios/$name.sh" 8>&-; then
-    passed=$((passed + 1)); table+=("$(printf '%6d s  %s' $((SECONDS - began)) "$name")"); echo "=== $name passed in $((SECONDS - began)) s"
-  else
-    failed=$((failed + 1)); echo "=== $name FAILED after $((SECONDS - began)) s"
-    break # what follows would run on a cluster in an unknown state
-  fi
-  kubectl delete namespace "$ns" --wait=false >/dev/null
+    echo "=== scenario $name: left out, it needs the test cluster"
+  elif [ ${#first[@]} -lt $half ] || marked "$name" 'by chart'; then first+=("$name")
+  else second+=("$name"); fi
 done
+if [ ${#first[@]} -gt 0 ]; then
+  install_by_chart
+  run_half "${first[@]}"
+fi
+if [ $failed = 0 ] && [ ${#second[@]} -gt 0 ]; then
+  install_by_manifest
+  run_half "${second[@]}"
+fi
 [ ${#table[@]} -eq 0 ] || printf '%s\n' "--- seconds a scenario" "${table[@]}" "$(printf '%6d s  in all' $SECONDS)"
 # the first words are those that tests/soak.sh counts
 [ $failed -gt 0 ] || echo "test result: ok. $passed passed"

@@ -343,13 +343,14 @@ clear_remains() {
 }
 
 down() {
-  local n f until=$((SECONDS + 10))
+  local n f until
   stop "$dir"/pids/*-kubelet "$dir"/pids/*-proxy "$dir"/pids/disks
   for n in 1 2 3 4 5 6 7 8 9; do
     [ -d "$dir/node$n" ] && lose "$n"
     for f in $(ip netns pids $prefix$n 2>/dev/null); do kill -9 "$f" 2>/dev/null || true; done
   done
   stop "$dir"/pids/*
+  until=$((SECONDS + 2)) # an API server with open watches takes a minute of its own accord
   for f in "$dir"/pids/*; do
     while [ -f "$f" ] && ours "$(cat "$f")"; do
       [ $SECONDS -lt $until ] || { kill -9 "$(cat "$f")" 2>/dev/null || true; break; }
@@ -367,7 +368,7 @@ down() {
 }
 
 up() {
-  local nodes=${1:-2} n
+  local nodes=${1:-2} n boots=() failed=
   preflight
   mkdir -p "$dir" "$images" "$dir/disks"
   chmod 711 "$dir"
@@ -379,7 +380,9 @@ up() {
   "$here/image.sh" localhost/coredns:1 "$bin/coredns" "$images/coredns.tar"
   "$here/image.sh" localhost/etcdctl:1 "$top/target/interop/bin/etcdctl" "$images/etcdctl.tar"
   control_plane
-  for n in $(seq "$nodes"); do node "$n"; done
+  for n in $(seq "$nodes"); do node "$n" & boots+=($!); done
+  for n in "${boots[@]}"; do wait "$n" || failed=yes; done # all of them, so that none is still at it when it fails
+  [ -z "$failed" ] || exit 1
   kubectl apply -f "$here/manifests/dns.yaml" >/dev/null
   wait_for 90 "cluster DNS" kubectl -n kube-system rollout status deployment/coredns --timeout=1s
   echo "Kubernetes is up: $nodes nodes, its state in $store; export KUBECONFIG=$KUBECONFIG"

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# alone
 # an eviction is held by the PDB: a drain waits, and no member is lost to it
 apply_cluster demo 3
 ready demo 3

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # soak
+# alone
 # replicas 0 stops every member and keeps PVCs and identity; scaled up again, the same members serve the same data
 pvcs() { kubectl -n "$ns" get pvc -l "app.kubernetes.io/instance=$1" -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid} {.spec.volumeName}{"\n"}{end}' | sort; }
 identities() { etcdctl_pod demo member list --write-out=json | jq -r '"cluster \(.header.cluster_id)", (.members[] | "\(.name) \(.ID)")' | sort; }

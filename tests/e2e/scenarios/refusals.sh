@@ -21,12 +21,16 @@ done
 equal "the operator may write its Lease" yes "$(may update leases.coordination.k8s.io/quorate-operator -n quorate-system)"
 equal "the operator may write another Lease" no "$(may update leases.coordination.k8s.io/other -n quorate-system)"
 # nobody is answered whom the API server does not know; the probes are everybody's
-operator_pod=$(kubectl -n quorate-system get pods -l app.kubernetes.io/component=operator -o jsonpath='{.items[0].metadata.name}')
-if message=$(kubectl get --raw "/api/v1/namespaces/quorate-system/pods/$operator_pod:8080/proxy/metrics" 2>&1); then die "the operator's metrics are open: $(head -1 <<<"$message")"; fi
-kubectl get --raw "/api/v1/namespaces/quorate-system/pods/$operator_pod:8080/proxy/livez" >/dev/null
-message=$(resource demo '{replicas: 3}' | kubectl create --dry-run=client -o json -f - | jq -c '{token: "made-up", cluster: (. + {metadata: (.metadata + {namespace: "kube-system"})})}' |
-  kubectl create --raw "/api/v1/namespaces/quorate-system/pods/$operator_pod:8080/proxy/forecast" -f -)
-grep -q 'token is none that the API server knows' <<<"$message" || die "a stranger was told what would be done: $message"
+asked_by_strangers() {
+  local message proxy
+  proxy=/api/v1/namespaces/quorate-system/pods/$(operator_pod):8080/proxy
+  if message=$(kubectl get --raw "$proxy/metrics" 2>&1); then die "the operator's metrics are open: $(head -1 <<<"$message")"; fi
+  kubectl get --raw "$proxy/livez" >/dev/null
+  message=$(resource demo '{replicas: 3}' | kubectl create --dry-run=client -o json -f - | jq -c '{token: "made-up", cluster: (. + {metadata: (.metadata + {namespace: "kube-system"})})}' |
+    kubectl create --raw "$proxy/forecast" -f -)
+  grep -q 'token is none that the API server knows' <<<"$message" || die "a stranger was told what would be done: $message"
+}
+with_operator asked_by_strangers
 say "the operator has the rights that it uses, and tells nothing to whom the API server does not know"
 operator_kill # what is invalid is refused by the definition itself, with no operator there
 resource demo '{replicas: 10}' | refused "too many replicas" 'replicas'

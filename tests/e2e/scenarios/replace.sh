@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # soak
+# alone
 # every member is replaced, one at a time, by spec.replaceMembers: no write fails, the slots outlive them; at rest nothing is written
 version() { kubectl -n "$ns" get qec demo -o jsonpath='{.metadata.resourceVersion}'; }
 replaced() { # none of the first members is left, and there are three ready ones

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # soak
+# alone
 # what members are told to do changes live: quota, compaction, timings and a flag reach them one at a time, the leader last, and no write fails; a flag that no server takes is refused and no pod touched
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 rolled() { # every pod of before is another one now, and all run the current spec

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # soak
+# alone
 # pause, priority and requests that no node can meet: nothing happens while paused; what cannot be placed costs one member and says so; a correction heals at once
 pods() { kubectl -n "$ns" get pods -l quorate.dev/cluster=demo,app.kubernetes.io/component=member -o jsonpath='{range .items[*]}{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 patch() { kubectl -n "$ns" patch qec demo --type=merge -p "{\"spec\":$1}" >/dev/null; }

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # soak
+# alone
 # TLS with certificates of the user's own: renewed, and their authority exchanged, under load without a restart; one that ends; a Secret that goes missing; other Secrets by a roll: no write fails
 
 cluster=own
