@@ -163,6 +163,7 @@ end_running() {
 # a cluster in an unknown state
 run() {
   local count=$1 name; shift
+  [ $# -gt 1 ] || count=1
   for name in "$@"; do
     [ ${#running[@]} -lt "$count" ] || finish
     [ $failed = 0 ] || return 0
