@@ -17,6 +17,7 @@ const RENAMED: &[(&str, &str)] = &[
     ("node.Fate", "node.ForwardedOutcome"),
     ("node.FateKind", "node.ForwardedOutcomeKind"),
     ("node.Fates", "node.ForwardedOutcomes"),
+    ("node.Place", "raft.Position"),
     ("node.Settle", "node.ConfigurationApplied"),
 ];
 

@@ -176,7 +176,7 @@ fn replayed(seed: u64) {
     options.crash = given("CRASH").map(|text| crash(&text));
     options.lag_ms = number("LAG").unwrap_or(options.lag_ms);
     options.late = given("LATE").map(|name| kind(&name));
-    options.rival = number("SECOND_LEADER");
+    options.second_leader = number("SECOND_LEADER");
     options.intruder = given("INTRUDER").is_some();
     let done = all_of(&chosen(&BOUNDED), |scenario| {
         let calm = opsim::run(scenario, Options::calm(seed));
@@ -296,7 +296,7 @@ fn a_second_operator_converges() {
     }
     let counts = disturbed("two operators", &["create-1"], |seed, calm| {
         let ways = (1..=calm.counts.writes).map(|at| Options {
-            rival: Some(at),
+            second_leader: Some(at),
             ..Options::calm(seed)
         });
         ways.collect()

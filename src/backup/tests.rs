@@ -12,9 +12,9 @@ use crate::bolt::HEAD_BYTES;
 use crate::node::{InitialMember, Membership};
 use crate::store::*;
 
-struct Dice(Xoshiro256PlusPlus);
+struct Generator(Xoshiro256PlusPlus);
 
-impl Dice {
+impl Generator {
     fn below(&mut self, sides: u64) -> u64 {
         self.0.next_u64() % sides
     }
@@ -145,13 +145,13 @@ fn same(one: &Store, two: &Store) {
 #[test]
 fn a_store_comes_back_and_goes_on_alike() {
     for seed in 0..80 {
-        let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let mut generator = Generator(Xoshiro256PlusPlus::seed_from_u64(seed));
         let mut store = Store::new();
-        for _ in 0..dice.below(120) {
-            let operation = dice.operation(store.revision());
+        for _ in 0..generator.below(120) {
+            let operation = generator.operation(store.revision());
             // Refusals are part of the story.
             let _ = apply(&mut store, &operation);
-            if dice.below(9) == 0 {
+            if generator.below(9) == 0 {
                 store.reclaim(1_000);
             }
         }
@@ -159,7 +159,7 @@ fn a_store_comes_back_and_goes_on_alike() {
         let mut back = import(&file[..], 0).expect("readable").store;
         same(&store, &back);
         for _ in 0..60 {
-            let operation = dice.operation(store.revision());
+            let operation = generator.operation(store.revision());
             let one = apply(&mut store, &operation);
             assert_eq!(
                 one,
@@ -179,29 +179,29 @@ fn a_store_comes_back_and_goes_on_alike() {
 #[test]
 fn damaged_database_is_an_error() {
     let mut store = Store::new();
-    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(1));
+    let mut generator = Generator(Xoshiro256PlusPlus::seed_from_u64(1));
     for _ in 0..150 {
-        let operation = dice.operation(store.revision());
+        let operation = generator.operation(store.revision());
         let _ = apply(&mut store, &operation);
     }
     let file = database(&store);
     let mut readable = 0;
     for _ in 0..300 {
         let mut damaged = file.clone();
-        for _ in 0..=dice.below(3) {
-            let at = dice.below(file.len() as u64) as usize;
-            damaged[at] = match dice.below(2) {
-                0 => damaged[at] ^ (1 << dice.below(8)),
-                _ => dice.below(256) as u8,
+        for _ in 0..=generator.below(3) {
+            let at = generator.below(file.len() as u64) as usize;
+            damaged[at] = match generator.below(2) {
+                0 => damaged[at] ^ (1 << generator.below(8)),
+                _ => generator.below(256) as u8,
             };
         }
-        let Ok(imported) = import(&damaged[..], dice.below(2) * 100) else {
+        let Ok(imported) = import(&damaged[..], generator.below(2) * 100) else {
             continue;
         };
         readable += 1;
         let mut back = imported.store;
         for _ in 0..5 {
-            let operation = dice.operation(back.revision());
+            let operation = generator.operation(back.revision());
             let _ = apply(&mut back, &operation);
         }
         Store::import(back.publish().export()).expect("a checkpoint");

@@ -152,7 +152,7 @@ fn either_meta_is_enough() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_says_so() {
+fn a_truncated_file_is_an_error() {
     let file = write(&Contents::from([(b"key".to_vec(), rows(500, 50))]));
     let cut = &file[..file.len() - PAGE_BYTES];
     let error = read(cut).expect_err("it is cut").to_string();

@@ -46,7 +46,7 @@ fn every_setting_of_the_server_is_a_flag() {
 
 /// The kubelet replaces `$(NAME)` in arguments, and takes `$$(` for the text itself.
 #[test]
-fn a_value_means_what_it_says() {
+fn a_value_has_its_etcd_meaning() {
     let odd = cluster("{server: {extraArgs: [{name: cors, value: 'a$(POD_UID)'}]}}");
     let arguments = server_arguments(&odd, "demo-1", false);
     let last = arguments.last().map(String::as_str);

@@ -174,7 +174,7 @@ fn pods_mount_what_the_user_gives() {
 
 /// Changes that affect no pod change only certificates: no member is restarted for a name.
 #[test]
-fn further_names_restart_nobody() {
+fn further_names_restart_no_member() {
     let plain = cluster("spec: {}");
     let some = cluster("spec: {tls: {}}");
     let more = cluster("spec: {tls: {client: {extraSANs: [a.example.com]}}}");

@@ -214,7 +214,7 @@ mod tests {
     /// Found in the help texts: clap's `about` without a text is the package's, and five subcommands called
     /// themselves an operator.
     #[test]
-    fn each_subcommand_says_what_it_is() {
+    fn each_subcommand_describes_itself() {
         for command in Quorate::command().get_subcommands() {
             let about = command.get_about().map(ToString::to_string);
             let about = about.unwrap_or_default();

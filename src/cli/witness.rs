@@ -55,7 +55,7 @@ async fn watch_over(arguments: Arguments) -> ExitCode {
     if arguments.seconds > 0 {
         tokio::time::sleep(Duration::from_secs(arguments.seconds)).await;
     } else {
-        until_told(Client::new(endpoints), &format!("{}stop", arguments.prefix)).await;
+        until_stopped(Client::new(endpoints), &format!("{}stop", arguments.prefix)).await;
     }
     match writer.stop_and_verify().await {
         Err(error) => {
@@ -86,7 +86,7 @@ async fn watch_over(arguments: Arguments) -> ExitCode {
     }
 }
 
-async fn until_told(mut client: Client, key: &str) {
+async fn until_stopped(mut client: Client, key: &str) {
     loop {
         tokio::time::sleep(LOOK).await;
         if client.list(key).await.is_ok_and(|found| !found.is_empty()) {

@@ -377,7 +377,7 @@ fn quantities_are_bytes() {
 }
 
 #[test]
-fn names_of_members_are_told_from_others() {
+fn names_of_members_are_distinguished() {
     assert_eq!(member_number("demo", "demo-12"), Some(12));
     for other in [
         "demo", "demo-", "demo-01", "demo-x", "demo-1-2", "other-1", "-1",

@@ -191,7 +191,7 @@ faults! {
         Test("node::tests::rules::removed_follower_helps_for_a_timeout");
     /// A member believes the first one that reports its removal.
     OneEndsAMember "one-ends-a-member" in "node/removal.rs",
-        Test("node::tests::strangers::one_voice_ends_nobody");
+        Test("node::tests::strangers::one_report_ends_no_member");
     /// A server that is no member has its proposals carried out.
     StrangersPropose "strangers-propose" in "node/member/messages.rs",
         Test("node::tests::strangers::strangers_cannot_propose_or_depose");
@@ -503,7 +503,7 @@ faults! {
         Operator("refused-and-healed", &[STORY]);
     /// A voter for whose pod no node has room is replaced by one for which none has either.
     RoomForgotten "room-forgotten" in "plan/evidence.rs",
-        Test("plan::tests::golden::faults::a_voter_for_whom_no_node_has_room");
+        Test("plan::tests::golden::faults::a_voter_that_no_node_has_room_for");
     /// A voter whose disk hangs counts as one that serves.
     HungDiskCounts "hung-disk-counts" in "plan/evidence.rs",
         Test("plan::tests::golden::faults::a_voter_whose_disk_hangs_does_not_count");

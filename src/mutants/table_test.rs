@@ -83,7 +83,7 @@ fn named_tests_pass_without_a_mutant() {
 }
 
 #[test]
-fn each_mutant_stands_where_the_table_says() {
+fn each_mutant_is_at_its_place_in_the_table() {
     let mut names = BTreeMap::new();
     let page = std::fs::read_to_string(PAGE).expect("the page is there");
     for fault in ALL {

@@ -67,7 +67,7 @@ pub use peer::{
     LeaseAnswerRecord, LeaseAnswers, LeaseCall, LeaseCalls, LeaseTimes, PeerBody, PeerMessage,
     Proposal, RefusalRecord, RemovedNotice, TryAgain,
 };
-pub use removal::Farewell;
+pub use removal::PeerReports;
 pub use state_machine::{Applied, Checkpoint, CheckpointMeta, Outcome, RestoreError, StateMachine};
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Who says that this member was removed from the cluster, and whether that is enough.
+//! Which members report that this one was removed from the cluster, and whether that is enough.
 //!
-//! A member that believes it ends for good: its disk is of no use any more. So one voice is not
-//! enough, whoever it is: it takes a majority of the voters that this member knows besides itself.
+//! A member that believes it ends for good: its disk is of no use any more. So one report is not
+//! enough, whoever sends it: it takes a majority of the voters that this member knows besides itself.
 //! That is a quorum of what is left once it is removed, so wherever the cluster goes on there are
-//! enough to say so: the other two of three, and the other one of two. Silence counts for nothing.
+//! enough to report it: the other two of three, and the other one of two. Silence counts for nothing.
 //! A member whose last known membership is so old that most of it is gone as well is left in doubt.
 
 use std::collections::BTreeSet;
@@ -11,41 +11,41 @@ use std::collections::BTreeSet;
 use crate::mutants::mutant;
 use crate::raft::MemberId;
 
-/// The voices so far.
+/// The reports so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Farewell {
-    said: BTreeSet<MemberId>,
+pub struct PeerReports {
+    reported: BTreeSet<MemberId>,
 }
 
-impl Farewell {
-    /// A member says that this one was removed; false where it had said so before.
-    pub fn says(&mut self, id: MemberId) -> bool {
-        self.said.insert(id)
+impl PeerReports {
+    /// A member reports that this one was removed; false where it had reported that before.
+    pub fn add(&mut self, id: MemberId) -> bool {
+        self.reported.insert(id)
     }
 
     /// A member takes this one for a member.
-    pub fn takes_back(&mut self, id: MemberId) {
-        self.said.remove(&id);
+    pub fn withdraw(&mut self, id: MemberId) {
+        self.reported.remove(&id);
     }
 
-    /// How many of these say so, and how many have to. `others` are the voters that this member
+    /// How many of these report it, and how many have to. `others` are the voters that this member
     /// knew last, without itself.
     pub fn count(&self, others: &BTreeSet<MemberId>) -> (usize, usize) {
         let needed = others.len() / 2 + 1;
-        (self.said.intersection(others).count(), needed)
+        (self.reported.intersection(others).count(), needed)
     }
 
     /// Whether it is true.
-    pub fn is_believed(&self, others: &BTreeSet<MemberId>) -> bool {
-        let (said, needed) = self.count(others);
-        said >= needed || (said > 0 && mutant!(OneEndsAMember))
+    pub fn is_majority(&self, others: &BTreeSet<MemberId>) -> bool {
+        let (reported, needed) = self.count(others);
+        reported >= needed || (reported > 0 && mutant!(OneEndsAMember))
     }
 
     /// Whether it is enough to give up a disk that the cluster still counts on, as one that was set back
     /// or copied. It takes two, for one other voter may be the one whose disk is wrong: a cluster of two
-    /// would lose its quorum for good by what one of them says.
+    /// would lose its quorum for good by a report of one of them.
     pub fn condemns(&self, others: &BTreeSet<MemberId>) -> bool {
-        others.len() > 1 && self.is_believed(others)
+        others.len() > 1 && self.is_majority(others)
     }
 }
 
@@ -53,12 +53,12 @@ impl Farewell {
 mod tests {
     use super::*;
 
-    fn believed(others: &[MemberId], said: &[MemberId]) -> bool {
-        let mut farewell = Farewell::default();
-        for id in said {
-            farewell.says(*id);
+    fn believed(others: &[MemberId], reported: &[MemberId]) -> bool {
+        let mut removal_reports = PeerReports::default();
+        for id in reported {
+            removal_reports.add(*id);
         }
-        farewell.is_believed(&others.iter().copied().collect())
+        removal_reports.is_majority(&others.iter().copied().collect())
     }
 
     /// One frame used to end a member for good, whoever sent it.
@@ -77,10 +77,10 @@ mod tests {
     /// written off for good.
     #[test]
     fn one_voice_condemns_no_disk() {
-        let condemned = |others: &[MemberId], said: &[MemberId]| {
-            let mut copied = Farewell::default();
-            for id in said {
-                copied.says(*id);
+        let condemned = |others: &[MemberId], reported: &[MemberId]| {
+            let mut copied = PeerReports::default();
+            for id in reported {
+                copied.add(*id);
             }
             copied.condemns(&others.iter().copied().collect())
         };
@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn a_voice_counts_once_and_can_be_taken_back() {
         let others = [1, 2].into();
-        let mut farewell = Farewell::default();
-        assert!(farewell.says(1) && !farewell.says(1));
-        assert_eq!(farewell.count(&others), (1, 2));
-        farewell.takes_back(1);
-        farewell.says(2);
-        assert_eq!(farewell.count(&others), (1, 2));
+        let mut removal_reports = PeerReports::default();
+        assert!(removal_reports.add(1) && !removal_reports.add(1));
+        assert_eq!(removal_reports.count(&others), (1, 2));
+        removal_reports.withdraw(1);
+        removal_reports.add(2);
+        assert_eq!(removal_reports.count(&others), (1, 2));
     }
 }

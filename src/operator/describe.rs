@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_by_code_or_message() {
+    fn ends_are_classified_by_code_or_message() {
         assert_eq!(exit(20, None), Exit::Corrupt);
         assert_eq!(exit(28, None), Exit::TooNew);
         assert_eq!(exit(29, None), Exit::Stray);

@@ -434,7 +434,7 @@ mod tests {
     use crate::server::operator_api::client::Way;
 
     #[tokio::test]
-    async fn silent_member_holds_nobody_up() {
+    async fn silent_member_blocks_no_other() {
         // Accepts and never answers.
         let hung = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_distinguished() {
         let told = |code| failure("promote demo-2", &Status::new(code, "why"));
         assert_eq!(
             told(Code::FailedPrecondition),

@@ -220,7 +220,7 @@ fn events(
     let step = plan.first();
     let word = step.map_or("Observe", |step| step.action.word());
     if let (Some(action), Some(step)) = (acted, step)
-        && let Some(reason) = told_as(action)
+        && let Some(reason) = event_reason(action)
     {
         let note = cut(&format!("{action}: {}", step.reason));
         events.push(event(Severity::Normal, reason, word, note));
@@ -288,7 +288,7 @@ fn held_drain(seen: &Observation, plan: &Plan) -> Option<Event> {
 }
 
 /// The event of an executed step, for those that a user should know.
-fn told_as(action: &Action) -> Option<&'static str> {
+fn event_reason(action: &Action) -> Option<&'static str> {
     match action {
         Action::Member(MemberAction::Bootstrap { .. }) => Some("Bootstrapped"),
         Action::Object(ObjectAction::CreatePvc { .. }) => Some("MemberCreating"),

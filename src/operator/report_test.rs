@@ -36,7 +36,7 @@ fn step(action: Action) -> Step {
 }
 
 #[test]
-fn at_rest_nothing_is_written_or_told() {
+fn at_rest_nothing_is_written_or_reported() {
     let mut plan = plan_of(vec![]);
     plan.conditions = vec![input(ConditionType::Ready, ConditionStatus::True, "3 of 3")];
     let mut seen = observation_at(10_000);
@@ -97,7 +97,7 @@ fn executed_step_emits_one_event() {
 }
 
 #[test]
-fn a_refusal_stalls_and_is_told_once() {
+fn a_refusal_stalls_and_is_reported_once() {
     let mut plan = plan_of(vec![step(promote())]);
     plan.conditions = vec![
         input(ConditionType::Ready, ConditionStatus::False, "no"),
@@ -207,7 +207,7 @@ fn failing_writes_are_reported_until_done() {
 /// Notes of a plan were dropped: that a PVC in use was deleted, or that a learner is not ours, was in no status and in
 /// no event.
 #[test]
-fn a_note_is_in_the_status_and_told_once() {
+fn a_note_is_in_the_status_and_reported_once() {
     let mut plan = plan_of(vec![]);
     plan.status.notes = vec![crate::crd::NoteStatus {
         reason: "PVCDeleted".into(),

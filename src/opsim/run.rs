@@ -199,7 +199,7 @@ fn replay(scenario: &Scenario, options: &Options) -> String {
     if let Some(kind) = options.late {
         words += &format!(" LATE={kind:?}");
     }
-    if let Some(at) = options.rival {
+    if let Some(at) = options.second_leader {
         words += &format!(" SECOND_LEADER={at}");
     }
     if options.intruder {

@@ -139,7 +139,7 @@ fn a_browser_can_watch() {
         said.push(socket.next());
         socket.text(r#"{"cancel_request":{"watch_id":"0"}}"#);
         said.push(plain(socket.next()));
-        // Farewell.
+        // RemovalReports.
         socket.send(8, &1000_u16.to_be_bytes());
         said.push(socket.next());
         said

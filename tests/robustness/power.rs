@@ -8,7 +8,7 @@ use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::traffic::client::Dice;
+use crate::traffic::client::Generator;
 
 /// Five numbers of eight bytes.
 const HEAD: usize = 40;
@@ -25,17 +25,17 @@ struct Write<'a> {
 /// Reverts the writes that were not synced according to the notes; returns their number.
 pub(crate) fn lose_unsynced(notes: &Path, seed: u64) -> std::io::Result<u64> {
     let notes = std::fs::read(notes)?;
-    let mut dice = Dice::new(seed);
+    let mut generator = Generator::new(seed);
     let mut lost = 0;
     for (path, writes) in unsynced(&notes)? {
         let Ok(file) = File::options().read(true).write(true).open(path) else {
             continue; // removed, or renamed by now
         };
         // All of it, or what each sector makes of it.
-        let whole = dice.one_in(2);
+        let whole = generator.one_in(2);
         for write in writes.iter().rev() {
             for (at, sector) in write.had.chunks(SECTOR).enumerate() {
-                if whole || dice.one_in(2) {
+                if whole || generator.one_in(2) {
                     file.write_all_at(sector, write.offset + (at * SECTOR) as u64)?;
                 }
             }
@@ -106,7 +106,9 @@ mod tests {
         let path = folder.path().join("notes");
         std::fs::write(&path, &notes[..]).expect("written");
         // A seed that takes all.
-        let seed = (0..).find(|seed| Dice::new(*seed).one_in(2)).expect("one");
+        let seed = (0..)
+            .find(|seed| Generator::new(*seed).one_in(2))
+            .expect("one");
         assert_eq!(lose_unsynced(&path, seed).expect("undone"), 2);
         assert_eq!(std::fs::read(&file).expect("read"), b"old");
         assert_eq!(std::fs::read(&other).expect("read"), b"kept");

@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::Error;
 use super::summary::{Summary, Tally};
-use super::work::{Dice, Mode, Work};
+use super::work::{Generator, Mode, Work};
 use crate::wire::etcd::kv_client::KvClient;
 
 /// How long a client waits after a failed request: otherwise a dead endpoint would cause a busy loop.
@@ -248,10 +248,10 @@ async fn ask_on(
     measured: Rc<RefCell<Measured>>,
 ) {
     let load = &common.load;
-    let mut dice = Dice::seed_from_u64(load.seed ^ (client as u64) << 20);
+    let mut generator = Generator::seed_from_u64(load.seed ^ (client as u64) << 20);
     while let Some(ticket) = common.schedule.next(begun.elapsed()) {
         let from = start(begun, ticket.due).await;
-        let asked = load.work.ask(&mut kv, ticket.number, &mut dice);
+        let asked = load.work.ask(&mut kv, ticket.number, &mut generator);
         let outcome = tokio::time::timeout(load.timeout, asked)
             .await
             .unwrap_or_else(|_| Err("no answer in time".to_owned()));

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use super::Error;
 use super::load::{ANSWER_BYTES, Load, Schedule, start};
 use super::summary::{Summary, Tally};
-use super::work::{Dice, text};
+use super::work::{Generator, text};
 use crate::wire::etcd::kv_client::KvClient;
 use crate::wire::etcd::watch_client::WatchClient;
 use crate::wire::etcd::{
@@ -192,12 +192,12 @@ fn count(response: &WatchResponse, begun: Instant, warm_up: Duration, seen: &See
 /// One put after the other, each with the time of its sending.
 async fn write(load: &Load, mut kv: KvClient<Channel>, key: Bytes, begun: Instant, seen: &Seen) {
     let schedule = Schedule::new(load);
-    let mut dice = Dice::seed_from_u64(load.seed);
+    let mut generator = Generator::seed_from_u64(load.seed);
     let size = load.work.value.len().max(STAMP);
     while let Some(ticket) = schedule.next(begun.elapsed()) {
         start(begun, ticket.due).await;
         let mut value = vec![0; size];
-        rand::Rng::fill_bytes(&mut dice, &mut value);
+        rand::Rng::fill_bytes(&mut generator, &mut value);
         let mut sent = begun.elapsed();
         if ticket.measured {
             // A request that is due right at the end of the warm-up counts.

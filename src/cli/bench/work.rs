@@ -11,7 +11,7 @@ use crate::wire::etcd::kv_client::KvClient;
 use crate::wire::etcd::{PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
 
 /// Random choices of one client.
-pub(super) type Dice = Xoshiro256PlusPlus;
+pub(super) type Generator = Xoshiro256PlusPlus;
 
 /// The keys that are asked for: a prefix and a decimal number of fixed width.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Work {
     /// Work on these keys, with a value of random bytes.
     pub(super) fn new(mode: Mode, keys: Keys, value_size: usize, seed: u64) -> Work {
         let mut value = vec![0; value_size];
-        Dice::seed_from_u64(seed).fill_bytes(&mut value);
+        Generator::seed_from_u64(seed).fill_bytes(&mut value);
         Work {
             mode,
             keys,
@@ -120,23 +120,27 @@ impl Work {
         &self,
         kv: &mut KvClient<Channel>,
         number: u64,
-        dice: &mut Dice,
+        generator: &mut Generator,
     ) -> Result<(), String> {
         match self.mode {
             Mode::Put { sequential } => {
-                let number = if sequential { number } else { self.any(dice) };
+                let number = if sequential {
+                    number
+                } else {
+                    self.any(generator)
+                };
                 let answer = kv.put(self.put(number)).await;
                 answer.map(drop).map_err(|status| text(&status))
             }
-            Mode::Get { serializable } => self.get(kv, serializable, dice).await,
+            Mode::Get { serializable } => self.get(kv, serializable, generator).await,
             Mode::Mixed {
                 reads,
                 serializable,
             } => {
-                if dice.next_u64() % 100 < u64::from(reads) {
-                    return self.get(kv, serializable, dice).await;
+                if generator.next_u64() % 100 < u64::from(reads) {
+                    return self.get(kv, serializable, generator).await;
                 }
-                let answer = kv.put(self.put(self.any(dice))).await;
+                let answer = kv.put(self.put(self.any(generator))).await;
                 answer.map(drop).map_err(|status| text(&status))
             }
             Mode::List {
@@ -144,7 +148,7 @@ impl Work {
                 random_start,
                 serializable,
             } => {
-                let first = if random_start { self.any(dice) } else { 0 };
+                let first = if random_start { self.any(generator) } else { 0 };
                 self.list(kv, first, limit, serializable).await
             }
             Mode::Fill { batch } => {
@@ -167,10 +171,10 @@ impl Work {
         &self,
         kv: &mut KvClient<Channel>,
         serializable: bool,
-        dice: &mut Dice,
+        generator: &mut Generator,
     ) -> Result<(), String> {
         let request = RangeRequest {
-            key: self.keys.key(self.any(dice)),
+            key: self.keys.key(self.any(generator)),
             serializable,
             ..RangeRequest::default()
         };
@@ -209,8 +213,8 @@ impl Work {
         ))
     }
 
-    fn any(&self, dice: &mut Dice) -> u64 {
-        dice.next_u64() % self.keys.count
+    fn any(&self, generator: &mut Generator) -> u64 {
+        generator.next_u64() % self.keys.count
     }
 
     fn put(&self, number: u64) -> PutRequest {

@@ -81,7 +81,7 @@ fn every_value_of_an_enumeration_has_a_text() {
 }
 
 #[test]
-fn a_field_is_told_as_the_definition_has_it() {
+fn a_field_is_described_as_in_the_definition() {
     let all = all();
     let field = |path: &str| all.iter().find(|field| field.path == path).expect(path);
     let replicas = field("spec.replicas");

@@ -224,7 +224,7 @@ fn a_cluster_sleeps() {
 }
 
 #[test]
-fn nobody_is_there() {
+fn no_operator_answers() {
     let status = json!({"observedGeneration": 2, "summary": "3 voters, demo-2 leads", "members": [member("demo-1", json!({"health": "Unknown", "reason": "not seen for 30 s"}))]});
     let spec = json!({"replicas": 3, "version": "0.1.0", "paused": true});
     shown(

@@ -117,7 +117,7 @@ fn misdirected_write_lands_elsewhere() {
 }
 
 #[test]
-fn a_full_disk_says_so() {
+fn a_full_disk_is_an_error() {
     let disk = MemoryDisk::new();
     disk.plant("a", &[1; 1000]);
     disk.set_faults(Faults {

@@ -126,8 +126,8 @@ impl Member {
                 Ok(())
             }
             Some(PeerBody::Removed(_)) => {
-                self.farewell.says(from);
-                if self.farewell.is_believed(&self.others()) {
+                self.removal_reports.add(from);
+                if self.removal_reports.is_majority(&self.others()) {
                     self.become_removed(out);
                 }
                 Ok(())
@@ -214,7 +214,7 @@ impl Member {
             Some(Body::PreVote(_) | Body::Vote(_) | Body::TimeoutNow(_)) => !self.voting,
             // Who leads this member does not take it for removed.
             Some(Body::Append(_) | Body::Heartbeat(_)) => {
-                self.farewell.takes_back(from);
+                self.removal_reports.withdraw(from);
                 if message.term >= self.raft.term() && self.membership.member(from).is_some() {
                     self.led = Some(self.now);
                 }

@@ -23,7 +23,7 @@ use super::api::{
 use super::lessor::Lessor;
 use super::membership::Membership;
 use super::peer::{LeaseCall, PeerBody, PeerMessage};
-use super::removal::Farewell;
+use super::removal::PeerReports;
 
 pub use contact::PeerStatus;
 use contact::{Contacts, Spans};
@@ -168,7 +168,7 @@ pub struct Member {
     /// Removed members that were told so since the last tick.
     told_removed: BTreeSet<MemberId>,
     /// Who says that this member was removed.
-    farewell: Farewell,
+    removal_reports: PeerReports,
     /// When a leader that the membership holds was heard last.
     led: Option<u64>,
     voting: bool,
@@ -215,7 +215,7 @@ impl Member {
             settling: 0,
             binding: BTreeSet::new(),
             told_removed: BTreeSet::new(),
-            farewell: Farewell::default(),
+            removal_reports: PeerReports::default(),
             led: None,
             voting: config.voting,
             removed: false,

@@ -102,7 +102,7 @@ fn growth_survives_losing_the_leader() {
 }
 
 #[test]
-fn a_removed_member_that_was_away_is_told() {
+fn a_removed_member_that_was_away_learns_of_it() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let away = cluster.followers()[0];
@@ -232,7 +232,7 @@ fn a_proposal_waits_for_a_leader() {
 }
 
 #[test]
-fn a_lease_ends_when_nobody_keeps_it_alive() {
+fn a_lease_without_keepalives_expires() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     let leader = cluster.leader();
     let through = cluster.followers()[0];

@@ -45,7 +45,7 @@ fn vote(from: MemberId, to: MemberId, term: Term, transfer: bool) -> Input {
 
 /// Whoever reached the port without TLS ended a member for good by one frame.
 #[test]
-fn one_voice_ends_nobody() {
+fn one_report_ends_no_member() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.leader();
     cluster.ticks(3);
@@ -173,7 +173,7 @@ fn strangers_are_remembered_up_to_a_bound() {
 
 /// A joiner that has no membership yet takes nobody for a stranger.
 #[test]
-fn a_joiner_remembers_whom_it_met_up_to_a_bound() {
+fn a_joiner_remembers_peers_up_to_a_bound() {
     let mut cluster = Cluster::new(&[1, 2, 3]);
     cluster.change(1, add(4, true)).unwrap();
     cluster.cut(4, 1);

@@ -60,7 +60,7 @@ fn told(found: Found) -> Unfit {
 }
 
 #[test]
-fn it_is_said_whose_turn_it_is() {
+fn the_next_actor_is_reported() {
     let waits = ("Ready", "False", "DoesNotExist", "no Secret");
     let issuing = (
         "Issuing",

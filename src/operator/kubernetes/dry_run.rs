@@ -194,7 +194,7 @@ mod tests {
 
     /// Anyone who reached the pod could find out which Secrets exist in any namespace, by a resource that names them.
     #[tokio::test]
-    async fn nobody_is_told_what_he_may_not_read() {
+    async fn a_forecast_needs_the_right_to_read() {
         use serde_json::json;
         let asked = asked();
         let plain = json!({"replicas": 3});

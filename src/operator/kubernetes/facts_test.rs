@@ -9,7 +9,7 @@ fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
 }
 
 #[test]
-fn owners_are_told_apart() {
+fn owners_are_distinguished() {
     let meta = |kind: &str, name: &str, uid: &str| -> ObjectMeta {
         of(json!({"ownerReferences": [
             {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "u1"},
@@ -32,7 +32,7 @@ fn owners_are_told_apart() {
 }
 
 #[test]
-fn a_pod_that_cannot_be_placed_says_why() {
+fn an_unschedulable_pod_has_a_reason() {
     let facts = pod(&of(json!({
         "metadata": {"uid": "p1", "creationTimestamp": "1970-01-01T00:00:05Z"},
         "status": {"phase": "Pending", "conditions": [
@@ -149,7 +149,7 @@ fn named(name: &str) -> Arc<Node> {
 }
 
 #[test]
-fn a_volume_that_no_node_can_use_is_told_of() {
+fn a_volume_that_no_node_can_use_is_reported() {
     let on_a = volume(json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}));
     let facts = |volume: Option<&PersistentVolume>, nodes: &[Arc<Node>]| {
         pvc(
@@ -279,7 +279,7 @@ fn a_class_tells_what_it_can() {
 }
 
 #[test]
-fn a_slot_says_whom_it_leads_to() {
+fn a_slot_names_its_member() {
     let service: Service = of(json!({
         "metadata": {"uid": "s1", "annotations": {"quorate.dev/inputs": "h"}, "ownerReferences": [
             {"apiVersion": "v1", "kind": "EtcdCluster", "name": "demo", "uid": "u1", "controller": true}]},

@@ -445,7 +445,7 @@ mod tests {
     }
 
     /// A holder counted from when its renewal was answered, up to four seconds after it was sent, and checked the time
-    /// only after an attempt had ended: it could act until twelve seconds after the answer, and a rival start eleven
+    /// only after an attempt had ended: it could act until twelve seconds after the answer, and a second_leader start eleven
     /// seconds after it.
     #[test]
     fn lease_holder_ends_before_its_successor() {
@@ -466,7 +466,7 @@ mod tests {
             }
         }
         let ended = last.expect("it acted") + REQUEST;
-        // A rival that observed exactly at the renewal waits for this.
+        // A second_leader that observed exactly at the renewal waits for this.
         assert!(ended < taken + DURATION, "{ended:?} after {taken:?}");
         assert!(ended < asked + DURATION, "whatever it took to be answered");
     }

@@ -63,7 +63,7 @@ pub(super) async fn go(
         }
     }
     rest(world).await?;
-    scale_is_told(world)
+    scale_is_reported(world)
 }
 
 /// Seven nodes, so that five members and a sixth have one each; images that are not there.
@@ -224,7 +224,7 @@ fn scale_paths() -> [String; 3] {
 }
 
 /// The scale subresource tells of the voters, and its selector finds their pods and no others.
-fn scale_is_told(world: &World) -> Result<(), Failure> {
+fn scale_is_reported(world: &World) -> Result<(), Failure> {
     let resource = resource(world);
     let [wanted, found, selector] = scale_paths().map(|path| {
         let way: Vec<&str> = path.split('.').skip(1).collect();

@@ -26,7 +26,7 @@ impl World {
         if let Some((at, _)) = ledger.plan.filter(|_| !ledger.disturbed) {
             return Err(self.unexpected(format!("there was no write {at} to disturb")));
         }
-        if self.options.rival.is_some() && !self.by_lease && !self.rival.came {
+        if self.options.second_leader.is_some() && !self.by_lease && !self.second_leader.came {
             return Err(self.unexpected("no second operator came"));
         }
         Ok(())
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn a_fault_that_never_came_fails_the_run() {
-        let options = |crash, rival| Options {
+        let options = |crash, second_leader| Options {
             crash,
-            rival,
+            second_leader,
             ..Options::calm(1)
         };
         let world = World::new(options(Some((7, Crash::After)), None));

@@ -19,26 +19,26 @@ pub(super) struct SecondLeader {
 impl World {
     /// Has the second operator come, or the older ones go, where it is time for it.
     pub(super) fn turn_second_leader(&mut self, now_ms: u64) {
-        let Some(at) = self.options.rival.filter(|_| !self.by_lease) else {
+        let Some(at) = self.options.second_leader.filter(|_| !self.by_lease) else {
             return;
         };
-        if !self.rival.came && self.writes() >= at {
+        if !self.second_leader.came && self.writes() >= at {
             let acting = self.operators.iter().filter(|o| o.leads && !o.frozen);
             let older: Vec<String> = acting.map(|o| o.name.clone()).collect();
             if older.is_empty() {
                 return;
             }
-            self.rival.came = true;
-            self.rival.older = Some((now_ms + BOTH_MS, older));
-            self.start_operator("rival");
+            self.second_leader.came = true;
+            self.second_leader.older = Some((now_ms + BOTH_MS, older));
+            self.start_operator("second-leader");
         }
-        if let Some((until, older)) = &self.rival.older
+        if let Some((until, older)) = &self.second_leader.older
             && *until <= now_ms
         {
             let stays = |name: &str| !older.iter().any(|old| old == name);
             self.operators.retain(|operator| stays(&operator.name));
             self.reborn.retain(|(_, name)| stays(name));
-            self.rival.older = None;
+            self.second_leader.older = None;
         }
     }
 }

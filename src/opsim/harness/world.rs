@@ -52,7 +52,7 @@ pub struct Options {
     /// The only kind whose cache is late; `None`: each is.
     pub late: Option<Kind>,
     /// A second operator begins to act after this write, counted from 1, and for a while both do.
-    pub rival: Option<u64>,
+    pub second_leader: Option<u64>,
     /// A stranger makes objects with each cluster's labels, and pods that answer and lie.
     pub intruder: bool,
     /// The operator's rules.
@@ -69,7 +69,7 @@ impl Options {
             lag_ms: 20,
             flaky: 0,
             late: None,
-            rival: None,
+            second_leader: None,
             intruder: false,
             rules: Rules::SHIPPED,
         }
@@ -104,7 +104,7 @@ pub(crate) struct World {
     pub(super) reborn: Vec<(u64, String)>,
     /// When an operator's process started last.
     started_ms: u64,
-    pub(super) rival: SecondLeader,
+    pub(super) second_leader: SecondLeader,
     /// A stranger is at work.
     pub(crate) intruder: bool,
     pub(super) intruders: u32,
@@ -167,7 +167,7 @@ impl World {
             operators: Vec::new(),
             reborn: Vec::new(),
             started_ms: START_MS,
-            rival: SecondLeader::default(),
+            second_leader: SecondLeader::default(),
             intruder: options.intruder,
             intruders: 0,
             intruded: BTreeSet::new(),

@@ -173,7 +173,7 @@ fn pod_is_recreated_from_the_new_template() {
 }
 
 #[test]
-fn unschedulable_member_says_why() {
+fn unschedulable_member_reports_why() {
     let mut kube = kube(true);
     for name in ["demo-1", "demo-2", "demo-3"] {
         member(&kube, name);

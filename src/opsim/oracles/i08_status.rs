@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn health_that_nobody_saw_is_not_claimed() {
+    fn unobserved_health_is_not_reported() {
         let mut three = cluster(3);
         let mut past = history(&three);
         three.voters.entry(1).and_modify(|m| m.reached = false);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_quorum_is_told_before_long() {
+    fn a_lost_quorum_is_reported_soon() {
         let mut three = cluster(3);
         three.status = told("Healthy", "True");
         let mut past = history(&three);

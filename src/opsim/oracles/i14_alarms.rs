@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_or_keeps_a_vote_by_wrong_data() {
+    fn no_member_votes_with_wrong_data() {
         let mut before = cluster(3);
         (before.leader, before.alarms) = (Some(1), vec!["CORRUPT 1".to_owned()]);
         let past = history(&before);

@@ -319,7 +319,7 @@ fn corrupt_voter_is_removed_only_with_proof() {
 
 /// If the alarm names no member, a quorum of the voters has to agree, or the user has to decide.
 #[test]
-fn corrupt_without_proof_changes_nobody() {
+fn corrupt_without_proof_changes_no_member() {
     let unclear = |change: &dyn Fn(&mut World)| {
         let mut world = rested(3);
         let leader = world.raft.leader.clone().expect("a leader");
@@ -446,7 +446,7 @@ fn a_deleted_resource_gets_no_steps() {
 }
 
 #[test]
-fn unfit_certificates_start_nobody() {
+fn unfit_certificates_start_no_member() {
     let mut world = World::new(3).with_given();
     world.settle(1000);
     let pvc = Action::Object(ObjectAction::CreatePvc {
@@ -540,7 +540,7 @@ fn promotion_waits_for_the_pdb() {
 }
 
 #[test]
-fn nobody_starts_without_its_secrets() {
+fn no_member_starts_without_its_secrets() {
     let mut world = World::new(3).with_tls();
     world.settle(1000);
     let apply = |member: &str, hibernated: bool| {
@@ -585,7 +585,7 @@ fn nobody_starts_without_its_secrets() {
 }
 
 #[test]
-fn nobody_starts_without_the_operators_key() {
+fn no_member_starts_without_the_operators_key() {
     let world = rested(3);
     let apply = Action::Object(ObjectAction::ApplySet {
         member: "demo-3".into(),

@@ -14,9 +14,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use super::harness::{Cluster, Parcel};
 use crate::raft::*;
 
-pub(super) struct Dice(pub(super) Xoshiro256PlusPlus);
+pub(super) struct Generator(pub(super) Xoshiro256PlusPlus);
 
-impl Dice {
+impl Generator {
     pub(super) fn below(&mut self, n: usize) -> usize {
         (self.0.next_u64() % n as u64) as usize
     }
@@ -44,7 +44,7 @@ struct Spectator {
 
 struct Run {
     seed: u64,
-    dice: Dice,
+    generator: Generator,
     cluster: Cluster,
     seen: Spectator,
     next: u64,
@@ -55,11 +55,11 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-        let size = 1 + dice.below(5) as u64;
+        let mut generator = Generator(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let size = 1 + generator.below(5) as u64;
         let conf = Configuration::new(1..=size, []);
         let mut cluster = Cluster::default();
-        let (pre_vote, check_quorum) = (dice.chance(70), dice.chance(70));
+        let (pre_vote, check_quorum) = (generator.chance(70), generator.chance(70));
         for id in 1..=size {
             cluster.add(id, conf.clone(), |config| {
                 tune(config, seed, pre_vote, check_quorum)
@@ -68,7 +68,7 @@ impl Run {
         let (seen, cuts) = (Spectator::default(), Vec::new());
         Self {
             seed,
-            dice,
+            generator,
             cluster,
             seen,
             next: 0,
@@ -89,10 +89,10 @@ impl Run {
     fn step(&mut self) -> Result<(), Error> {
         let id = {
             let ids = self.ids();
-            self.dice.pick(&ids)
+            self.generator.pick(&ids)
         };
         let crashed = self.cluster.node(id).crashed;
-        match self.dice.below(100) {
+        match self.generator.below(100) {
             0..=19 if !crashed => self.cluster.raft(id).tick()?,
             20..=44 => {
                 self.cluster.ready(id)?;
@@ -103,7 +103,7 @@ impl Run {
                 self.cluster.answer_reads(id)?;
             }
             76..=79 if !crashed => {
-                let count = 1 + self.dice.below(4);
+                let count = 1 + self.generator.below(4);
                 self.cluster.apply(id, count)?;
             }
             80..=86 if !crashed => self.propose(id),
@@ -111,18 +111,18 @@ impl Run {
             91 if !crashed => self.change(id),
             92 if !crashed => {
                 let ids = self.ids();
-                let to = self.dice.pick(&ids);
+                let to = self.generator.pick(&ids);
                 let _ = self.cluster.raft(id).transfer_leadership(to);
             }
             93 if !crashed => self.compact(id)?,
-            94 if !crashed && self.dice.chance(40) => self.cluster.crash(id),
+            94 if !crashed && self.generator.chance(40) => self.cluster.crash(id),
             95..=96 if crashed => self.cluster.restart(id)?,
-            97 if self.dice.chance(30) => {
+            97 if self.generator.chance(30) => {
                 let ids = self.ids();
-                let pair = (id, self.dice.pick(&ids));
+                let pair = (id, self.generator.pick(&ids));
                 self.cuts.push(pair);
             }
-            98 if self.dice.chance(50) => self.cuts.clear(),
+            98 if self.generator.chance(50) => self.cuts.clear(),
             99 if !crashed => {
                 self.cluster.raft(id).report_unreachable(id % 3 + 1);
             }
@@ -137,18 +137,18 @@ impl Run {
         }
         // Mostly in order, sometimes not.
         let len = self.cluster.network.len();
-        let at = if self.dice.chance(80) {
+        let at = if self.generator.chance(80) {
             0
         } else {
-            self.dice.below(len)
+            self.generator.below(len)
         };
         let parcel = self.cluster.network.remove(at);
         let cut = self.cuts.contains(&(parcel.from(), parcel.to()));
-        if cut || self.dice.chance(5) {
+        if cut || self.generator.chance(5) {
             self.cluster.stream_failed(&parcel);
             return Ok(());
         }
-        if self.dice.chance(5) && matches!(parcel, Parcel::Message(_)) {
+        if self.generator.chance(5) && matches!(parcel, Parcel::Message(_)) {
             self.cluster.network.push(parcel.clone());
         }
         self.cluster.receive(parcel)
@@ -173,7 +173,7 @@ impl Run {
         if members.is_empty() {
             return;
         }
-        let change = match self.dice.below(4) {
+        let change = match self.generator.below(4) {
             0 if members.len() < 7 => {
                 // A member that left never comes back under its old id.
                 let new = self.spare;
@@ -184,14 +184,14 @@ impl Run {
                 let seed = self.seed;
                 self.cluster
                     .add(new, Configuration::default(), |c| tune(c, seed, true, true));
-                if self.dice.chance(70) {
+                if self.generator.chance(70) {
                     ConfigurationChange::AddLearner(new)
                 } else {
                     ConfigurationChange::AddVoter(new)
                 }
             }
-            1 => ConfigurationChange::Promote(self.dice.pick(&members)),
-            2 => ConfigurationChange::Remove(self.dice.pick(&members)),
+            1 => ConfigurationChange::Promote(self.generator.pick(&members)),
+            2 => ConfigurationChange::Remove(self.generator.pick(&members)),
             _ => return,
         };
         let _ = self
@@ -213,7 +213,7 @@ impl Run {
             // A snapshot waits to be installed.
             return Ok(());
         }
-        let through = floor + self.dice.below((status.applied - floor + 1) as usize) as u64;
+        let through = floor + self.generator.below((status.applied - floor + 1) as usize) as u64;
         self.cluster.compact(id, through)
     }
 
@@ -423,8 +423,8 @@ fn run(seed: u64, steps: usize) {
             if at % 50 == 0 {
                 run.check_logs();
                 let ids = run.ids();
-                let id = run.dice.pick(&ids);
-                let (disk, apply) = (run.dice.chance(40), run.dice.chance(40));
+                let id = run.generator.pick(&ids);
+                let (disk, apply) = (run.generator.chance(40), run.generator.chance(40));
                 let node = run.cluster.node(id);
                 (node.lazy_disk, node.lazy_apply) = (disk, apply);
             }

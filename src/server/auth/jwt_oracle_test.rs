@@ -186,7 +186,7 @@ fn each_knows_the_tokens_of_the_other() {
 }
 
 #[test]
-fn stale_tokens_are_nobodys_to_both() {
+fn stale_tokens_are_refused_by_both() {
     for both in Both::all() {
         let over = now() - Duration::from_secs(301);
         let token = both.ours.sign(&alice(), over).expect("a token");
@@ -200,7 +200,7 @@ fn stale_tokens_are_nobodys_to_both() {
 }
 
 #[test]
-fn forged_tokens_are_nobodys_to_both() {
+fn forged_tokens_are_refused_by_both() {
     for both in Both::all() {
         let token = both.ours.sign(&alice(), now()).expect("a token");
         for (what, forged) in forgeries(&both, &token) {

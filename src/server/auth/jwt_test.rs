@@ -97,7 +97,7 @@ fn what_one_member_signs_every_member_knows() {
 }
 
 #[test]
-fn what_a_forger_writes_is_nobodys() {
+fn forged_tokens_are_refused() {
     let files = Files::new("HS256");
     let jwt = files.open("HS256", true, false).expect("a signer");
     let token = jwt.sign(&alice(), NOW).expect("a token");
@@ -124,7 +124,7 @@ fn what_a_forger_writes_is_nobodys() {
 
 /// Of the claims, only the end and the beginning may be missing.
 #[test]
-fn a_token_without_its_claims_is_nobodys() {
+fn a_token_without_claims_is_refused() {
     let files = Files::new("HS256");
     let jwt = files.open("HS256", true, false).expect("a signer");
     let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","typ":"JWT"}"#);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_s_certificate_is_nobody_s() {
+    fn a_gateways_certificate_names_no_user() {
         let mut extensions = Extensions::new();
         extensions.insert(CommonName("alice".into()));
         let mut metadata = MetadataMap::new();

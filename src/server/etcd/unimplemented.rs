@@ -79,7 +79,7 @@ mod tests {
     use super::refusal;
 
     #[test]
-    fn unknown_methods_are_told_so() {
+    fn unknown_methods_are_unimplemented() {
         let response = refusal();
         assert_eq!(response.headers()["grpc-status"], "12");
         assert_eq!(

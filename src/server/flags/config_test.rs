@@ -90,7 +90,7 @@ fn a_standby() {
 }
 
 #[test]
-fn each_refusal_says_what_to_do() {
+fn each_refusal_states_what_to_do() {
     for (arguments, text) in [
         (
             &[

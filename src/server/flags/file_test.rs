@@ -9,7 +9,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn a_file_says_what_flags_say() {
+fn a_file_equals_its_flags() {
     let flags = parse(
         "f.yaml",
         "# comment\nname: 'one'\ndata-dir: /d\nheartbeat-interval: 50\nquota-backend-bytes: -1\n\

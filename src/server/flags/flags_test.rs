@@ -175,7 +175,7 @@ fn a_file_of_settings_stands_alone() {
 }
 
 #[test]
-fn what_changes_nothing_is_said() {
+fn flags_without_effect_are_reported() {
     let flags = parse(
         &[
             "--experimental-initial-corrupt-check",

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_is_told() {
+    async fn waiters_are_notified() {
         let door = Arc::new(Door::default());
         let first = Arc::new(door.enter(address(9)));
         let waiting = Arc::clone(&first);

@@ -351,7 +351,7 @@ async fn pending_requests_end_before_the_connection() {
 /// A newcomer waited for more than a second for each busy connection that made room beyond the first
 /// 16, and everybody behind it in the port's queue as well.
 #[tokio::test]
-async fn nobody_waits_for_a_busy_connection() {
+async fn a_busy_connection_blocks_no_other() {
     let seats = Seats::new("client", 100, 1000);
     let greedy = Some([10, 0, 0, 1].into());
     let mut leaving = Vec::new();

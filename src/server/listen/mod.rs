@@ -434,7 +434,7 @@ pub(in crate::server) async fn gone(seat: &Seat) {
     }
     // What takes longer is cut off.
     let _ = timeout(GRACE, seat.idle()).await;
-    // For the farewell, and for the last answer to be sent.
+    // For the goaway, and for the last answer to be sent.
     tokio::time::sleep(FAREWELL).await;
 }
 

@@ -23,9 +23,9 @@ use crate::server::scheduling::hosts::Host;
 
 /// How long a newcomer waits for the seat of whoever was told to go.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that may be on their way out with a farewell, beyond the seats of every port: a client
+/// Connections that may be on their way out with a goaway, beyond the seats of every port: a client
 /// that is told so sends its next request elsewhere. Whoever is told when so many are, is cut off.
-pub(crate) const LEAST_FAREWELLS: u64 = 16;
+pub(crate) const LEAST_GOAWAYS: u64 = 16;
 /// A port of many seats has more: one for each so many seats, and never more than this.
 const SEATS_A_FAREWELL: u64 = 16;
 const MOST_FAREWELLS: u64 = 1024;
@@ -96,8 +96,8 @@ impl Drop for Coming<'_> {
 }
 
 /// Connections that may be on their way out beside so many seats.
-pub(crate) fn farewells(most: u64) -> u64 {
-    (most / SEATS_A_FAREWELL).clamp(LEAST_FAREWELLS, MOST_FAREWELLS)
+pub(crate) fn goaways(most: u64) -> u64 {
+    (most / SEATS_A_FAREWELL).clamp(LEAST_GOAWAYS, MOST_FAREWELLS)
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ pub(crate) struct Seat {
     last_ms: AtomicU64,
     /// It has to go.
     go: Told,
-    farewell: AtomicBool,
+    goaway: AtomicBool,
     /// Called when no request is under way any more, of those that were told to go.
     idle: Notify,
 }
@@ -159,7 +159,7 @@ impl Seats {
             taken: Mutex::default(),
             freed: Notify::new(),
             leaving: AtomicUsize::new(0),
-            most_leaving: usize::try_from(farewells(most)).unwrap_or(usize::MAX),
+            most_leaving: usize::try_from(goaways(most)).unwrap_or(usize::MAX),
             calls: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -224,15 +224,15 @@ impl Seats {
                 return Took::Nothing;
             };
             self.evicted.fetch_add(1, Relaxed);
-            let farewell =
+            let goaway =
                 seat.carried.load(Relaxed) && self.leaving.load(Relaxed) < self.most_leaving;
-            if farewell {
+            if goaway {
                 self.leaving.fetch_add(1, Relaxed);
                 taken.seats.remove(&number);
             }
-            seat.farewell.store(farewell, Relaxed);
+            seat.goaway.store(goaway, Relaxed);
             seat.go.tell();
-            if !farewell {
+            if !goaway {
                 taken.going += 1;
                 return Took::Told;
             }
@@ -245,7 +245,7 @@ impl Seats {
             carried: AtomicBool::new(false),
             last_ms: AtomicU64::new(self.now_ms()),
             go: Told::default(),
-            farewell: AtomicBool::new(false),
+            goaway: AtomicBool::new(false),
             idle: Notify::new(),
         });
         taken.seats.insert(number, Arc::clone(&seat));
@@ -344,7 +344,7 @@ impl Seats {
             }
             drop(taken);
             self.freed.notify_waiters();
-        } else if seat.farewell.load(Relaxed) {
+        } else if seat.goaway.load(Relaxed) {
             // Its seat was somebody else's since it was told: none is free.
             self.leaving.fetch_sub(1, Relaxed);
         }
@@ -461,7 +461,7 @@ impl Handle {
     /// Waits until the connection has to go.
     pub(crate) async fn told(&self) -> Leave {
         self.seat.go.told().await;
-        match self.seat.farewell.load(Relaxed) {
+        match self.seat.goaway.load(Relaxed) {
             true => Leave::WithFarewell,
             false => Leave::AtOnce,
         }

@@ -105,7 +105,7 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        // Whoever needs the seat waits no longer than a farewell takes.
+        // Whoever needs the seat waits no longer than a goaway takes.
         _ = seat.told() => {
             connection.as_mut().graceful_shutdown();
             connection.await

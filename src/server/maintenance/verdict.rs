@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_nobody_is_named() {
+    fn without_a_majority_no_member_is_named() {
         let judged = judge(1, hashed(7), &[answer(2, 8)], &(1..=2).collect());
         assert_eq!(judged, Verdict::Unclear);
         let silent = Answer {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_name_everybody_once() {
+    fn every_member_is_on_one_side() {
         let silent = Answer {
             member: 4,
             hash: None,

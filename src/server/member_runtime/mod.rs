@@ -30,8 +30,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::disk::{self, Checkpoints, DataDirectory, Identity, LogOptions, Start, Starts};
 use crate::node::{
-    Farewell, ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody,
-    PeerMessage, RequestId, TryAgain,
+    ForwardedOutcome, ForwardedOutcomeKind, ForwardedOutcomes, Input, PeerBody, PeerMessage,
+    PeerReports, RequestId, TryAgain,
 };
 use crate::server::core::Core;
 use crate::server::core::handle::{MemberHandle, Phase};
@@ -92,9 +92,9 @@ pub(crate) struct MemberRuntime {
     /// That unknown peers came was told, and is not taken note of yet.
     told_of_unknown_peers: AtomicBool,
     /// Who says that this server was removed.
-    farewell: Mutex<Farewell>,
+    removal_reports: Mutex<PeerReports>,
     /// Who says that this disk is a copy.
-    copied: Mutex<Farewell>,
+    copied: Mutex<PeerReports>,
     /// What was heard where a peer is dialled that speaks against this server's being a member.
     doubts: Mutex<BTreeMap<u64, String>>,
     happenings: mpsc::UnboundedSender<Happening>,
@@ -343,7 +343,7 @@ impl MemberRuntime {
         let running = consensus.as_ref().as_ref();
         // Before its log is read a member knows nobody; those that it knows tell who else there is.
         if running.is_none_or(|consensus| consensus.led) {
-            return unknown_peers::nobody_waits_for(hello);
+            return unknown_peers::refuse_unexpected(hello);
         }
         self.link_back(hello, seen)?;
         self.shared.report(Input::PeerDisk {
@@ -536,7 +536,7 @@ impl Listener for MemberRuntime {
         self.met(peer, &reply.name, &reply.disk_uuid)?;
         self.note_start(peer, reply)?;
         self.stands(peer, reply);
-        lock(&self.farewell).takes_back(peer);
+        lock(&self.removal_reports).withdraw(peer);
         self.is_taken_for_the_member(peer);
         // Its address may be another one than before.
         self.keep_room();
@@ -566,13 +566,13 @@ impl Listener for MemberRuntime {
 
     fn removed(&self, peer: u64, reason: &str) {
         let others = self.others();
-        let mut farewell = lock(&self.farewell);
-        // The words of those that count for nothing are not kept: there may be any number of them.
+        let mut reports = lock(&self.removal_reports);
+        // Reports of peers that do not count are not kept: there may be any number of them.
         if others.contains(&peer) {
-            farewell.says(peer);
+            reports.add(peer);
         }
-        let ((said, needed), believed) = (farewell.count(&others), farewell.is_believed(&others));
-        drop(farewell);
+        let ((said, needed), believed) = (reports.count(&others), reports.is_majority(&others));
+        drop(reports);
         if believed {
             self.gone(reason);
         } else {

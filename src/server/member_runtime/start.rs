@@ -111,7 +111,7 @@ pub(crate) fn start(
         unknown_peers: Mutex::default(),
         early: Mutex::new(Some(BTreeMap::new())),
         told_of_unknown_peers: AtomicBool::new(false),
-        farewell: Mutex::default(),
+        removal_reports: Mutex::default(),
         copied: Mutex::default(),
         doubts: Mutex::default(),
         happenings,

@@ -130,7 +130,7 @@ impl MemberRuntime {
     fn is_condemned(&self, others: &BTreeSet<u64>, peer: u64, reason: &str) -> bool {
         let mut copied = lock(&self.copied);
         if others.contains(&peer) {
-            copied.says(peer);
+            copied.add(peer);
         }
         let ((said, needed), condemned) = (copied.count(others), copied.condemns(others));
         drop(copied);
@@ -176,7 +176,7 @@ impl MemberRuntime {
 
     /// This peer has welcomed the disk.
     pub(super) fn is_taken_for_the_member(&self, peer: u64) {
-        lock(&self.copied).takes_back(peer);
+        lock(&self.copied).withdraw(peer);
         self.trust(peer);
     }
 

@@ -167,7 +167,7 @@ fn reached_at(url: Endpoint, seen: Seen) -> Option<Target> {
 
 /// What is said to an unknown member while this server follows a leader that it knows: that leader
 /// has told, or will tell, who else belongs to the cluster.
-pub(super) fn nobody_waits_for(hello: &Hello) -> Verdict {
+pub(super) fn refuse_unexpected(hello: &Hello) -> Verdict {
     let text = format!(
         "member {:x} ({}) is not in this server's list of members: it is let in once the leader has \
          told of it",

@@ -290,7 +290,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn peers_are_told_apart_by_their_id() {
+    fn peers_are_distinguished_by_id() {
         let metrics = CoreMetrics::default();
         metrics.peer_sent(0xab, 10);
         metrics.peer_sent(0xab, 5);

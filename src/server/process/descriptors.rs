@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::server::listen::seats::{LEAST_FAREWELLS, farewells};
+use crate::server::listen::seats::{LEAST_GOAWAYS, goaways};
 
 /// Fewer are too few for a member and a handful of clients.
 pub(crate) const LEAST: u64 = 128;
@@ -69,7 +69,7 @@ impl Shares {
             (bytes / 4 / CONNECTION_BYTES).clamp(LEAST_CLIENTS, MOST_CLIENTS)
         });
         let left = limit - kept - peers - probes;
-        let leaving = farewells(left.min(by_memory)) - LEAST_FAREWELLS;
+        let leaving = goaways(left.min(by_memory)) - LEAST_GOAWAYS;
         Ok(Shares {
             limit,
             clients: (left - leaving).min(by_memory),
@@ -116,7 +116,7 @@ pub(crate) fn raise() -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEAST, LEAST_FAREWELLS, Shares, farewells, raise};
+    use super::{LEAST, LEAST_GOAWAYS, Shares, goaways, raise};
 
     #[test]
     fn each_port_and_the_disk_have_a_share() {
@@ -127,7 +127,7 @@ mod tests {
         {
             let shares = Shares::of(limit, None, cores).expect("enough");
             assert!((1..=cores).contains(&shares.threads), "{shares:?}");
-            let leaving = farewells(shares.clients) - LEAST_FAREWELLS;
+            let leaving = goaways(shares.clients) - LEAST_GOAWAYS;
             let given = shares.clients + leaving + shares.probes + shares.peers;
             let of_threads = 4 * (shares.threads as u64).saturating_sub(4);
             assert!(limit - given >= 48 + of_threads, "{shares:?}");

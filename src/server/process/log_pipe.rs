@@ -148,7 +148,7 @@ mod tests {
     /// A supervisor that did not read standard error stopped the threads that served clients, as soon as
     /// strangers had given cause for 64 KiB of warnings.
     #[test]
-    fn a_pipe_that_nobody_reads_stops_nobody() {
+    fn an_unread_pipe_blocks_nothing() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let mut log = Pipe::new(writer, false);
         let line = format!("{}\n", "x".repeat(99));

@@ -43,7 +43,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     #[test]
-    fn systemd_is_told() {
+    fn systemd_is_notified() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).expect("bound");

@@ -489,7 +489,7 @@ mod tests {
     /// Whoever asked for a lease stood in the line for as long as his whole call might take, and had
     /// no time left when it was his turn: an answer that leaves open whether there is a lease.
     #[tokio::test]
-    async fn nobody_waits_for_ever() {
+    async fn every_wait_is_bounded() {
         let aside = Aside::new("test", 1, 10, Duration::from_millis(20));
         let place = aside.place(host(1)).await.expect("free");
         let refused = aside.place(host(2)).await.expect_err("too long");

@@ -207,7 +207,7 @@ mod tests {
 
     /// Whoever is dropped while it waits keeps nobody's place.
     #[tokio::test(flavor = "current_thread")]
-    async fn ended_waiters_hold_up_nobody() {
+    async fn ended_waiters_block_no_other() {
         let inbox = Queue::<u8>::new(1).oldest();
         let by = |last: u8| ByHost {
             line: Line {

@@ -313,7 +313,7 @@ mod tests {
 
     /// Else a part would be of all who ever came, and somebody would go round for nobody.
     #[test]
-    fn rounds_end_when_nobody_shares_the_thread() {
+    fn rounds_end_on_an_unshared_thread() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         let (mut one, mut other) = (of(1), of(2));
         assert!(rounds.may(&mut one, Waker::noop(), now).is_ready());

@@ -190,7 +190,7 @@ mod tests {
     /// Compared with a check key by key: all bounds of spans are among the keys and their direct successors, so what
     /// holds for these holds for every key between them.
     #[test]
-    fn random_permissions_cover_what_each_key_says() {
+    fn random_permissions_agree_with_each_key() {
         use rand::{RngExt as _, SeedableRng as _};
         let all = keys();
         for seed in 0..300 {

@@ -43,11 +43,11 @@ pub(crate) struct Place {
 pub(crate) type Directory = Arc<Mutex<Vec<Place>>>;
 
 /// Random choices of one client.
-pub(crate) struct Dice(Xoshiro256PlusPlus);
+pub(crate) struct Generator(Xoshiro256PlusPlus);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
+impl Generator {
+    pub(crate) fn new(seed: u64) -> Generator {
+        Generator(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
     pub(crate) fn below(&mut self, sides: u64) -> u64 {
@@ -74,7 +74,7 @@ struct Seat {
 /// A client and its connection.
 pub(crate) struct Client {
     pub(crate) id: u64,
-    pub(crate) dice: Dice,
+    pub(crate) generator: Generator,
     pub(crate) recorder: Arc<Recorder>,
     directory: Directory,
     seat: Option<Seat>,
@@ -90,7 +90,7 @@ impl Client {
     ) -> Client {
         Client {
             id,
-            dice: Dice::new(seed.wrapping_mul(1_000_003).wrapping_add(id)),
+            generator: Generator::new(seed.wrapping_mul(1_000_003).wrapping_add(id)),
             recorder: Arc::clone(recorder),
             directory: Arc::clone(directory),
             seat: None,
@@ -113,14 +113,14 @@ impl Client {
     /// A connection that stands: what cannot be sent at all is no operation.
     async fn seat(&mut self) -> (String, Channel) {
         // Now and then another member, so that each client sees several.
-        if self.dice.one_in(40) {
+        if self.generator.one_in(40) {
             self.seat = None;
         }
         loop {
             if let Some(seat) = &self.seat {
                 return (seat.name.clone(), seat.channel.clone());
             }
-            if let Some(place) = self.dice.place(&self.directory) {
+            if let Some(place) = self.generator.place(&self.directory) {
                 let endpoint = Endpoint::from_shared(place.url).expect("a URL");
                 let endpoint = endpoint.connect_timeout(LIMIT);
                 let dial = endpoint.connect();
@@ -151,7 +151,7 @@ impl Client {
         };
         if outcome.asks_elsewhere() {
             self.seat = None;
-            let pause = 50 + self.dice.below(200);
+            let pause = 50 + self.generator.below(200);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         self.recorder.operation(Operation {

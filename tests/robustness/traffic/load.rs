@@ -101,7 +101,7 @@ pub(crate) async fn keys(mut client: Client, enough: Enough) {
             other => client.ask(other).await,
         };
         picture.learn(&outcome);
-        let pause = 10 + client.dice.below(30);
+        let pause = 10 + client.generator.below(30);
         sleep(Duration::from_millis(pause)).await;
     }
 }
@@ -122,10 +122,10 @@ fn one(act: Act) -> Request {
 /// The next operation of a client, and whether a read may be answered by any member.
 fn next(client: &mut Client, picture: &Picture) -> (Request, bool) {
     let group = &picture.group;
-    let slot = client.dice.below(5);
+    let slot = client.generator.below(5);
     let key = format!("{group}k{slot}");
     let other = format!("{group}k{}", (slot + 1) % 5);
-    let prev = client.dice.one_in(2);
+    let prev = client.generator.one_in(2);
     let put = |key: &str, value: String| Act::Put {
         key: key.to_owned(),
         value,
@@ -133,7 +133,7 @@ fn next(client: &mut Client, picture: &Picture) -> (Request, bool) {
         prev,
     };
     let known = picture.keys.get(&key);
-    let request = match client.dice.below(100) {
+    let request = match client.generator.below(100) {
         0..25 => one(put(&key, client.value())),
         25..33 => one(Act::Delete {
             key,
@@ -179,7 +179,7 @@ fn next(client: &mut Client, picture: &Picture) -> (Request, bool) {
             )
         }
         _ => {
-            let back = i64::try_from(client.dice.below(400)).expect("small");
+            let back = i64::try_from(client.generator.below(400)).expect("small");
             let mut range = get(group, &end_of(group));
             if let Act::Range { revision, .. } = &mut range {
                 *revision = (picture.newest - back).max(1);
@@ -194,9 +194,9 @@ fn whole(client: &mut Client, group: &str) -> Act {
     Act::Range {
         key: group.to_owned(),
         end: end_of(group),
-        limit: i64::try_from(client.dice.below(4)).expect("small"),
+        limit: i64::try_from(client.generator.below(4)).expect("small"),
         revision: 0,
-        keys_only: client.dice.one_in(4),
+        keys_only: client.generator.one_in(4),
         count_only: false,
     }
 }
@@ -208,12 +208,12 @@ pub(crate) async fn objects(mut client: Client, enough: Enough) {
     while !over(&enough) {
         let group = client.recorder.now() / GROUP;
         picture.enter(format!("/registry/pods/ns{group:05}/"));
-        if client.dice.one_in(6) {
+        if client.generator.one_in(6) {
             list(&mut client, &mut picture).await;
         } else {
             update(&mut client, &mut picture).await;
         }
-        let pause = 10 + client.dice.below(40);
+        let pause = 10 + client.generator.below(40);
         sleep(Duration::from_millis(pause)).await;
     }
 }
@@ -250,7 +250,7 @@ async fn list(client: &mut Client, picture: &mut Picture) {
 }
 
 async fn update(client: &mut Client, picture: &mut Picture) {
-    let key = format!("{}p{}", picture.group, client.dice.below(8));
+    let key = format!("{}p{}", picture.group, client.generator.below(8));
     let known = picture.keys.get(&key).cloned();
     let compare = Compare {
         key: key.clone(),
@@ -260,7 +260,7 @@ async fn update(client: &mut Client, picture: &mut Picture) {
             .map(|kv| kv.value.clone())
             .unwrap_or_default(),
     };
-    let then = if known.is_some() && client.dice.one_in(4) {
+    let then = if known.is_some() && client.generator.one_in(4) {
         Act::Delete {
             key: key.clone(),
             end: String::new(),
@@ -280,7 +280,7 @@ async fn update(client: &mut Client, picture: &mut Picture) {
     // Whatever was known of it is not known any more.
     picture.keys.remove(&key);
     picture.learn(&outcome);
-    if client.dice.one_in(3) {
+    if client.generator.one_in(3) {
         let outcome = client.act(get(&key, ""), false).await;
         picture.learn(&outcome);
     }
@@ -290,13 +290,13 @@ async fn update(client: &mut Client, picture: &mut Picture) {
 pub(crate) async fn leases(mut client: Client, enough: Enough) {
     while !over(&enough) {
         let id = client.number();
-        let ttl = 2 + i64::try_from(client.dice.below(3)).expect("small");
+        let ttl = 2 + i64::try_from(client.generator.below(3)).expect("small");
         let outcome = client.ask(Request::Grant { id, ttl }).await;
         let Outcome::Done { ttl, .. } = outcome else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
-        for number in 0..=client.dice.below(3) {
+        for number in 0..=client.generator.below(3) {
             let put = Act::Put {
                 key: format!("lease/{id}/{number}"),
                 value: client.value(),
@@ -306,14 +306,14 @@ pub(crate) async fn leases(mut client: Client, enough: Enough) {
             client.act(put, false).await;
         }
         let third = Duration::from_millis(u64::try_from(ttl).unwrap_or(1) * 333);
-        for _ in 0..client.dice.below(5) {
+        for _ in 0..client.generator.below(5) {
             if over(&enough) {
                 return;
             }
             sleep(third).await;
             client.ask(Request::KeepAlive { id }).await;
         }
-        if client.dice.one_in(3) {
+        if client.generator.one_in(3) {
             client.ask(Request::Revoke { id }).await;
         }
     }
@@ -323,10 +323,10 @@ pub(crate) async fn leases(mut client: Client, enough: Enough) {
 /// least miss nothing. Others do.
 pub(crate) async fn compactions(mut client: Client, enough: Enough, shown: Vec<Arc<AtomicI64>>) {
     while !over(&enough) {
-        let pause = 2_000 + client.dice.below(3_000);
+        let pause = 2_000 + client.generator.below(3_000);
         sleep(Duration::from_millis(pause)).await;
         let least = shown.iter().map(|shown| shown.load(Ordering::Relaxed));
-        let back = 20 + i64::try_from(client.dice.below(200)).expect("small");
+        let back = 20 + i64::try_from(client.generator.below(200)).expect("small");
         let revision = least.min().unwrap_or(0) - back;
         if revision > 1 {
             client.ask(Request::Compact { revision }).await;
@@ -338,7 +338,7 @@ pub(crate) async fn compactions(mut client: Client, enough: Enough, shown: Vec<A
 pub(crate) async fn ballast(mut client: Client, enough: Enough) {
     while !over(&enough) {
         let put = Act::Put {
-            key: format!("ballast/{}", client.dice.below(4)),
+            key: format!("ballast/{}", client.generator.below(4)),
             value: client.value(),
             lease: 0,
             prev: false,

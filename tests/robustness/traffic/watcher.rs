@@ -18,7 +18,7 @@ use tonic::Streaming;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 
-use super::client::{Dice, Directory, kv};
+use super::client::{Directory, Generator, kv};
 use crate::history::{Event, Recorder, Shown, Watch};
 
 /// Silence after which a stream is left: signs of life come twice a second.
@@ -44,7 +44,7 @@ pub(crate) struct Interest {
 /// A watcher at work.
 pub(crate) struct Watcher {
     interest: Interest,
-    dice: Dice,
+    generator: Generator,
     directory: Directory,
     recorder: Arc<Recorder>,
     /// Everything up to here was shown or is nothing for it.
@@ -67,7 +67,7 @@ impl Watcher {
     ) -> Watcher {
         Watcher {
             interest,
-            dice: Dice::new(seed),
+            generator: Generator::new(seed),
             directory: Arc::clone(directory),
             recorder: Arc::clone(recorder),
             shown: Arc::new(AtomicI64::new(0)),
@@ -79,7 +79,7 @@ impl Watcher {
     pub(crate) async fn run(mut self) {
         let mut next = 1;
         while !self.enough.load(Ordering::Relaxed) {
-            let back = i64::try_from(self.dice.below(self.interest.back + 1)).expect("small");
+            let back = i64::try_from(self.generator.below(self.interest.back + 1)).expect("small");
             let start = (next - back).max(1);
             if let Some((member, stream)) = self.open(start).await {
                 let mut watch = Watch {
@@ -103,7 +103,7 @@ impl Watcher {
     }
 
     async fn open(&mut self, start: i64) -> Option<(String, Stream)> {
-        let place = self.dice.place(&self.directory)?;
+        let place = self.generator.place(&self.directory)?;
         let endpoint = Endpoint::from_shared(place.url).expect("a URL");
         let endpoint = endpoint.connect_timeout(SILENCE);
         let dial = endpoint.connect();
@@ -153,9 +153,10 @@ impl Watcher {
     /// Takes what comes; gives how far it has come.
     async fn sit(&mut self, mut stream: Stream, watch: &mut Watch) -> i64 {
         let mut reached = watch.start - 1;
-        let until = Instant::now() + Duration::from_millis(self.dice.below(self.interest.stays));
+        let until =
+            Instant::now() + Duration::from_millis(self.generator.below(self.interest.stays));
         while !self.enough.load(Ordering::Relaxed) && Instant::now() < until {
-            if self.dice.one_in(50) {
+            if self.generator.one_in(50) {
                 let progress = RequestUnion::ProgressRequest(WatchProgressRequest {});
                 let _ = stream.requests.send(WatchRequest {
                     request_union: Some(progress),

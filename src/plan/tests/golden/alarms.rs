@@ -61,7 +61,7 @@ fn corrupt_two_of_five() {
 
 /// Cases in which nothing is done: what is observed, and the message to the user.
 #[test]
-fn undecided_hashes_replace_nobody() {
+fn undecided_hashes_replace_no_member() {
     let told = |replicas: i32, named: &[&str], differing: &[&str]| {
         let mut world = rested(replicas);
         for member in named {
@@ -143,7 +143,7 @@ fn lost_member_is_replaced_under_an_alarm() {
 /// gave the wrong data the majority. Now leadership is moved first, on the alarm alone, and no member joins while it
 /// leads.
 #[test]
-fn named_leader_seeds_nobody() {
+fn named_leader_seeds_no_member() {
     let mut world = rested(3);
     let sick = world.raft.leader.clone().expect("a leader");
     world.health.differing.insert(sick.clone());
@@ -315,7 +315,7 @@ fn healing_without_room_to_grow() {
 
 /// While paused, the status reported that a member was being replaced.
 #[test]
-fn status_says_paused() {
+fn status_reports_paused() {
     let mut world = rested(3);
     let sick = follower(&world);
     world.health.differing.insert(sick.clone());
@@ -484,7 +484,7 @@ fn a_volume_is_marked_before_its_member_leaves() {
 
 /// A leader of 0.1.0 compares nothing and can switch nothing off.
 #[test]
-fn an_older_leader_is_told_of_in_words() {
+fn an_older_leader_is_reported() {
     let mut world = rested(3);
     let leader = world.raft.leader.clone().expect("a leader");
     let sick = follower(&world);
@@ -503,7 +503,7 @@ fn an_older_leader_is_told_of_in_words() {
 
 /// Unhealthy members are healed first, by their own rules.
 #[test]
-fn nobody_is_taken_away_beside_a_sick_member() {
+fn no_member_is_removed_beside_an_unhealthy_one() {
     let mut world = rested(5);
     let sick = follower(&world);
     world.health.differing.insert(sick.clone());

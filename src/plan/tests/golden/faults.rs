@@ -398,7 +398,7 @@ fn a_pod_that_does_not_end() {
 /// A full node was not seen: the voter was given up after unhealthySeconds with its data, for a newcomer for
 /// which there was no room either.
 #[test]
-fn a_voter_for_whom_no_node_has_room() {
+fn a_voter_that_no_node_has_room_for() {
     let mut script = Script::new(
         "no-room",
         "A voter's pod is made anew and no node has room for it; its volume could go anywhere. It is waited for, and the status says what helps: a newcomer would find no room either.",

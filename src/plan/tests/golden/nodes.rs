@@ -81,7 +81,7 @@ fn who_is_still_called_ready_is_waited_for() {
 /// A retired member whose kubelet had looked was let go after seven seconds, whether or not Kubernetes had
 /// written down by then that its Services lead elsewhere.
 #[test]
-fn whom_a_service_still_leads_to_is_waited_for() {
+fn a_member_behind_a_service_is_waited_for() {
     let waited = |seconds: u64, denied: bool| {
         let mut world = rested(3);
         world.api.wanted_inputs = "spec-2".into();

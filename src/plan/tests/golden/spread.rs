@@ -91,7 +91,7 @@ fn bound_volumes_need_one_member_per_node() {
 }
 
 #[test]
-fn rights_that_are_missing_are_said() {
+fn missing_permissions_are_reported() {
     let mut script = Script::new(
         "rights",
         "The operator may not read what is of the whole Kubernetes cluster: it goes on, and says what follows.",

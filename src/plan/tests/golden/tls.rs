@@ -100,7 +100,7 @@ fn authority_deleted() {
 
 /// A member that does not report its certificates is an older server: it blocks no other.
 #[test]
-fn who_says_nothing_is_not_waited_for() {
+fn a_silent_member_is_not_waited_for() {
     let mut world = rested(3);
     world.skip_days(61);
     let mut observed = world.observe();

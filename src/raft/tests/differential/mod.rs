@@ -78,7 +78,7 @@ use ours::{Ours, Seen, Settings};
 use schedule::Schedule;
 use theirs::Theirs;
 
-use super::random::Dice;
+use super::random::Generator;
 use crate::raft::MemberId;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -185,16 +185,16 @@ impl<'a> Pair<'a> {
 }
 
 fn run(seed: u64, theirs: &mut Theirs, aloud: bool) -> Seen {
-    let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+    let mut generator = Generator(Xoshiro256PlusPlus::seed_from_u64(seed));
     let settings = Settings {
-        voters: 1 + dice.below(5) as u64,
-        learners: dice.below(4).saturating_sub(2) as u64,
-        pre_vote: dice.chance(60),
-        check_quorum: dice.chance(60),
-        narrow: dice.chance(30),
+        voters: 1 + generator.below(5) as u64,
+        learners: generator.below(4).saturating_sub(2) as u64,
+        pre_vote: generator.chance(60),
+        check_quorum: generator.chance(60),
+        narrow: generator.chance(30),
     };
     let pair = Pair::new(seed, settings, theirs, aloud);
-    let mut schedule = Schedule::new(dice, pair);
+    let mut schedule = Schedule::new(generator, pair);
     while schedule.pair.history.len() < EVENTS && !schedule.pair.over {
         schedule.step();
     }

@@ -3,22 +3,22 @@
 use super::Pair;
 use super::event::Event;
 use super::ours::ELECTION;
-use crate::raft::tests::random::Dice;
+use crate::raft::tests::random::Generator;
 use crate::raft::*;
 
 /// A schedule under way.
 pub(super) struct Schedule<'a> {
-    dice: Dice,
+    generator: Generator,
     pub(super) pair: Pair<'a>,
     proposals: u64,
     spare: MemberId,
 }
 
 impl<'a> Schedule<'a> {
-    pub(super) fn new(dice: Dice, pair: Pair<'a>) -> Self {
+    pub(super) fn new(generator: Generator, pair: Pair<'a>) -> Self {
         let spare = pair.ours.ids().len() as u64 + 1;
         Self {
-            dice,
+            generator,
             pair,
             proposals: 0,
             spare,
@@ -27,13 +27,13 @@ impl<'a> Schedule<'a> {
 
     fn anyone(&mut self) -> MemberId {
         let ids = self.pair.ours.ids();
-        self.dice.pick(&ids)
+        self.generator.pick(&ids)
     }
 
     /// A member that leads, if any does.
     fn leader(&mut self) -> Option<MemberId> {
         let leaders = self.pair.ours.leaders();
-        (!leaders.is_empty()).then(|| self.dice.pick(&leaders))
+        (!leaders.is_empty()).then(|| self.generator.pick(&leaders))
     }
 
     fn stop_the_gone(&mut self) {
@@ -49,7 +49,7 @@ impl<'a> Schedule<'a> {
         self.stop_the_gone();
         let id = self.anyone();
         let up = self.pair.ours.up(id);
-        match self.dice.below(100) {
+        match self.generator.below(100) {
             0..=19 if up => self.time_passes(id),
             20..=29 if up => {
                 self.pair.act(&Event::Campaign(id));
@@ -77,7 +77,7 @@ impl<'a> Schedule<'a> {
         let ticks = if leads {
             ELECTION as usize
         } else {
-            1 + self.dice.below(2 * ELECTION as usize)
+            1 + self.generator.below(2 * ELECTION as usize)
         };
         for _ in 0..ticks {
             self.pair.act(&Event::Tick(id));
@@ -89,11 +89,11 @@ impl<'a> Schedule<'a> {
 
     fn propose(&mut self, id: MemberId) {
         let at = match self.leader() {
-            Some(leader) if self.dice.chance(90) => leader,
+            Some(leader) if self.generator.chance(90) => leader,
             _ if self.pair.ours.up(id) => id,
             _ => return,
         };
-        let count = 1 + self.dice.below(4) as u64;
+        let count = 1 + self.generator.below(4) as u64;
         let items = (1..=count).map(|n| format!("p{}", self.proposals + n));
         let items = items.collect();
         self.proposals += count;
@@ -104,13 +104,13 @@ impl<'a> Schedule<'a> {
         let Some(leader) = self.leader() else { return };
         let conf = self.pair.ours.raft(leader).configuration().clone();
         let members: Vec<MemberId> = conf.members().into_iter().collect();
-        let change = match self.dice.below(10) {
+        let change = match self.generator.below(10) {
             0..=3 if members.len() < 6 && self.spare < 12 => {
                 // A member that left never comes back under its old id.
                 let new = self.spare;
                 self.spare += 1;
                 self.pair.act(&Event::New(new));
-                if self.dice.chance(70) {
+                if self.generator.chance(70) {
                     ConfigurationChange::AddLearner(new)
                 } else {
                     ConfigurationChange::AddVoter(new)
@@ -120,7 +120,7 @@ impl<'a> Schedule<'a> {
                 Some(learner) => ConfigurationChange::Promote(*learner),
                 None => return,
             },
-            _ => match self.dice.pick(&members) {
+            _ => match self.generator.pick(&members) {
                 id if id == leader => return,
                 id => ConfigurationChange::Remove(id),
             },
@@ -147,12 +147,12 @@ impl<'a> Schedule<'a> {
 
     fn cut(&mut self, id: MemberId) {
         let others: Vec<MemberId> = self.pair.ours.ids();
-        if self.dice.chance(50) {
-            let to = self.dice.pick(&others);
+        if self.generator.chance(50) {
+            let to = self.generator.pick(&others);
             self.pair.act(&Event::Cut(id, to));
             return;
         }
-        let (in_, out) = [(true, true), (true, false), (false, true)][self.dice.below(3)];
+        let (in_, out) = [(true, true), (true, false), (false, true)][self.generator.below(3)];
         for other in others.into_iter().filter(|other| *other != id) {
             if in_ {
                 self.pair.act(&Event::Cut(other, id));
@@ -167,14 +167,14 @@ impl<'a> Schedule<'a> {
         let status = self.pair.ours.raft(id).status();
         let (floor, applied) = (status.floor_index, status.applied);
         if floor < applied {
-            let through = floor + 1 + self.dice.below((applied - floor) as usize) as u64;
+            let through = floor + 1 + self.generator.below((applied - floor) as usize) as u64;
             self.pair.act(&Event::Compact(id, through));
         }
     }
 
     fn restart(&mut self, id: MemberId) {
         let node = &self.pair.ours.cluster.nodes[&id];
-        let commit = if self.dice.chance(50) {
+        let commit = if self.generator.chance(50) {
             node.raft.commit()
         } else {
             // Two changes in a log mean that the first is committed, which our core concludes.
