@@ -73,7 +73,7 @@ raft: interop ## random schedules to the Raft core and to etcd's, equal state af
 MUTANTS_PROFILE ?= dev
 mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=name for one, WRITE=1 into docs/mutants.md
 	@tests/needs.sh rust cc
-	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib mutants:: -- --nocapture
+	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib mutants:: -- --include-ignored --nocapture
 
 sim-operator: ## the operator over a simulated Kubernetes: every scenario, each write of it disturbed in every way; every field edited; SEEDS=n, SCENARIO=name or EDITS=path; SEED=x CRASH=12:After replays
 	@tests/needs.sh rust cc

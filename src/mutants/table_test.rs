@@ -38,6 +38,7 @@ struct Outcome {
 }
 
 #[test]
+#[ignore = "takes minutes: make mutants runs it"]
 fn every_mutant_is_noticed() {
     let only = std::env::var("MUTANT").ok();
     let named = |fault: &Fault, names: &str| names.split(',').any(|name| fault.name == name);
@@ -67,6 +68,7 @@ fn every_mutant_is_noticed() {
 
 /// Without a fault, the tests that are named pass, and each name is that of one test.
 #[test]
+#[ignore = "takes minutes: make mutants runs it"]
 fn named_tests_pass_without_a_mutant() {
     let named = ALL.iter().filter_map(|fault| match fault.killer {
         Killer::Test(name) => Some((name, ())),
