@@ -109,6 +109,7 @@ fn each_mutant_is_at_its_place_in_the_table() {
 /// Where an oracle notices a fault, the same one made blind does not: it is that oracle that sees,
 /// and not another of the same name.
 #[test]
+#[ignore = "takes minutes: make mutants runs it"]
 fn a_blind_oracle_misses_what_it_noticed() {
     for (fault, blind) in [
         (Mutant::AckBeforeFsync, Mutant::BlindAcknowledged),
