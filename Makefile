@@ -71,7 +71,7 @@ raft: interop ## random schedules to the Raft core and to etcd's, equal state af
 
 # the profile of the build with planted faults: `dev` needs no build of what we depend on after `make test`
 MUTANTS_PROFILE ?= dev
-mutants: ## planted faults, each must be noticed: prints who kills whom; MUTANT=name for one, WRITE=1 into docs/mutants.md
+mutants: ## planted faults, each must be noticed: prints which test notices which; MUTANT=name for one, WRITE=1 into docs/mutants.md
 	@tests/needs.sh rust cc
 	$(if $(MUTANT),MUTANT=$(MUTANT)) $(if $(SEED),SEED=$(SEED)) $(if $(WRITE),WRITE=1) cargo test --locked --profile $(MUTANTS_PROFILE) --lib mutants:: -- --include-ignored --nocapture
 
