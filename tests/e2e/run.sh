@@ -208,7 +208,6 @@ else
   cp target/image/quorate.tar "$QUORATE_E2E_DIR/images/"
   trap leave EXIT
   tests/kubernetes/cluster.sh up 3
-  ns=default bash -euo pipefail -c '. tests/e2e/lib.sh; note_store'
 fi
 
 first=() second=()

@@ -161,9 +161,6 @@ equal "acknowledged objects that are missing of $(wc -l <"$work/acknowledged")" 
 touched survived >/dev/null
 for server in direct cached; do eventually 60 "the watch of $server saw a change after the store was killed" seen $server survived; done
 
-# A list that comes while the store is away is refused, and rightly: the verdict is of what follows.
-note_store
-
 # --- half of them go in one request, and every answer agrees
 cached delete --raw "$maps?labelSelector=parity=even" >/dev/null
 for server in direct cached; do
