@@ -95,7 +95,9 @@ fn each_mutant_stands_where_the_table_says() {
         let place = format!("{}/src/{}", env!("CARGO_MANIFEST_DIR"), fault.place);
         let text = std::fs::read_to_string(&place).expect("the place is a file");
         let asks = ["{)", "{ =>"].map(|form| form.replace('{', fault.symbol));
-        let planted = asks.iter().any(|form| text.contains(&format!("mutant!({form}")));
+        let planted = asks
+            .iter()
+            .any(|form| text.contains(&format!("mutant!({form}")));
         assert!(planted, "{place} has no mutant!({})", fault.symbol);
         let cell = format!("| `{}` |", fault.name);
         assert!(page.contains(&cell), "docs/mutants.md lacks {cell}");
