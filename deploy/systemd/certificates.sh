@@ -11,7 +11,7 @@
 # QUORATE is the binary (quorate), DAYS the validity of certificates in days (825).
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,11p' "$0"; exit 2; }
-quorate=$(command -v "${QUORATE:-quorate}") || { echo "certificates.sh: ${QUORATE:-quorate} is not there: install it, or say QUORATE=path" >&2; exit 1; }
+quorate=$(command -v "${QUORATE:-quorate}") || { echo "certificates.sh: ${QUORATE:-quorate} not found: install it, or set QUORATE=path" >&2; exit 1; }
 quorate=$(realpath "$quorate")
 umask 077
 mkdir -p "$1"; cd "$1"; shift

@@ -182,7 +182,7 @@ fn check_fits(authority: &Authority, certificate: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} was not made by this command with the ca.key beside it: give another --out",
+        "{} was not created with the ca.key next to it: choose another --out",
         certificate.display()
     ))
 }

@@ -35,13 +35,13 @@ Usage: quorate <subcommand> [arguments]
   restore    a member's data directory from a snapshot of etcd's or of ours
   operator   runs EtcdClusters on Kubernetes
   local      a cluster as processes of this machine, by the operator's own plan
-  demo       the life of a cluster in a minute, on this machine
+  demo       shows the life of a cluster in a minute, on this machine
   certs      certificates for members and clients outside Kubernetes
   describe   a server's description of itself and of its cluster
   kubectl    kubectl's plugin, when called kubectl-quorate: the state of a cluster
   bench      load for any etcd v3 endpoint, and what it measured
   generate   files that are generated from the code: the resource definition, rights, flags
-  witness    writes without pause, then proves that every acknowledged write is there
+  witness    writes continuously, then verifies that every acknowledged write exists
   help       this text
   version    the version
 

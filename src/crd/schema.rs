@@ -219,14 +219,14 @@ fn label_selector() -> Value {
 /// `networkPolicy.clients`.
 pub(super) fn clients(_: &mut SchemaGenerator) -> Schema {
     peers(
-        "networkPolicy.clients must name somebody: leave the field out, and everybody may reach the port for clients",
+        "networkPolicy.clients must not be empty: omit the field to allow everyone on the client port",
     )
 }
 
 /// `networkPolicy.metrics`.
 pub(super) fn scrapers(_: &mut SchemaGenerator) -> Schema {
     peers(
-        "networkPolicy.metrics must name somebody: leave the field out, and nobody may reach the port for metrics",
+        "networkPolicy.metrics must not be empty: omit the field to allow no one on the metrics port",
     )
 }
 

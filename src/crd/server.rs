@@ -11,7 +11,7 @@ use super::schema;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[(
     "(has(self.electionTimeoutMilliseconds) ? self.electionTimeoutMilliseconds : 1000) >= 5 * (has(self.heartbeatIntervalMilliseconds) ? self.heartbeatIntervalMilliseconds : 100)",
-    "server.electionTimeoutMilliseconds (1000 where it is left out) must be at least five times server.heartbeatIntervalMilliseconds (100): raise the one or lower the other",
+    "server.electionTimeoutMilliseconds (default 1000) must be at least five times server.heartbeatIntervalMilliseconds (default 100): raise the one or lower the other",
 )])))]
 pub struct Server {
     /// Maximum data size, such as 2Gi: at most a quarter of `storage.size`, and two fifths of the memory limit. When it

@@ -47,7 +47,7 @@ use super::tls::Tls;
     validation = kube::core::Rule::new("size(self.metadata.name) <= 40")
         .message("the name must have at most 40 characters, because members and Services add to it: choose a shorter metadata.name"),
     validation = kube::core::Rule::new("!has(oldSelf.spec.tls) || has(self.spec.tls)")
-        .message("tls cannot be switched off for a cluster that exists: put it back, or make a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)"),
+        .message("tls cannot be removed from an existing cluster: restore it, or create a new cluster without it and copy the data (`etcdctl make-mirror`, or a snapshot)"),
     validation = kube::core::Rule::new("!has(self.spec.server) || !has(self.spec.server.quota) || !isQuantity(self.spec.server.quota) || !isQuantity(self.spec.storage.size) || quantity(self.spec.server.quota).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).add(quantity(self.spec.server.quota)).compareTo(quantity(self.spec.storage.size)) <= 0")
         .message("server.quota must be at most a quarter of storage.size: up to three checkpoints of the data and as much log are on the volume; lower the quota or raise storage.size")
 )]
@@ -151,7 +151,7 @@ impl Default for EtcdClusterSpec {
 /// The members' volumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("!isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0", "storage.size can only grow: set it back to the old size or above; a smaller volume needs a new cluster"), ("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)", "storage.storageClassName cannot change: a volume stays in its class; set it back, or make a new cluster with the other class")])))]
+#[schemars(extend("x-kubernetes-validations" = schema::rules(&[("!isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0", "storage.size can only grow: set it back to the old size or above; a smaller volume needs a new cluster"), ("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)", "storage.storageClassName is immutable: restore it, or create a new cluster with the other class")])))]
 pub struct Storage {
     /// Kind of storage: one PVC for each member.
     #[serde(rename = "type")]

@@ -211,7 +211,7 @@ fn a_volume_only_grows_and_stays_in_its_class() {
         ("{storage: {size: 7Gi}}", "storage.size can only grow"),
         (
             "{storage: {size: 8Gi, storageClassName: fast}}",
-            "storageClassName cannot change",
+            "storageClassName is immutable",
         ),
     ] {
         let errors = cluster(spec)

@@ -13,7 +13,7 @@ use super::schema;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = schema::rules(&[
-    ("!has(self.peer.issuerRef) || !has(oldSelf.peer.issuerRef) || self.peer.issuerRef == oldSelf.peer.issuerRef || has(self.peer.caSecretRef) && has(oldSelf.peer.caSecretRef)", "with another issuer cert-manager exchanges the certificate and who is trusted at once, and members would refuse each other: first set peer.caSecretRef, to a Secret of yours with both authorities in its ca.crt, then change peer.issuerRef"),
+    ("!has(self.peer.issuerRef) || !has(oldSelf.peer.issuerRef) || self.peer.issuerRef == oldSelf.peer.issuerRef || has(self.peer.caSecretRef) && has(oldSelf.peer.caSecretRef)", "peer.issuerRef cannot be changed directly: cert-manager would replace certificate and CA at once, and members would refuse each other. First set peer.caSecretRef to a Secret with both CAs in its ca.crt, then change peer.issuerRef"),
 ])))]
 pub struct Tls {
     /// Certificates of the client port.

@@ -227,7 +227,7 @@ impl Members {
         let whom = whom.ok_or_else(|| Failure::Changed("no member leads".into()))?;
         let address = addresses
             .get(whom)
-            .ok_or_else(|| Failure::Retry(format!("{whom} has no address to dial")))?;
+            .ok_or_else(|| Failure::Retry(format!("{whom} has no known address")))?;
         self.call(action, (address, epoch), urls).await
     }
 
@@ -240,7 +240,9 @@ impl Members {
         // Addressed to the server whose description the plan was based on, and to no later one.
         let whom = self.met().whom.get(address).cloned();
         let whom = whom.ok_or_else(|| {
-            Failure::Changed(format!("{action}: nobody described itself at {address}"))
+            Failure::Changed(format!(
+                "{action}: no member answered Describe at {address}"
+            ))
         })?;
         let mut client = self.at(address)?.only(whom);
         let answer = match action {
@@ -471,7 +473,7 @@ mod tests {
             .act(&retire, None, 1, &addresses, |_, _| String::new())
             .await;
         assert!(
-            matches!(&done, Err(Failure::Changed(why)) if why.contains("described itself")),
+            matches!(&done, Err(Failure::Changed(why)) if why.contains("answered Describe")),
             "{done:?}"
         );
     }

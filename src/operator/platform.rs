@@ -9,7 +9,9 @@ use crate::plan::{Action, Observed, Plan};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// An object with that name belongs to another owner.
-    #[error("{kind} {name} belongs to {owner}: give this cluster another name, or that object")]
+    #[error(
+        "{kind} {name} belongs to {owner}: use another name for this cluster or for that object"
+    )]
     NameConflict {
         /// Its kind.
         kind: String,

@@ -130,7 +130,7 @@ fn lasts(seen: &Observation, failing: &FailingAct) -> Option<String> {
     } = failing;
     // Without the seconds: the status would change in each reconcile.
     let text = format!(
-        "{action} fails again and again: {message}. It is tried on, and what does not need it is done meanwhile"
+        "{action} fails again and again: {message}. It is retried; steps that do not depend on it continue"
     );
     (seen.observed.now_ms.saturating_sub(since) >= FAILS_MS).then(|| cut(&text))
 }

@@ -211,7 +211,7 @@ fn a_note_is_in_the_status_and_reported_once() {
     let mut plan = plan_of(vec![]);
     plan.status.notes = vec![crate::crd::NoteStatus {
         reason: "PVCDeleted".into(),
-        message: "somebody deleted PVC data-demo-2".into(),
+        message: "PVC data-demo-2 was deleted while in use".into(),
     }];
     let mut seen = observation_at(1);
     let report = compose(&seen, plan.clone(), None, None);

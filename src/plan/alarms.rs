@@ -129,16 +129,16 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
             return Corruption::Led(to.to_owned(), id);
         }
         return Corruption::Person(format!(
-            "spec.replaceMembers decides, whatever was compared: {whom} is replaced; then run `etcdctl alarm disarm`"
+            "{whom} is replaced because spec.replaceMembers names it, whatever was compared; afterwards run `etcdctl alarm disarm`"
         ));
     }
     if named.contains(&0) {
-        let nobody = "it names nobody, because no majority of the members agrees";
+        let nobody = "it names no member, because no majority of the members has equal data";
         return Corruption::Person(format!("{nobody}: {BY_HAND}"));
     }
     if !named.iter().all(|id| is_known(leader, *id)) {
         return person(
-            "it names somebody that never was a member here: it came with the backup that this cluster was restored from, or somebody raised it by hand: run `etcdctl alarm disarm`",
+            "it names an ID that never was a member of this cluster: it came with a restored backup, or was raised by hand: run `etcdctl alarm disarm`",
         );
     }
     let voters: BTreeSet<u64> = s.voters.values().map(|seat| seat.view.id).collect();
@@ -165,11 +165,11 @@ fn judge(s: &Situation<'_>, leader: &Description, named: BTreeSet<u64>) -> Corru
         ));
     }
     if leader.unsigned {
-        let old = "the leader's version does not say what it compared";
+        let old = "the leader's version does not report comparisons";
         return Corruption::Person(format!("{old}: {BY_HAND}"));
     }
     let Some(twice) = compared(leader) else {
-        return waits(s, "the members' data to be compared twice".to_owned());
+        return waits(s, "two comparisons of the members' data".to_owned());
     };
     let healed = |c: &&Comparison| c.differ.is_empty() && all.is_subset(&c.agree);
     mutant!(DisarmedUnequal => return Corruption::Healed(named));
@@ -268,7 +268,7 @@ fn right(s: &Situation<'_>) -> Result<BTreeSet<u64>, String> {
     let leader = s.view.map(|(_, leader)| leader);
     let Some(leader) = leader.filter(|leader| !leader.unsigned) else {
         return Err(format!(
-            "{on} the leader's version does not say what it compared: {BY_HAND}"
+            "{on} the leader's version does not report comparisons: {BY_HAND}"
         ));
     };
     let Some(newest) = covering(leader).next() else {
@@ -481,9 +481,9 @@ fn switches(draft: &Draft) -> &'static str {
     let mut steps = draft.steps.iter();
     let acts = steps.any(|step| matches!(step.action, Action::Member(MemberAction::Disarm { .. })));
     if draft.stalled.is_some() && !acts {
-        return "the operator switches it off once it is not stalled any more";
+        return "the operator disarms it once it is no longer stalled";
     }
-    "the operator switches it off"
+    "the operator disarms it"
 }
 
 /// Whether all wanted members are present and healthy: no member is removed while another one is unhealthy or joining.

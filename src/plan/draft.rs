@@ -92,7 +92,7 @@ impl Draft {
             action,
             member,
             "Guard",
-            format!("{action} of {member} to be safe: {held}"),
+            format!("a safe moment for {action} of {member}: {held}"),
         );
     }
 

@@ -1,6 +1,7 @@
 //! Evidence that a member is lost, as in the table of the contract. It comes from a leader that holds a quorum, never
 //! from the operator's own connection: a member that only the operator cannot reach is Unknown.
 
+use crate::crd::operator_secret_name;
 use crate::mutants::mutant;
 
 use super::observed::Phase;
@@ -73,9 +74,12 @@ pub(super) fn verdict(s: &Situation<'_>, name: &str, ours: bool, member: &Member
         return match s.description(name) {
             Some(d) if d.phase == Phase::Member => Verdict::Healthy,
             Some(d) if d.phase == Phase::Joining && member.learner => Verdict::Healthy,
-            Some(d) => Verdict::Unknown(format!("it says that it is {:?}", d.phase)),
+            Some(d) => Verdict::Unknown(format!("its server reports phase {:?}", d.phase)),
             None if mutant!(SilenceIsDeath) => Verdict::Dead("it does not answer".to_owned()),
-            None => Verdict::Unknown("the leader reaches it, the operator does not".to_owned()),
+            None => Verdict::Unknown(format!(
+                "the leader reaches it, the operator does not (check NetworkPolicies to port 2380, and Secret {})",
+                operator_secret_name(&s.cluster.name)
+            )),
         };
     }
     if let Some(held) = disk_is_sound(s, name) {
@@ -94,20 +98,20 @@ fn disk_is_sound(s: &Situation<'_>, name: &str) -> Option<Verdict> {
         return None;
     }
     let held = |reason, what: &str| {
-        let kept = "it is not removed, and its volume is kept";
-        Some(Verdict::Stuck(reason, format!("{what}; {kept}")))
+        let kept = "The member is not removed, and its volume is kept";
+        Some(Verdict::Stuck(reason, format!("{what}. {kept}")))
     };
     match pod.last_exit? {
         _ if mutant!(TooNewIsDeath) => None,
         Exit::TooNew => held(
             "DiskTooNew",
-            "its disk is sound, but a newer version wrote it than the one that runs now: set \
-             spec.version or spec.image to the version that ran before, or to a newer one",
+            "a newer version than the running one wrote its disk (the disk is not damaged): set \
+             spec.version or spec.image to that version or a newer one",
         ),
         Exit::Stray => held(
             "StrayFile",
-            "its disk is sound, but a file that is not the server's lies in its data directory (the \
-             last words of its pod name it): move that file away, or run the version that made it",
+            "a foreign file is in its data directory (named in the pod's termination message; the disk \
+             is not damaged): move the file away, or run the version that created it",
         ),
         _ => None,
     }
@@ -127,7 +131,7 @@ fn disk_is_gone(
         && !member.disk_uuid.is_empty()
         && d.disk_uuid != member.disk_uuid
     {
-        return Some("its server says that its disk is empty".to_owned());
+        return Some("its server reports an empty disk".to_owned());
     }
     if contact {
         return None;
@@ -147,9 +151,13 @@ fn disk_is_gone(
         Exit::TooNew | Exit::Stray if mutant!(TooNewIsDeath) => {
             Some("its server does not take its disk".to_owned())
         }
-        Exit::Corrupt => Some("its server says that its disk is damaged".to_owned()),
-        Exit::ForeignDisk => Some("its server says that its disk belongs to another".to_owned()),
-        Exit::LostLog => Some("its server says that its disk lost acknowledged entries".to_owned()),
+        Exit::Corrupt => Some("its server reports a damaged disk".to_owned()),
+        Exit::ForeignDisk => {
+            Some("its server reports a disk of another member or cluster".to_owned())
+        }
+        Exit::LostLog => {
+            Some("its server reports that its disk lost acknowledged entries".to_owned())
+        }
         // A server reports this when a majority of the other voters has refused its disk.
         Exit::Copied => Some("the other voters have seen a newer state of its disk".to_owned()),
         Exit::TooNew | Exit::Stray | Exit::DiskFull | Exit::Fsync | Exit::Other(_) => None,
@@ -203,7 +211,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
     let deadline = s.cluster.spec.update_strategy.progress_deadline_seconds;
     if lost_ms >= in_ms(deadline) && !blameless && on_trial(s, name) {
         return stuck(format!(
-            "it did not come back with the current spec in {deadline} s ({why}); nobody else is restarted: correct the spec, or set it back"
+            "it did not become ready with the current spec within {deadline} s ({why}); the other members are not restarted: correct or revert the spec"
         ));
     }
     let restarts = s.o.hints.restarts.get(name).copied().unwrap_or(0);
@@ -241,7 +249,7 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         .then(|| (now + START_MS).saturating_sub(hinted_age(s, name)));
     match ends {
         Some(end) if hangs && end.max(leaves) > now => {
-            wait(why, "its pod to be gone", Some(end.max(leaves)))
+            wait(why, "its pod to terminate", Some(end.max(leaves)))
         }
         Some(end) if end > now && no_node.is_some() => {
             wait(why, "a node that can use its volume", ends)
@@ -250,10 +258,12 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         // Its successor would find no room either, and it has its data.
         Some(_) if no_room(s, name) => wait(
             why,
-            "room on a node: add a node, or ask for less in spec.resources",
+            "a node with enough free resources: add a node, or lower spec.resources",
             None,
         ),
-        Some(_) if made.is_some_and(|by| by > now) => wait(why, "its set to make its pod", made),
+        Some(_) if made.is_some_and(|by| by > now) => {
+            wait(why, "its StatefulSet to create its pod", made)
+        }
         Some(_) if blameless => Verdict::Dead(format!("{why} (for {} s)", lost_ms / 1000)),
         // However long it was away: the pod that a corrected spec gave it has had no time yet.
         Some(_) if tried.is_some_and(|end| end > now) => wait(why, "its new pod to start", tried),
@@ -263,7 +273,11 @@ fn without_contact(s: &Situation<'_>, name: &str, member: &MemberView) -> Verdic
         Some(_) => stuck(format!(
             "{why}; no healthy voter runs what it runs, so it is not removed: check the image and the pod template"
         )),
-        None => wait(why, "somebody: healing.unhealthySeconds is 0", None),
+        None => wait(
+            why,
+            "your decision, because healing.unhealthySeconds is 0: name it in spec.replaceMembers to replace it",
+            None,
+        ),
     }
 }
 
@@ -318,7 +332,7 @@ fn twin_serves(s: &Situation<'_>, name: &str) -> bool {
 /// The state of a pod in words.
 pub(super) fn pod_in_words(pod: &PodFacts) -> String {
     let state = match (pod.terminating, pod.phase) {
-        (true, _) => "its pod is going",
+        (true, _) => "its pod is terminating",
         (_, PodPhase::Pending) => "its pod is pending",
         (_, PodPhase::Running) if pod.started_ms.is_none() => "its pod does not stay up",
         (_, PodPhase::Running) => "its pod runs",
@@ -339,7 +353,7 @@ fn exit_in_words(state: &str, exit: Exit) -> String {
         Exit::Corrupt => "its disk is damaged",
         Exit::ForeignDisk => "its disk belongs to another member",
         Exit::TooNew => "a newer version wrote its disk",
-        Exit::Stray => "a file that is not the server's lies in its data directory",
+        Exit::Stray => "a foreign file is in its data directory",
         Exit::Copied => "its disk is an older state, or a copy, of the member's",
         Exit::LostLog => "its disk lost acknowledged entries",
         Exit::DiskFull => "its disk is full: raise spec.storage.size, or free space on its volume",

@@ -159,7 +159,7 @@ impl Facts<'_> {
                 refuse(facts.is_none(), "it is another Service")?;
                 refuse(
                     facts.is_some_and(|facts| facts.owner != Owner::Ours),
-                    "it belongs to somebody else",
+                    "it belongs to another owner",
                 )?;
                 let wanted = usize::try_from(*slot).is_ok_and(|slot| slot < self.cluster.target());
                 refuse(wanted, "the slot is wanted")
@@ -237,7 +237,7 @@ impl Facts<'_> {
         };
         refuse(
             starts && self.o.tls.given.values().any(unfit),
-            "a certificate that the operator does not make is not fit for use",
+            "a certificate that the operator does not issue is not fit for use",
         )
     }
 

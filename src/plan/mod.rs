@@ -76,7 +76,7 @@ fn decide(o: &Observed, done: impl FnOnce(&Draft) -> Option<Action>) -> Plan {
         draft.stall(
             "PlanRefused",
             format!(
-                "a plan that breaks an invariant was refused: {}",
+                "the operator refused its own plan because it violates an invariant (a bug): {}. Report it with this message and the operator's log",
                 refused.join("; ")
             ),
         );

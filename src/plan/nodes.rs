@@ -129,7 +129,7 @@ impl<'a> Situation<'a> {
             ""
         };
         format!(
-            "a node for {member}, whose node {node} {why}, and no other one has room for it: add a node{shares}, or uncordon {node}; a drain of it is held until then"
+            "a node for {member}: its node {node} {why}, and no other node has room. Add a node{shares}, or uncordon {node}; drains of {node} are blocked until then"
         )
     }
 }

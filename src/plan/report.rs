@@ -231,7 +231,7 @@ fn summary(s: &Situation<'_>, draft: &Draft, next: Option<&str>) -> String {
     match s.view {
         Some((leader, _)) => format!("{paused}{}, {leader} leads", count(s.voters.len(), "voter")),
         None if s.hibernates() && !s.bootstrapped() => {
-            format!("{paused}replicas is 0: nothing was formed yet")
+            format!("{paused}replicas is 0: the cluster was never bootstrapped")
         }
         None if s.sleeps() => format!(
             "{paused}hibernated: {} stopped, their volumes stay",
@@ -346,7 +346,7 @@ fn leftovers(s: &Situation<'_>) -> (Vec<Leftover>, Option<i32>) {
     let pvcs = s.o.pvcs.iter().filter_map(|(name, pvc)| {
         let ours = pvc.cluster_uid.as_deref() == Some(s.cluster.uid.as_str());
         let reason = if !ours {
-            "it belongs to another life of this name and is never adopted; only you know whether its data are needed"
+            "it belongs to a deleted cluster with this name and is never adopted: delete it when its data is no longer needed"
         } else if pvc.state == PvcState::Retired && !keeps {
             "its member left while the alarm CORRUPT was on (or storage.retention.whenRemoved kept it then): its data may be the right ones, and only you know whether they are needed"
         } else if pvc.state == PvcState::Retired {

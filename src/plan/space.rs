@@ -28,7 +28,7 @@ pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
     };
     if !is_known(leader, id) {
         return Err(
-            "it names nobody that is or was a member: it came with the backup that this cluster was restored from, or somebody raised it by hand: run `etcdctl alarm disarm`"
+            "it names an ID that never was a member of this cluster: it came with a restored backup, or was raised by hand: run `etcdctl alarm disarm`"
                 .to_owned(),
         );
     }
@@ -42,7 +42,7 @@ pub(super) fn is_free(s: &Situation<'_>, id: u64) -> Result<String, String> {
             _ if s.learners.contains_key(name) => {}
             (None, None) => full.push(format!("{name} was not heard")),
             (Some(said), None) => full.push(format!(
-                "{name} (version {}) does not say how full it is: it has not looked yet, its disk does not answer, or its version is 0.1.0; if there is space everywhere, run `etcdctl alarm disarm`",
+                "{name} (version {}) does not report its usage: it has not checked yet, its disk hangs, or it runs version 0.1.0; if every member has space, run `etcdctl alarm disarm`",
                 said.version
             )),
         }
@@ -114,7 +114,7 @@ pub(super) fn rests(s: &Situation<'_>, id: u64) -> Option<(String, u64)> {
     let until = last.last_ms + doubled.min(LONGEST_PAUSE_MS);
     (until > s.o.now_ms).then(|| {
         let words = format!(
-            "it came on again after it was switched off, {} in a row, as a transaction does that finds no room: the operator switches it off again at {}, or run `etcdctl alarm disarm`",
+            "it was raised again after it was disarmed, {} in a row, as a transaction does that finds no room: the operator disarms it again at {}, or run `etcdctl alarm disarm`",
             super::report::count(last.count as usize, "time"),
             timestamp(until)
         );

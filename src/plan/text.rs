@@ -28,7 +28,7 @@ impl fmt::Display for MemberAction {
             Self::Promote { member, .. } => write!(f, "promote {member}"),
             Self::Transfer { from, to, .. } => write!(f, "move leadership from {from} to {to}"),
             Self::Disarm { kind, member, .. } => {
-                write!(f, "switch off the alarm {} of {member}", kind.as_str())
+                write!(f, "disarm the alarm {} of {member}", kind.as_str())
             }
             Self::Retire { member, .. } => write!(f, "retire {member}"),
             Self::Remove { member, .. } => write!(f, "remove {member} from the cluster"),
@@ -39,16 +39,20 @@ impl fmt::Display for MemberAction {
 impl fmt::Display for CertificateAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MakeAuthority { secret, .. } => write!(f, "make the authority {secret}"),
+            Self::MakeAuthority { secret, .. } => write!(f, "create the CA {secret}"),
             Self::RotateAuthority { secret, stage, .. } => match stage {
-                Rotation::Prepare { .. } => write!(f, "make another authority for {secret}"),
-                Rotation::Switch { .. } => write!(f, "let the other authority of {secret} sign"),
-                Rotation::Forget => write!(f, "forget the earlier authorities of {secret}"),
+                Rotation::Prepare { .. } => write!(f, "create another CA for {secret}"),
+                Rotation::Switch { .. } => write!(f, "let the other CA of {secret} sign"),
+                Rotation::Forget => write!(f, "forget the earlier CAs of {secret}"),
             },
-            Self::IssueCertificate { secret, .. } => write!(f, "make the certificate {secret}"),
+            Self::IssueCertificate { secret, .. } => write!(f, "issue the certificate {secret}"),
             Self::TrustAuthorities {
                 secret, trusted, ..
-            } => write!(f, "let {secret} trust {} authorities", trusted.len()),
+            } => write!(
+                f,
+                "let {secret} trust {}",
+                super::report::count(trusted.len(), "CA")
+            ),
             Self::DropCertificate { secret, .. } => write!(f, "delete the certificate {secret}"),
         }
     }
@@ -59,12 +63,7 @@ impl fmt::Display for ObjectAction {
         match self {
             Self::ApplyObject(key) => write!(f, "apply {} {}", key.kind.as_str(), key.name),
             Self::SetPdb { min_available, .. } => {
-                let members = if *min_available == 1 {
-                    "member"
-                } else {
-                    "members"
-                };
-                write!(f, "let the PDB keep {min_available} {members} available")
+                write!(f, "set the PDB to minAvailable {min_available}")
             }
             Self::AdmitSpec { hash } => write!(f, "admit the specification {hash}"),
             Self::CreateIdentitySecret { seed, nonce, .. } => {
@@ -112,10 +111,10 @@ impl fmt::Display for ObjectAction {
             } => write!(f, "point Service {service} at {member}"),
             Self::DropSlot { service, .. } => write!(f, "delete Service {service}"),
             Self::ReleasePod { member, .. } => {
-                write!(f, "let an eviction take the pod of {member}")
+                write!(f, "release the pod of {member} for eviction")
             }
             Self::HoldPod { member, .. } => {
-                write!(f, "let no eviction take the pod of {member} any more")
+                write!(f, "protect the pod of {member} from evictions again")
             }
             Self::EvictPod { member, .. } => write!(f, "evict the pod of {member}"),
             Self::DeletePod { member, .. } => write!(f, "replace the pod of {member}"),

@@ -154,7 +154,7 @@ fn certs_overwrites_nothing() {
     let output = certs(folder, &["--client=y"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
-        error.contains("was not made by this command with the ca.key beside it"),
+        error.contains("was not created with the ca.key next to it"),
         "{error}"
     );
     std::fs::remove_file(folder.join("ca.key")).expect("removed");

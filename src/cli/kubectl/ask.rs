@@ -34,17 +34,19 @@ pub(super) enum Error {
     #[error("there is no EtcdCluster in this namespace; -n names another one")]
     None,
     /// A name is needed.
-    #[error("there are several EtcdClusters in this namespace: say which of {0}")]
+    #[error("several EtcdClusters exist in this namespace: name one of {0}")]
     Several(String),
     /// The file contains another kind of resource.
     #[error("{0} holds {1}: give the manifest of one EtcdCluster")]
     NotOne(String, String),
     /// No operator could be asked for a forecast.
-    #[error("no operator is at work here: only one that runs can say what it would do")]
+    #[error(
+        "no operator is running for this cluster, so there is no forecast: check the operator's pods"
+    )]
     NoOperator,
     /// The active operator cannot be determined.
     #[error(
-        "which operator is at work is told by its Lease, which cannot be read: get the right to list Leases in the operator's namespace, and name that with --operator-namespace; {0}"
+        "cannot read the operator's Lease: you need permission to list Leases in all namespaces, or in the operator's namespace with --operator-namespace; {0}"
     )]
     NoLease(String),
     /// No token to authenticate the request.
@@ -56,7 +58,7 @@ pub(super) enum Error {
     #[error("{0:?} is no service account: name it as NAMESPACE/NAME")]
     NoAccount(String),
     /// The operator returned an error.
-    #[error("the operator cannot say what it would do: {0}")]
+    #[error("the operator could not compute a forecast: {0}")]
     NoForecast(String),
 }
 

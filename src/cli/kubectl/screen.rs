@@ -104,13 +104,13 @@ fn operator(operator: &Operator, now: Timestamp) -> Vec<String> {
         Some((spec.renew_time.as_ref()?.0, seconds))
     };
     let Some((at, seconds)) = leases.iter().filter_map(renewed).max() else {
-        return wrapped(HEAD, "none has ever been at work here");
+        return wrapped(HEAD, "none has ever run here");
     };
     let words = if now.duration_since(at).as_secs() <= seconds {
-        format!("at work, seen {} ago", age(at, now))
+        format!("running, seen {} ago", age(at, now))
     } else {
         let ago = age(at, now);
-        format!("NONE at work since {ago}: what follows is of that time, and nothing is repaired")
+        format!("NONE running since {ago}: what follows is of that time, and nothing is repaired")
     };
     wrapped(HEAD, &words)
 }

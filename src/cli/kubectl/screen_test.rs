@@ -74,11 +74,11 @@ fn what_a_file_would_lead_to() {
     planned("plan-nothing", none, false);
     let stalled = json!({
         "steps": [step(0, "demo-3", "apply set demo-3 on PVC data-demo-3-63b6a", "its spec is outdated")],
-        "end": {"state": "stalled", "words": "demo-3 did not come back with the current spec in 600 s (ImagePullBackOff): correct the spec, or set it back"},
+        "end": {"state": "stalled", "words": "demo-3 did not become ready with the current spec within 600 s (ImagePullBackOff): correct or revert the spec"},
         "holds": ["demo-3 is not healthy", "demo-3 is not healthy"],
     });
     planned("plan-stalled", stalled, true);
-    let waits = json!({"steps": [], "end": {"state": "waits", "words": "a node for demo-1, whose node node-1 is cordoned, and no other one has room for it"}, "holds": ["demo-1 is on its way"]});
+    let waits = json!({"steps": [], "end": {"state": "waits", "words": "a node for demo-1: its node node-1 is cordoned, and no other node has room"}, "holds": ["demo-1 is on its way"]});
     planned("plan-waits", waits, false);
 }
 
@@ -128,8 +128,8 @@ fn at_rest() {
         "conditions": [
             condition("Ready", "True", "AllVotersReady", "3 of 3 wanted voters are ready", "2026-04-01T12:00:00Z"),
             condition("Progressing", "False", "AtRest", "nothing to do", "2026-05-01T11:58:30Z"),
-            condition("Degraded", "False", "AsWanted", "3 voters: 1 may fail", "2026-05-01T09:00:00Z"),
-            condition("Durable", "False", "UnsafeNoFsync", "server.extraArgs has unsafe-no-fsync: what is acknowledged can be lost when machines stop", "2026-05-01T11:58:30Z"),
+            condition("Degraded", "False", "AsWanted", "3 voters tolerate 1 failure", "2026-05-01T09:00:00Z"),
+            condition("Durable", "False", "UnsafeNoFsync", "server.extraArgs has unsafe-no-fsync: acknowledged writes can be lost when machines lose power", "2026-05-01T11:58:30Z"),
         ],
     });
     let events = json!([event(
@@ -165,7 +165,7 @@ fn a_member_is_replaced() {
         "joinFailures": {"count": 2, "lastTime": "2026-05-01T11:40:00Z", "inputs": "x", "reason": "the image could not be pulled"},
         "conditions": [
             condition("Ready", "False", "VotersMissing", "2 of 3 wanted voters are ready", "2026-05-01T11:49:00Z"),
-            condition("Quorate", "True", "LeaderSeen", "demo-1 leads; 2 of 3 voters are healthy, no more may fail", "2026-04-01T12:00:00Z"),
+            condition("Quorate", "True", "LeaderSeen", "demo-1 leads; 2 of 3 voters are healthy; tolerates 0 more failures", "2026-04-01T12:00:00Z"),
             condition("Degraded", "True", "VoterLost", "one more loss stops all writes", "2026-05-01T11:49:00Z"),
         ],
         "leftovers": [{"kind": "PersistentVolumeClaim", "name": "data-demo-9-63b6a", "reason": "kept by storage.retention.whenRemoved; delete it when its data is not needed any more"}],
@@ -211,7 +211,7 @@ fn a_cluster_sleeps() {
         "conditions": [
             condition("Ready", "False", "Hibernated", why, at),
             condition("Progressing", "False", "Hibernated", why, at),
-            condition("Stalled", "False", "NotStalled", "the operator goes on by itself", at),
+            condition("Stalled", "False", "NotStalled", "the operator needs no help", at),
         ],
     });
     let stopped = "put set demo-1 to sleep on PVC data-demo-1-63b6a: replicas is 0: it stops, and its volume stays";

@@ -249,7 +249,7 @@ where
                     let text = error.to_string();
                     if text != last_error {
                         let kind = K::kind(&());
-                        tracing::warn!(%kind, error = %text, "the watch failed; it is tried again");
+                        tracing::warn!(%kind, error = %text, "the watch failed; retrying");
                         last_error = text;
                     }
                 }

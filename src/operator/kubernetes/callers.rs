@@ -228,7 +228,7 @@ fn unclear(what: &str, error: &kube::Error) -> Refusal {
         kube::Error::Api(status) if status.code == 403 => format!(
             "this is off, because the operator may not create {what}: give it the right (the chart's clusterRead)"
         ),
-        error => format!("the API server does not say who asks: {error}"),
+        error => format!("cannot verify the caller with the API server: {error}"),
     })
 }
 

@@ -140,7 +140,7 @@ impl Known {
             Found::There(certificate) => match build::issue_of(certificate) {
                 Issue::Failed(why) => unfit(
                     "IssueFailed",
-                    format!("cert-manager could not have Certificate {name} signed, and tries again later: {why}"),
+                    format!("cert-manager could not issue Certificate {name} and will retry: {why}"),
                 ),
                 Issue::Waits(why) => unfit(
                     NOT_ISSUED,
@@ -148,7 +148,7 @@ impl Known {
                 ),
                 Issue::Unseen => unfit(
                     NOT_ISSUED,
-                    format!("cert-manager has said nothing of Certificate {name} yet: does it run?"),
+                    format!("cert-manager has not set a status on Certificate {name} yet: check that it is running"),
                 ),
             },
         }

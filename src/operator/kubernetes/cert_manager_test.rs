@@ -73,7 +73,7 @@ fn the_next_actor_is_reported() {
         (Found::Missing, NOT_ISSUED, "about to be asked for"),
         (Found::NotInstalled, "CertManagerMissing", "install it"),
         (Found::Denied, "CertificateDenied", "give it the right"),
-        (there(&[]), NOT_ISSUED, "does it run"),
+        (there(&[]), NOT_ISSUED, "check that it is running"),
         (there(&[waits]), NOT_ISSUED, "no Secret"),
         (there(&[waits, issuing]), NOT_ISSUED, "first time"),
         (

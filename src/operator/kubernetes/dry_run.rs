@@ -118,7 +118,7 @@ async fn look_ahead(asked: &Asked, body: Body) -> Result<Forecast, String> {
     let ahead = ahead.map_err(|failure| failure.to_string())?;
     ahead.ok_or_else(|| {
         format!(
-            "this operator does not look after {}/{}, or the cluster was made anew meanwhile",
+            "this operator does not manage {}/{}, or the cluster was recreated meanwhile",
             key.0, key.1
         )
     })

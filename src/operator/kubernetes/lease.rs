@@ -228,7 +228,7 @@ impl Candidate {
                 Ok(None) => return self.leadership(),
                 Ok(Some(holder)) => {
                     if told.as_ref() != Some(&holder) {
-                        tracing::info!(lease = %self.name, %holder, "waiting: another operator acts");
+                        tracing::info!(lease = %self.name, %holder, "waiting for the Lease: another operator is active");
                         told = Some(holder);
                     }
                 }

@@ -261,7 +261,7 @@ fn owner(meta: &kube::api::ObjectMeta) -> String {
     let mut owners = meta.owner_references.iter().flatten();
     match owners.find(|owner| owner.controller == Some(true)) {
         Some(owner) => format!("{} {} (UID {})", owner.kind, owner.name, owner.uid),
-        None => "nobody that this operator knows".into(),
+        None => "an unknown owner".into(),
     }
 }
 

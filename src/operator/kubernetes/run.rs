@@ -243,7 +243,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
     match lost {
         Some(lost) => Err(lost.into()),
         None => {
-            tracing::info!("told to stop: the steps under way are done");
+            tracing::info!("stopping: the current steps are finished");
             candidate.release().await;
             Ok(())
         }

@@ -219,8 +219,7 @@ impl Known {
         match texts.key_fits {
             Some(true) => {}
             Some(false) => {
-                let text =
-                    format!("tls.key of Secret {secret} is not the key of the tls.crt beside it");
+                let text = format!("tls.key in Secret {secret} does not match its tls.crt");
                 return Err(unfit("KeyMismatch", text));
             }
             None => {

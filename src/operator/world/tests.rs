@@ -289,7 +289,7 @@ fn dry_run_goes_on_until_the_alarm_is_off() {
     }
     let waits = forecast(&seen);
     let told: Vec<&str> = waits.steps.iter().map(|step| step.what.as_str()).collect();
-    assert_eq!(told, [format!("switch off the alarm NOSPACE of {sick}")]);
+    assert_eq!(told, [format!("disarm the alarm NOSPACE of {sick}")]);
     assert!(matches!(waits.end, End::Waits(_)), "{waits:?}");
     let others = seen
         .observed
@@ -313,7 +313,7 @@ fn dry_run_goes_on_until_the_alarm_is_off() {
             .position(|step| step.what.starts_with(what));
         found.unwrap_or_else(|| panic!("no {what:?}: {said:?}"))
     };
-    let (promoted, off) = (at("promote "), at("switch off the alarm CORRUPT"));
+    let (promoted, off) = (at("promote "), at("disarm the alarm CORRUPT"));
     assert!(at(&format!("remove {sick}")) < at("add "), "{said:?}");
     assert!(at("add ") < promoted && promoted < off, "{said:?}");
     let kept = at("mark PVC");

@@ -13,7 +13,7 @@ use crate::plan::rules::user_certificates::unfit;
 use crate::plan::situation::Situation;
 use crate::plan::step::ConditionInput;
 
-use super::{count, timestamp};
+use super::timestamp;
 
 /// Every certificate that there is, in order of the Secrets' names.
 pub(super) fn rows(s: &Situation<'_>) -> Vec<CertificateStatus> {
@@ -68,7 +68,10 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         facts.is_none_or(|facts| facts.certificate.is_none())
     });
     if let Some(port) = missing.next() {
-        let text = format!("there is no authority of the {} port yet", port.as_str());
+        let text = format!(
+            "the CA of the {} port has not been created yet",
+            port.as_str()
+        );
         return told(False, "NotIssued", text);
     }
     // The requested certificates are not those in use, even if those in use are valid.
@@ -80,21 +83,21 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
         return told(False, unfit.reason, unfit.text);
     }
     let words = |(secret, certificate): (&str, &Certificate)| {
-        format!("{secret}, until {}", timestamp(certificate.not_after_ms))
+        format!("{secret}, at {}", timestamp(certificate.not_after_ms))
     };
     if let Some(over) = all(s).find(|(_, certificate)| certificate.is_over(now_ms)) {
-        let text = format!("a certificate has ended: {}", words(over));
+        let text = format!("a certificate has expired: {}", words(over));
         return told(False, "CertificateExpired", text);
     }
     if let Some(late) = all(s).find(|(_, certificate)| certificate.is_late(now_ms)) {
-        let text = format!("a certificate ends soon: {}", words(late));
+        let text = format!("a certificate expires soon: {}", words(late));
         return told(False, "CertificateExpiring", text);
     }
     let given = s.o.tls.given.values();
     let mut given = given.filter_map(|one| Some((one.secret.as_str(), one.certificate.as_ref()?)));
     if let Some(soon) = given.find(|(_, certificate)| certificate.ends_soon(now_ms)) {
         let text = format!(
-            "a certificate ends soon: {}; its successor goes into the same Secret",
+            "a certificate expires soon: {}; its successor goes into the same Secret",
             words(soon)
         );
         return told(False, "CertificateExpiring", text);
@@ -113,17 +116,17 @@ pub(super) fn ready(s: &Situation<'_>) -> Option<ConditionInput> {
                 .is_some_and(|facts| facts.next.is_some());
         if next {
             let text = format!(
-                "{secret} has another authority that signs soon: clients have to trust it by then"
+                "{secret} has another CA that will soon sign: clients must trust it by then"
             );
             return told(True, "RotatingAuthority", text);
         }
     }
     let first = all(s).min_by_key(|(_, certificate)| certificate.not_after_ms);
     let first = first.map_or(String::new(), words);
-    let text = format!(
-        "{}; the first to end: {first}",
-        count(all(s).count(), "certificate")
-    );
+    let text = match all(s).count() {
+        1 => format!("1 certificate is valid; it expires: {first}"),
+        n => format!("{n} certificates are valid; the first to expire: {first}"),
+    };
     told(True, "AsWanted", text)
 }
 

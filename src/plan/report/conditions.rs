@@ -137,7 +137,8 @@ fn quorate(s: &Situation<'_>) -> ConditionInput {
         let (healthy, voters) = (s.healthy(), s.voters.len());
         let spare = healthy.saturating_sub(quorum(voters));
         let message = format!(
-            "{leader} leads; {healthy} of {voters} voters are healthy, {spare} more may fail"
+            "{leader} leads; {healthy} of {voters} voters are healthy; tolerates {}",
+            count(spare, "more failure")
         );
         return input(type_, True, "LeaderSeen", message);
     }
@@ -161,7 +162,9 @@ fn quorate(s: &Situation<'_>) -> ConditionInput {
         let message = format!("{answered} of {known} voters answer, and none of them leads");
         return input(type_, False, "NoLeader", message);
     }
-    let message = format!("{answered} of {known} voters answered the operator: too few to tell");
+    let message = format!(
+        "{answered} of {known} voters answered the operator: too few to determine whether there is a quorum"
+    );
     input(type_, Unknown, "NoQuorumSeen", message)
 }
 
@@ -239,12 +242,10 @@ fn degraded(s: &Situation<'_>, draft: &Draft) -> ConditionInput {
         return input(type_, False, "EvenSize", message);
     }
     let spare = s.voters.len() - quorum(s.voters.len());
-    let spare = if spare == 0 {
-        "none".to_owned()
-    } else {
-        spare.to_string()
+    let message = match s.voters.len() {
+        1 => "1 voter tolerates no failure".to_owned(),
+        voters => format!("{voters} voters tolerate {}", count(spare, "failure")),
     };
-    let message = format!("{}: {spare} may fail", count(s.voters.len(), "voter"));
     input(type_, False, "AsWanted", message)
 }
 
@@ -291,15 +292,15 @@ fn durable(s: &Situation<'_>) -> ConditionInput {
     let pods = s.o.pods.iter().filter(|(_, pod)| pod.server.unsynced);
     let names: Vec<&str> = pods.map(|(name, _)| name.as_str()).collect();
     if !asked && names.is_empty() {
-        let message = "what is acknowledged is synced to the disks of a quorum";
+        let message = "acknowledged writes are synced to the disks of a quorum";
         return input(type_, True, "Synced", message);
     }
     let message = if asked {
-        "server.extraArgs has unsafe-no-fsync: what is acknowledged can be lost when machines stop"
+        "server.extraArgs has unsafe-no-fsync: acknowledged writes can be lost when machines lose power"
             .to_owned()
     } else {
         let run = with_verb(&names);
-        format!("{run} with unsafe-no-fsync until restarted: what is acknowledged can be lost")
+        format!("{run} with unsafe-no-fsync until restarted: acknowledged writes can be lost")
     };
     input(type_, False, "UnsafeNoFsync", message)
 }
@@ -314,6 +315,6 @@ fn stalled(draft: &Draft) -> ConditionInput {
     let type_ = ConditionType::Stalled;
     match &draft.stalled {
         Some((reason, why)) => input(type_, True, reason, why.clone()),
-        None => input(type_, False, "NotStalled", "the operator goes on by itself"),
+        None => input(type_, False, "NotStalled", "the operator needs no help"),
     }
 }

@@ -81,7 +81,7 @@ fn unseated(s: &Situation<'_>, draft: &Draft, name: &str, role: MemberRole) -> M
         (Some(d), _) if d.phase == Phase::Member => {
             Some("it answers, but no leader with a quorum was seen".to_owned())
         }
-        (Some(d), _) => Some(format!("its server says that it is {:?}", d.phase)),
+        (Some(d), _) => Some(format!("its server reports phase {:?}", d.phase)),
         (None, Some(pod)) => Some(format!("it does not answer; {}", pod_in_words(pod))),
         (None, None) if s.o.sets.get(name).is_some_and(|set| set.hibernated) => {
             Some("it sleeps".to_owned())

@@ -54,7 +54,7 @@ pub(super) fn seed(s: &Situation<'_>, draft: &mut Draft) -> bool {
             "Bootstrap",
             seed,
             "Terminating",
-            format!("PVC {pvc_name} to be gone"),
+            format!("PVC {pvc_name} to be deleted"),
         );
         return true;
     }
@@ -90,12 +90,12 @@ fn form(s: &Situation<'_>, draft: &mut Draft, identity_secret: &IdentitySecret, 
         draft.step(
             Rule::Bootstrap,
             action,
-            "it was made from an older spec, and no member lives in it",
+            "it was created from an older spec, and no member runs in it",
         );
         return;
     }
     let Some(description) = s.description(seed) else {
-        let why = pod.map_or(format!("the pod of {seed} to be made"), |pod| {
+        let why = pod.map_or(format!("the pod of {seed} to be created"), |pod| {
             format!("the server of {seed} to answer; {}", pod_in_words(pod))
         });
         let created = s.o.sets.get(seed).map(|set| set.created_ms);
@@ -163,7 +163,7 @@ fn mark_joined(s: &Situation<'_>, draft: &mut Draft) -> bool {
                 uid: pvc.uid.clone(),
                 state: PvcState::Joined,
             });
-            draft.step(Rule::Bootstrap, action, format!("{name} lives on it"));
+            draft.step(Rule::Bootstrap, action, format!("{name} uses it"));
         }
     }
     false
@@ -204,7 +204,7 @@ pub(super) fn too_few_disks(s: &Situation<'_>, draft: &mut Draft) -> bool {
         return false;
     }
     let why = format!(
-        "the disks of {} are lost: {intact} of {} voters can have data, {} are needed",
+        "the disks of {} are lost: at most {intact} of {} voters have data, {} are needed for a quorum",
         lost.join(", "),
         known.len(),
         quorum(known.len())
@@ -291,11 +291,11 @@ pub(super) fn data_lost(s: &Situation<'_>, draft: &mut Draft, why: &str) -> bool
     let kept = match s.cluster.spec.storage.retention.when_deleted {
         RetentionPolicy::Retain => "",
         RetentionPolicy::Delete => {
-            "; the volumes that are left go with this resource, so keep it, or set storage.retention.whenDeleted: Retain"
+            "; the remaining volumes are deleted with this resource, so keep it, or set storage.retention.whenDeleted: Retain"
         }
     };
     let text = format!(
-        "{why}. Nothing is formed anew and nothing is deleted by itself{kept}: bring the volumes back, or restore a snapshot into a cluster of another name"
+        "{why}. The operator neither bootstraps again nor deletes anything{kept}: bring the volumes back, or restore a snapshot into a cluster with another name"
     );
     draft.hold(Class::Membership, "data may be lost");
     draft.hold(Class::Disruption, "data may be lost");

@@ -48,17 +48,13 @@ fn keep(s: &Situation<'_>, draft: &mut Draft, port: TlsPort, inputs: &str) {
                 secret: name,
                 trusted: authority.trusted.clone(),
             });
-            draft.step(
-                Rule::Objects,
-                action,
-                "the authorities that are trusted changed",
-            );
+            draft.step(Rule::Objects, action, "the trusted CAs changed");
         }
     }
     let doubters = doubters(s, port, &signer.fingerprint);
     make_missing(s, draft, (port, signer), &doubters);
     if let Some(member) = doubters.first() {
-        let text = format!("{member} does not trust the new authority of this port yet");
+        let text = format!("{member} does not trust the new CA of this port yet");
         draft.note("RotatingAuthority", text);
         return;
     }
@@ -154,7 +150,7 @@ fn issue(
     })
 }
 
-const NAMES: &str = "the names that it is made for changed";
+const NAMES: &str = "the names that it is issued for changed";
 
 /// Whether two Secrets trust the same CAs, in any order.
 pub(super) fn trust_alike(one: &CertificateFacts, other: &CertificateFacts) -> bool {
@@ -165,11 +161,11 @@ pub(super) fn trust_alike(one: &CertificateFacts, other: &CertificateFacts) -> b
 /// Why a readable certificate is reissued.
 fn renew(s: &Situation<'_>, old: &Certificate, signer: &str) -> Option<&'static str> {
     if old.is_over(s.o.now_ms) {
-        Some("it has ended")
+        Some("it has expired")
     } else if old.is_due(s.o.now_ms) {
-        Some("two thirds of its life are over")
+        Some("two thirds of its lifetime have passed")
     } else if old.issuer.as_deref() != Some(signer) {
-        Some("another authority signs now")
+        Some("another CA signs now")
     } else {
         None
     }
@@ -196,7 +192,7 @@ fn authority<'a>(
     let certificate = facts.certificate.as_ref();
     if certificate.is_none() {
         let text = format!(
-            "Secret {secret} holds no authority that can be read: bring its content back, or delete it for a new authority"
+            "Secret {secret} contains no readable CA: restore its content, or delete it and the operator creates a new CA"
         );
         draft.stall("AuthorityUnreadable", text);
     }
@@ -207,7 +203,7 @@ fn authority<'a>(
 fn gone(draft: &mut Draft, secret: &str, facts: Option<&CertificateFacts>) -> bool {
     let goes = facts.is_some_and(|facts| facts.terminating);
     if goes {
-        let text = format!("Secret {secret} to be gone");
+        let text = format!("Secret {secret} to be deleted");
         draft.wait("IssueCertificate", "", "Terminating", text);
     }
     goes
@@ -339,10 +335,7 @@ pub(in crate::plan) fn lagging<'a>(s: &Situation<'a>, port: TlsPort) -> Option<(
         let differs = asks && held != security.trusted.iter().collect();
         differs.then(|| {
             let secret = due.trusted_secret;
-            (
-                member,
-                format!("{member} to load the authorities in {secret}"),
-            )
+            (member, format!("{member} to load the CAs in {secret}"))
         })
     })
 }

@@ -37,19 +37,25 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) -> bool {
                     "Wait",
                     "",
                     "EarlierLife",
-                    format!("{kind} {name} of a deleted cluster of this name to be collected"),
+                    format!("the garbage collection of {kind} {name} of a deleted cluster with this name"),
                 );
                 waits = true;
                 continue;
             }
-            Owner::Nobody => "nobody".to_owned(),
-            Owner::Other(whose) => whose.clone(),
+            Owner::Nobody => {
+                draft.stall(
+                    "NameConflict",
+                    format!(
+                        "{kind} {name} exists and was not created for this cluster: use another name for this cluster, or delete that object if nothing needs it"
+                    ),
+                );
+                continue;
+            }
+            Owner::Other(whose) => whose,
         };
         draft.stall(
             "NameConflict",
-            format!(
-                "{kind} {name} belongs to {whose}: give this cluster another name, or that object"
-            ),
+            format!("{kind} {name} belongs to {whose}: use another name for this cluster or for that object"),
         );
     }
     if let Some((_, why)) = &draft.stalled {

@@ -29,7 +29,7 @@ pub(super) fn hold_pods(s: &Situation<'_>, draft: &mut Draft) {
     let open = |pod: &PodFacts| pod.released_ms.is_some() && !pod.terminating;
     for (member, pod) in s.o.pods.iter().filter(|(_, pod)| open(pod)) {
         let why = if s.counts_evictions_by_pdb() {
-            "disruption.policy is Budget: nobody is let go before the others".to_owned()
+            "disruption.policy is Budget: pods are evicted through the PDB, not released".to_owned()
         } else if s.cluster.spec.paused {
             "paused by spec.paused".to_owned()
         } else if s.way(member) != Some(Way::Move) {
@@ -106,7 +106,7 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
             "Move",
             member,
             "Terminating",
-            format!("the pod of {member} to be gone"),
+            format!("the pod of {member} to terminate"),
         );
         return;
     }
@@ -142,7 +142,9 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     };
     if since + EVICTION_MS > s.o.now_ms {
         let seconds = EVICTION_MS / 1000;
-        let what = format!("a drain to take the pod of {member}, for {seconds} s at the most");
+        let what = format!(
+            "a drain to evict the pod of {member}, at most {seconds} s; then the operator deletes it"
+        );
         let wait = draft.wait("Move", member, "Released", what);
         wait.since_ms = Some(since);
         wait.deadline_ms = Some(since + EVICTION_MS);
@@ -155,7 +157,7 @@ fn move_away(s: &Situation<'_>, draft: &mut Draft, member: &str) {
     draft.step(
         Rule::Drain,
         action,
-        format!("{reason}, and no drain took its pod"),
+        format!("{reason}, and no drain evicted its pod"),
     );
 }
 
@@ -165,11 +167,13 @@ fn evict(s: &Situation<'_>, draft: &mut Draft, member: &str, pod: &PodFacts, rea
     let retiring = s.description(member).and_then(|d| d.retiring_ms);
     if retiring.is_some_and(|age| age < EVICTION_MS) {
         let seconds = EVICTION_MS / 1000;
-        let what = format!("a drain to take the pod of {member}, for {seconds} s at the most");
+        let what = format!(
+            "a drain to evict the pod of {member}, at most {seconds} s; then the operator evicts it"
+        );
         draft.wait("Move", member, "Evictable", what);
         return;
     }
-    let reason = format!("{reason}, and no drain took its pod");
+    let reason = format!("{reason}, and no drain evicted its pod");
     pod_disruption_budget::let_go(s, draft, ("Move", Rule::Drain), member, &pod.uid, reason);
 }
 

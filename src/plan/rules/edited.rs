@@ -16,7 +16,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let ours = set.owner == Owner::Ours && !set.terminating;
         let stays = s.pvc(member).is_some() && !s.leaving.contains(member);
         if set.edited && current && ours && stays && !mutant!(EditsStay) {
-            let reason = "somebody edited its set; this alone restarts nothing";
+            let reason = "its StatefulSet was edited; reverting that restarts nothing";
             sets::apply(s, draft, Rule::MissingSet, member, reason);
         }
     }

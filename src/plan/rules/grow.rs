@@ -41,7 +41,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                 "ApplySet",
                 name,
                 "Terminating",
-                "an earlier pod of this name to be gone",
+                "an earlier pod of this name to terminate",
             );
             continue;
         }
@@ -63,7 +63,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let due = failure.last_ms + doubled.min(LONGEST_PAUSE_MS);
         if due > s.o.now_ms {
             let why = format!(
-                "a pause after {} failed attempt(s); the last was {}",
+                "the back-off after {} failed attempt(s) to add a member; the last: {}",
                 failure.count, failure.reason
             );
             let since = failure.last_ms;

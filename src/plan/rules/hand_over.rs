@@ -95,7 +95,7 @@ pub(super) fn said(s: &Situation<'_>, draft: &mut Draft, leaver: &Leaver<'_>) ->
             (false, Rule::Drain) => "Move",
             (false, _) => "Restart",
         };
-        let what = format!("clients to leave {member}");
+        let what = format!("clients of {member} to move to other members");
         draft.wait(action, member, "HandOver", what);
         return false;
     }
@@ -194,7 +194,7 @@ pub(super) fn settled(
         };
         if since + least > s.o.now_ms {
             let seconds = least / 1000;
-            let what = format!("{name} to have been ready for {seconds} s before {member} {does}");
+            let what = format!("{name} to be ready for {seconds} s, before {member} {does}");
             let wait = draft.wait(word, member, "Settling", what);
             wait.since_ms = Some(since);
             wait.deadline_ms = Some(since + least);

@@ -23,13 +23,13 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
         if s.bootstrapped() {
             // The cluster is formed, so its content is no longer needed.
             let text = format!(
-                "Secret {secret} holds the identity of another resource; the members of this one live and are not touched by it"
+                "Secret {secret} contains the identity of another resource; the members of this one run and are not affected"
             );
             draft.note("ForeignIdentity", text);
             return false;
         }
         let text = format!(
-            "Secret {secret} holds the identity of another resource, and nothing is formed beside it: give this cluster another name"
+            "Secret {secret} contains the identity of another resource with this name, so no cluster is bootstrapped: use another name for this cluster"
         );
         draft.stall("NameConflict", text);
         return true;
@@ -60,7 +60,7 @@ pub(super) fn identity_secret(s: &Situation<'_>, draft: &mut Draft) -> bool {
 fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     let Some((_, leader)) = s.view else {
         let text = format!(
-            "Secret {secret} is gone; it is made again from what the members say once a leader with a quorum answers"
+            "Secret {secret} is gone; it is created again once a leader with a quorum answers"
         );
         draft.note("IdentityGone", text);
         return;
@@ -75,7 +75,7 @@ fn made_again(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     draft.step(
         Rule::Bootstrap,
         action,
-        format!("Secret {secret} is gone, and a quorum of the members says who they are"),
+        format!("Secret {secret} is gone, and a quorum of the members reports the identity"),
     );
 }
 
@@ -115,7 +115,7 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     if s.hibernates() {
         draft.note(
             "IdentityGone",
-            format!("{held}: it is made again when members run"),
+            format!("{held}: it is created again when members run"),
         );
         return;
     }
@@ -123,11 +123,16 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
     let mut empty: Vec<(&str, &Description)> = Vec::new();
     for (pvc, facts) in s.our_pvcs() {
         let Some(member) = facts.member.as_deref().filter(|_| !facts.terminating) else {
-            draft.wait("Wait", "", "Terminating", format!("PVC {pvc} to be gone"));
+            draft.wait(
+                "Wait",
+                "",
+                "Terminating",
+                format!("PVC {pvc} to be deleted"),
+            );
             return;
         };
         if !s.o.sets.contains_key(member) {
-            let why = format!("{held}, and its server says what is on PVC {pvc}");
+            let why = format!("{held}, and its server reports what is on PVC {pvc}");
             sets::apply(s, draft, Rule::Bootstrap, member, why);
             return;
         }
@@ -137,20 +142,20 @@ fn without_identity_secret(s: &Situation<'_>, draft: &mut Draft, secret: &str) {
             }
             Some(said) if said.phase == Phase::Standby && said.unsigned => {
                 let what = format!(
-                    "the server of {member} to sign what it says, which version 0.1.0 does not: {held}, and only it can say whether the cluster was formed"
+                    "the server of {member} to sign its answers, which version 0.1.0 does not: {held}, and only its disk shows whether the cluster was formed"
                 );
                 draft.wait("Wait", member, "IdentityGone", what);
                 return;
             }
             Some(_) => {
                 let why =
-                    format!("{held}, and the disk of {member} is in use by nobody knows whom");
+                    format!("{held}, and the disk of {member} is in use by an unknown cluster");
                 bootstrap::data_lost(s, draft, &why);
                 return;
             }
             None => {
                 let what = format!(
-                    "the server of {member} to answer: {held}, and only it can say whether the cluster was formed"
+                    "the server of {member} to answer: {held}, and only its disk shows whether the cluster was formed"
                 );
                 draft.wait("Wait", member, "IdentityGone", what);
                 return;

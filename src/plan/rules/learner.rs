@@ -17,7 +17,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         if !seat.ours {
             draft.hold(
                 Class::Membership,
-                format!("{name} is a learner that somebody else added"),
+                format!("{name} is a learner that was not added by the operator"),
             );
             draft.note(
                 "ForeignMember",

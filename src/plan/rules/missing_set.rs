@@ -31,7 +31,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
                     "ApplySet",
                     member,
                     "Terminating",
-                    "its set to be gone, to make it again",
+                    "its StatefulSet to be deleted, to create it again",
                 );
             }
             _ => {}

@@ -38,12 +38,14 @@ fn apply(s: &Situation<'_>, draft: &mut Draft, wanted: impl Fn(ObjectKind) -> bo
         let reason = match s.o.objects.get(key) {
             None => "it is missing",
             Some(facts) if facts.terminating => {
-                let text = format!("{} {} to be gone", key.kind.as_str(), key.name);
+                let text = format!("{} {} to be deleted", key.kind.as_str(), key.name);
                 draft.wait("ApplyObject", "", "Terminating", text);
                 continue;
             }
-            Some(facts) if facts.inputs.is_none() => "it is not as it was made",
-            Some(facts) if facts.inputs.as_ref() != Some(inputs) => "what it is made from changed",
+            Some(facts) if facts.inputs.is_none() => "it was changed after it was created",
+            Some(facts) if facts.inputs.as_ref() != Some(inputs) => {
+                "what it is created from changed"
+            }
             Some(_) => continue,
         };
         draft.step(
@@ -70,7 +72,7 @@ pub(super) fn volumes(s: &Situation<'_>, draft: &mut Draft) {
             draft.step(
                 Rule::Objects,
                 action,
-                "storage.retention.whenDeleted says so",
+                "as set by storage.retention.whenDeleted",
             );
         } else if pvc.requested_bytes < wanted && pvc.state != PvcState::Retired {
             let action = Action::Object(ObjectAction::GrowPvc {

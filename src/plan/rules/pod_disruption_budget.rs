@@ -23,7 +23,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     };
     let facts = s.o.objects.get(key);
     if facts.is_some_and(|facts| facts.terminating) {
-        let text = format!("{} {} to be gone", key.kind.as_str(), key.name);
+        let text = format!("{} {} to be deleted", key.kind.as_str(), key.name);
         draft.wait("SetPDB", "", "Terminating", text);
         return;
     }
@@ -45,7 +45,9 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
     let why = match before {
         _ if facts.is_none() => "it is missing".to_owned(),
         Some(now) if now < min_available => format!("{members} vote, or may soon"),
-        Some(now) if now > min_available => format!("{members} vote, and nobody else is left"),
+        Some(now) if now > min_available => {
+            format!("{members} vote, and no pod of a removed member is left")
+        }
         _ => "disruption.policy is Budget".to_owned(),
     };
     draft.step(
@@ -96,7 +98,7 @@ pub(super) fn let_go(
     }
     match refused(s, member) {
         Some(why) => {
-            let what = format!("the PDB to let the pod of {member} go: {why}");
+            let what = format!("the PDB to allow the eviction of {member}: {why}");
             draft.hold(Class::Disruption, format!("{member} waits for {what}"));
             draft.wait(word, member, "Budget", what);
         }
@@ -112,11 +114,11 @@ pub(super) fn let_go(
 fn refused(s: &Situation<'_>, member: &str) -> Option<String> {
     let pdb = s.o.pdb.unwrap_or_default();
     let (Some(min_available), Some(available)) = (pdb.min_available, pdb.available) else {
-        return Some("Kubernetes has not counted yet who is available".to_owned());
+        return Some("the PDB's status has not been updated yet".to_owned());
     };
     let pod = s.o.pods.get(member);
     let counts = pod.is_some_and(|pod| pod.ready_since_ms.is_some() && !pod.terminating);
     let others = available.saturating_sub(u32::from(counts));
     (others < min_available)
-        .then(|| format!("of the others {others} are available, and {min_available} have to be"))
+        .then(|| format!("other members available: {others}, required: {min_available}"))
 }

@@ -88,7 +88,7 @@ fn restart(s: &Situation<'_>, draft: &mut Draft, member: &str) {
         return;
     }
     let reason = if s.updated(member) {
-        "it was told to retire, and stays"
+        "it was asked to retire, but is kept"
     } else {
         "it runs an older spec"
     };

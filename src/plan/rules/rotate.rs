@@ -60,7 +60,7 @@ pub(super) fn rule(
             let asked = facts.rotated_for.clone();
             step(
                 Rotation::Prepare { asked },
-                "four fifths of its life are over",
+                "four fifths of its lifetime have passed",
             );
         }
         None if facts.trusted.len() > 1 && patient(signer, LONGEST_MS) => {

@@ -20,7 +20,7 @@ pub(super) fn apply(
         draft.step(rule, s.apply_set(member), reason);
         return;
     }
-    let what = format!("the certificate {} to be made", lacks.join(" and "));
+    let what = format!("the certificate {} to be issued", lacks.join(" and "));
     draft.wait("ApplySet", member, "CertificateMissing", what);
 }
 

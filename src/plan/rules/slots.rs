@@ -22,7 +22,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
         let reason = match s.o.slots.get(&slot) {
             Some(facts) if facts.terminating => {
                 let service = slot_service_name(&s.cluster.name, slot);
-                let text = format!("Service {service} to be gone");
+                let text = format!("Service {service} to be deleted");
                 draft.wait("MapSlot", "", "Terminating", text);
                 continue;
             }
@@ -33,7 +33,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             Some(facts) => match holder(s, facts) {
                 Some(_) if facts.inputs.as_ref() == Some(&s.o.wanted_slot_inputs) => continue,
                 Some(member) => {
-                    let reason = "what it is made from changed";
+                    let reason = "what it is created from changed";
                     draft.step(Rule::Objects, map(s, slot, member), reason);
                     continue;
                 }

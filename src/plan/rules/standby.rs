@@ -62,7 +62,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             continue;
         }
         let state = match (s.description(name), pod) {
-            (Some(d), _) => format!("its server says that it is {:?} on a disk in use", d.phase),
+            (Some(d), _) => format!("its server reports phase {:?} on a disk in use", d.phase),
             (None, Some(pod)) => format!("{}{}", pod_in_words(pod), remedy(s, pod)),
             (None, None) => "it has no pod".to_owned(),
         };

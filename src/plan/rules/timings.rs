@@ -29,7 +29,7 @@ pub(super) fn why(s: &Situation<'_>) -> Option<String> {
         format!("heartbeats of {heartbeat_ms} ms and elections after {election_ms} ms")
     };
     Some(format!(
-        "{member} runs with {}, beside which {} would make needless elections: nobody may wait less than twice as long as between anybody's heartbeats. Nothing is changed until spec.server is corrected; go there in smaller steps",
+        "{member} runs with {}; together with {} this would cause needless elections: every election timeout must be at least twice every heartbeat interval. Nothing is changed until spec.server is corrected; change the timings in smaller steps",
         words(pod.server.timings),
         words(wanted)
     ))

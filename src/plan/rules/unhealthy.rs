@@ -18,7 +18,7 @@ pub(super) fn rule(s: &Situation<'_>, draft: &mut Draft) {
             draft.note(
                 "PVCDeleted",
                 format!(
-                    "somebody deleted PVC {}: {name} is replaced when its pod goes",
+                    "PVC {} was deleted while in use: {name} is replaced when its pod ends",
                     s.pvc_name(name)
                 ),
             );
@@ -46,7 +46,12 @@ fn treat(s: &Situation<'_>, draft: &mut Draft, name: &str, seat: &Seat<'_>) {
     match &seat.verdict {
         Verdict::Healthy => {}
         Verdict::Unknown(why) => {
-            draft.wait("Wait", name, "Unknown", format!("{name} to be seen: {why}"));
+            draft.wait(
+                "Wait",
+                name,
+                "Unknown",
+                format!("the operator to observe {name} as healthy: {why}"),
+            );
         }
         Verdict::Wait {
             why,

@@ -29,7 +29,7 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
             .filter(|p| s.o.tls.rotate.contains_key(p))
     {
         let text = format!(
-            "{} asks for another authority of the {} port, whose certificates the operator does not make",
+            "{} asks for another CA of the {} port, whose certificates the operator does not issue",
             port.rotation(),
             port.as_str()
         );
@@ -39,7 +39,7 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
     if s.hibernates() || mutant!(UnfitUsed) {
         return false;
     }
-    let held = "a certificate that the operator does not make is not fit for use";
+    let held = "a certificate that the operator does not issue is not fit for use";
     if let Some(Unfit { reason, text }) = unfit(s) {
         if reason == NOT_ISSUED {
             let text = format!("a certificate: {text}");
@@ -48,7 +48,7 @@ pub(super) fn refused(s: &Situation<'_>, draft: &mut Draft) -> bool {
         }
         draft.stall(
             reason,
-            format!("{text}. Nothing is made or restarted until then"),
+            format!("{text}. No member is created or restarted until then"),
         );
     } else if let Some((member, text)) = unproven(s) {
         draft.wait("LoadCertificate", &member, "LoadingCertificate", text);
@@ -79,13 +79,13 @@ fn out_of_time(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
     if certificate.is_over(s.o.now_ms) {
         return Some(Unfit {
             reason: "CertificateExpired",
-            text: format!("the certificate in Secret {secret} has ended: put a new one there"),
+            text: format!("the certificate in Secret {secret} has expired: replace it"),
         });
     }
     (certificate.not_before_ms > s.o.now_ms).then(|| Unfit {
         reason: "CertificateNotYetValid",
         text: format!(
-            "the certificate in Secret {secret} does not hold yet: put one there that does"
+            "the certificate in Secret {secret} is not valid yet: replace it by one that is"
         ),
     })
 }
@@ -104,7 +104,7 @@ fn nameless(s: &Situation<'_>, port: TlsPort, given: &Given) -> Option<Unfit> {
     (!missing.is_empty()).then(|| Unfit {
         reason: "NamesMissing",
         text: format!(
-            "the certificate in Secret {} lacks names by which the {} port is dialled: {listed}{more}. Put one there that has them; a wildcard for the first label counts",
+            "the certificate in Secret {} lacks names that are used to connect to the {} port: {listed}{more}. Replace it by one with these names; a wildcard for the first label is accepted",
             given.secret,
             port.as_str()
         ),
@@ -153,7 +153,7 @@ fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
         let trusts = vouched(&own.fingerprint).is_some_and(|all| knows(&security.trusted, all));
         if !trusts {
             let text = format!(
-                "{member} does not trust who signed the certificate in Secret {secret}: put the certificates of both authorities into ca.crt of Secret {trusted}, and the new tls.crt only when {member} has loaded that"
+                "{member} does not trust the issuer of the certificate in Secret {secret}: first put both CAs into ca.crt of Secret {trusted}, and the new tls.crt only after {member} has loaded that"
             );
             return Some(Unfit { reason, text });
         }
@@ -163,11 +163,11 @@ fn apart(s: &Situation<'_>, given: &Given) -> Option<Unfit> {
         let text = match vouched(&security.fingerprint) {
             Some(signers) if knows(&given.trusted, signers) => return None,
             Some(_) => format!(
-                "ca.crt of Secret {trusted} does not hold the authority that signed what {member} shows now: add it until every member shows the new certificate"
+                "ca.crt of Secret {trusted} does not contain the CA that issued {member}'s current certificate: keep it there until every member has loaded the new certificate"
             ),
             None if s.updated(member) => return None, // it is about to load this one
             None => format!(
-                "nobody can tell any more who signed what {member} shows: bring back the Secrets that it was started with, until every member has the new ones"
+                "the issuer of {member}'s current certificate is unknown: restore the previous Secrets until every member has loaded the new ones"
             ),
         };
         Some(Unfit { reason, text })

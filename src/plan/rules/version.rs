@@ -53,7 +53,7 @@ fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
         let why = follows(one, wanted)?;
         let (member, runs) = (one.member, one.text);
         Some(format!(
-            "{member} runs {runs}, and {text} cannot follow: {why}"
+            "{text} is not allowed while {member} runs {runs}: {why}"
         ))
     });
     // For hibernating members, only the last reported status is known.
@@ -72,11 +72,11 @@ fn by_name(s: &Situation<'_>, runs: &[Runs<'_>]) -> Option<String> {
         let mut why = follows(&one, wanted)?;
         if wanted < one.readable {
             why = format!(
-                "only who runs can say which version reads its disk: {slept_text} goes first"
+                "members must run to report which versions can read their disks: start them with {slept_text}, then change the version"
             );
         }
         Some(format!(
-            "the members ran {slept_text}, and {text} cannot follow: {why}"
+            "{text} is not allowed after {slept_text}, which the members ran: {why}"
         ))
     });
     refusal.map(|why| format!("{why}. Nothing is changed until spec.version is corrected"))
@@ -99,7 +99,7 @@ fn by_trial(s: &Situation<'_>, runs: &[Runs<'_>], image: &str) -> Option<String>
         .flat_map(|new| old().map(move |old| (new, old)))
         .find_map(|(new, old)| Some((new, old, follows(old, new.version)?)))?;
     Some(format!(
-        "the image {image} holds {}, as {} says, which cannot follow {} of {}: {why}. Nobody else gets it: set spec.image back",
+        "the image {image} contains version {} (reported by {}), which is not allowed after {} of {}: {why}. No other member gets it: revert spec.image",
         new.text, new.member, old.text, old.member
     ))
 }
@@ -113,14 +113,12 @@ fn follows(one: &Runs<'_>, wanted: Version) -> Option<String> {
     }
     let new_major = next == (now.0 + 1, 0);
     if now.0 != next.0 && !new_major || now.0 == next.0 && now.1.abs_diff(next.1) > 1 {
-        return Some(
-            "one minor version at a time, so that members understand each other".to_owned(),
-        );
+        return Some("change one minor version at a time".to_owned());
     }
     if wanted < one.readable {
         let (major, minor, patch, _) = one.readable;
         return Some(format!(
-            "what is on its disk is read by {major}.{minor}.{patch} and later only; the way back is a snapshot"
+            "its disk can be read only by {major}.{minor}.{patch} and later; to go back further, restore a snapshot"
         ));
     }
     None

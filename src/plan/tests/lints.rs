@@ -424,7 +424,7 @@ fn slot_points_to_one_voter_of_its_own() {
     assert_refused(&world, drop(2, "another"), "it is another Service");
     assert_eq!(refused(&world, &[drop(2, &uid)]), "");
     world.api.slots.get_mut(&2).expect("a slot").owner = crate::plan::Owner::Nobody;
-    assert_refused(&world, drop(2, &uid), "it belongs to somebody else");
+    assert_refused(&world, drop(2, &uid), "it belongs to another owner");
     for view in world.raft.members.iter_mut().filter(|m| m.name == "demo-2") {
         view.learner = true;
     }

@@ -20,7 +20,7 @@ before=$(leader demo)
 scale 3 5
 say "the leader was $before and is $(leader demo)"
 slots demo 3
-says "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'at work' 'demo-' 'nothing is to be done'
+says "$(quorate_plugin status demo -n "$ns")" 'CLUSTER ' 'running, seen' 'demo-' 'nothing is to be done'
 says "$(quorate_plugin plan demo -n "$ns")" 'nothing is to be done'
 
 # Who asks for a plan: somebody with the rights that docs/tasks/observe.md names and no others, in the name of a service

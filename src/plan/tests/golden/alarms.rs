@@ -98,7 +98,7 @@ fn undecided_hashes_replace_no_member() {
     does_nothing(&plan);
     assert!(
         plan.to_string()
-            .contains("it names nobody, because no majority"),
+            .contains("it names no member, because no majority"),
         "{plan}"
     );
 }
@@ -496,7 +496,7 @@ fn an_older_leader_is_reported() {
     does_nothing(&plan);
     assert!(
         plan.to_string()
-            .contains("the leader's version does not say what it compared"),
+            .contains("the leader's version does not report comparisons"),
         "{plan}"
     );
 }

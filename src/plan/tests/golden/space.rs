@@ -65,7 +65,7 @@ fn alarm_stays_while_its_cause_may_remain() {
     assert!(!switches_off(&old), "{old}");
     assert!(
         old.to_string()
-            .contains("demo-3 (version 0.1.0) does not say how full it is"),
+            .contains("demo-3 (version 0.1.0) does not report its usage"),
         "{old}"
     );
     let unsigned = alarmed(&|world| {

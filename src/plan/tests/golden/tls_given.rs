@@ -115,7 +115,7 @@ fn issued_by_cert_manager() {
     let given = world.api.tls.given.get_mut(&TlsPort::Peer).expect("given");
     let failed = Unfit {
         reason: "IssueFailed",
-        text: "cert-manager could not have Certificate demo-peer-certificate signed, and tries again later: Failed: the issuer denied it".into(),
+        text: "cert-manager could not issue Certificate demo-peer-certificate and will retry: Failed: the issuer denied it".into(),
     };
     let waits = given.unfit.replace(failed);
     script.look("It was refused", &world);
