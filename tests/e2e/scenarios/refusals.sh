@@ -20,15 +20,19 @@ for right in "create pods" "create pods --subresource=exec" "get pods --subresou
 done
 equal "the operator may write its Lease" yes "$(may update leases.coordination.k8s.io/quorate-operator -n quorate-system)"
 equal "the operator may write another Lease" no "$(may update leases.coordination.k8s.io/other -n quorate-system)"
-# nobody is answered whom the API server does not know; the probes are everybody's
+# metrics and plans are only for tokens that the API server knows; the probes are for everybody
 asked_by_strangers() {
-  local message proxy
+  local message proxy token
   proxy=/api/v1/namespaces/quorate-system/pods/$(operator_pod):8080/proxy
-  if message=$(kubectl get --raw "$proxy/metrics" 2>&1); then die "the operator's metrics are open: $(head -1 <<<"$message")"; fi
+  if message=$(kubectl get --raw "$proxy/metrics" 2>&1); then die "the operator's metrics need no token: $(head -1 <<<"$message")"; fi
+  grep -q 'asked for the client to provide credentials' <<<"$message" || die "the metrics were refused for another reason: $message"
   kubectl get --raw "$proxy/livez" >/dev/null
-  message=$(resource demo '{replicas: 3}' | kubectl create --dry-run=client -o json -f - | jq -c '{token: "made-up", cluster: (. + {metadata: (.metadata + {namespace: "kube-system"})})}' |
-    kubectl create --raw "$proxy/forecast" -f -)
-  grep -q 'token is none that the API server knows' <<<"$message" || die "a stranger was told what would be done: $message"
+  for token in made-up ''; do
+    message=$(resource demo '{replicas: 3}' | kubectl create --dry-run=client -o json -f - |
+      jq -c --arg token "$token" '{token: $token, cluster: (. + {metadata: (.metadata + {namespace: "kube-system"})})}' |
+      kubectl create --raw "$proxy/forecast" -f -)
+    grep -q '"refused".*token is none that the API server knows' <<<"$message" || die "the token \"$token\" was shown a plan: $message"
+  done
 }
 with_operator asked_by_strangers
 say "the operator has the rights that it uses, and tells nothing to whom the API server does not know"
