@@ -1,4 +1,4 @@
-//! When leases end, what is noted of them, and what a renewal waits for.
+//! When leases expire, when their TTL is checkpointed, and when a renewal has to wait.
 
 use super::*;
 
