@@ -247,7 +247,7 @@ pub enum ProposalError {
     #[error("this server is not a member of the cluster")]
     NotAMember,
     /// It was cancelled while it still waited at the member that received it, and is in no log.
-    #[error("withdrawn: {}", if *.leaderless { "nobody led" } else { "the leader did not take it" })]
+    #[error("withdrawn: {}", if *.leaderless { "no leader was known" } else { "the leader did not take it" })]
     Withdrawn {
         /// No leader was known at that time; etcd: `no leader`.
         leaderless: bool,
