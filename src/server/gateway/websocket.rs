@@ -183,7 +183,7 @@ async fn converse<A, F>(
     };
     let needed = || async {
         match &seat {
-            Some(seat) => seat.told().await,
+            Some(seat) => seat.asked_to_leave().await,
             None => std::future::pending().await,
         }
     };

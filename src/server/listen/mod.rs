@@ -429,7 +429,7 @@ async fn connection(
 /// nothing new: what is under way is answered, unless that takes long, or so many are on their way out
 /// that newcomers would have to wait for this one.
 pub(in crate::server) async fn gone(seat: &Seat) {
-    if seat.told().await == Leave::AtOnce {
+    if seat.asked_to_leave().await == Leave::AtOnce {
         return;
     }
     // What takes longer is cut off.

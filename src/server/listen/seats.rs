@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::server::core::told::Told;
+use crate::server::core::latch::Latch;
 use crate::server::scheduling::hosts::Host;
 
 /// How long a newcomer waits for the seat of whoever was told to go.
@@ -118,7 +118,7 @@ pub(crate) struct Seat {
     /// Milliseconds since the start when it was last in use.
     last_ms: AtomicU64,
     /// It has to go.
-    go: Told,
+    go: Latch,
     goaway: AtomicBool,
     /// Called when no request is under way any more, of those that were told to go.
     idle: Notify,
@@ -192,7 +192,7 @@ impl Seats {
             let freed = self.freed.notified();
             match self.take(from) {
                 Took::Seat(occupied) => return Some(occupied),
-                Took::Told => {
+                Took::Asked => {
                     if timeout(PATIENCE, freed).await.is_err() {
                         // Whoever comes next does not wait for the same ones.
                         self.lock().going = 0;
@@ -213,7 +213,7 @@ impl Seats {
             // There is one for each newcomer: whoever is woken because somebody else left, and finds
             // that seat taken, has nobody else go.
             if taken.going >= taken.coming {
-                return Took::Told;
+                return Took::Asked;
             }
             let number = match self.choose(&mut taken, from) {
                 Choice::Goes(number) => number,
@@ -231,10 +231,10 @@ impl Seats {
                 taken.seats.remove(&number);
             }
             seat.goaway.store(goaway, Relaxed);
-            seat.go.tell();
+            seat.go.set();
             if !goaway {
                 taken.going += 1;
-                return Took::Told;
+                return Took::Asked;
             }
         }
         let number = taken.next;
@@ -244,7 +244,7 @@ impl Seats {
             calls: AtomicU32::new(0),
             carried: AtomicBool::new(false),
             last_ms: AtomicU64::new(self.now_ms()),
-            go: Told::default(),
+            go: Latch::default(),
             goaway: AtomicBool::new(false),
             idle: Notify::new(),
         });
@@ -275,7 +275,7 @@ impl Seats {
                 let fits = taken.seats.get(&chosen.number).is_some_and(|seat| {
                     let idle = seat.calls.load(Relaxed) == 0
                         && seat.carried.load(Relaxed) == chosen.carried;
-                    (idle || chosen.busy.is_some()) && !seat.go.is_told()
+                    (idle || chosen.busy.is_some()) && !seat.go.is_set()
                 });
                 // Its own share is used up; the newcomer of another host may still come.
                 let own = chosen.busy.is_some() && chosen.busy == from;
@@ -294,7 +294,7 @@ impl Seats {
 
     /// Those to go next, in order.
     fn look(&self, seats: &BTreeMap<u64, Arc<Seat>>) -> VecDeque<Chosen> {
-        let still = || seats.iter().filter(|(_, seat)| !seat.go.is_told());
+        let still = || seats.iter().filter(|(_, seat)| !seat.go.is_set());
         let mut idle: Vec<(bool, u64, u64)> = still()
             .filter(|(_, seat)| seat.calls.load(Relaxed) == 0)
             .map(|(number, seat)| {
@@ -339,7 +339,7 @@ impl Seats {
     fn release(&self, number: u64, seat: &Seat) {
         let mut taken = self.lock();
         if taken.seats.remove(&number).is_some() {
-            if seat.go.is_told() {
+            if seat.go.is_set() {
                 taken.going = taken.going.saturating_sub(1);
             }
             drop(taken);
@@ -370,7 +370,7 @@ enum Choice {
 enum Took {
     Seat(Occupied),
     /// Somebody was told to go.
-    Told,
+    Asked,
     /// There may be somebody to tell after this time.
     Later(Duration),
     Nothing,
@@ -459,8 +459,8 @@ impl Handle {
     }
 
     /// Waits until the connection has to go.
-    pub(crate) async fn told(&self) -> Leave {
-        self.seat.go.told().await;
+    pub(crate) async fn asked_to_leave(&self) -> Leave {
+        self.seat.go.wait().await;
         match self.seat.goaway.load(Relaxed) {
             true => Leave::WithFarewell,
             false => Leave::AtOnce,
@@ -473,7 +473,7 @@ impl Drop for Call {
         self.seats.calls.fetch_sub(1, Relaxed);
         self.seat.last_ms.store(self.seats.now_ms(), Relaxed);
         let last = self.seat.calls.fetch_sub(1, Relaxed) == 1;
-        if last && self.seat.go.is_told() {
+        if last && self.seat.go.is_set() {
             self.seat.idle.notify_waiters();
         }
     }

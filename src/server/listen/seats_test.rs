@@ -24,8 +24,8 @@ async fn admit(
             return admitted;
         }
         for seat in &mut *held {
-            let told = seat.as_ref().is_some_and(|seat| seat.seat.go.is_told());
-            if told {
+            let asked = seat.as_ref().is_some_and(|seat| seat.seat.go.is_set());
+            if asked {
                 *seat = None;
             }
         }
@@ -88,7 +88,7 @@ async fn longest_idle_connection_is_closed_first() {
     let first = held[0].as_ref().expect("a seat").handle();
     // Nobody has to be gone: there is time to tell it.
     assert!(seats.admit(from("10.0.0.2")).await.is_some());
-    assert_eq!(first.told().await, Leave::WithFarewell);
+    assert_eq!(first.asked_to_leave().await, Leave::WithFarewell);
     drop(held);
     assert_eq!((seats.taken(), seats.calls()), (0, 0));
     assert_eq!(seats.leaving.load(Relaxed), 0);
@@ -143,7 +143,7 @@ async fn one_goes_for_each_newcomer() {
     drop(one);
     assert!(second.await.is_some());
     assert_eq!(seats.evicted.load(Relaxed), 2);
-    assert!(!first.seat.go.is_told());
+    assert!(!first.seat.go.is_set());
 }
 
 #[tokio::test]

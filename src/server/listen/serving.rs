@@ -106,7 +106,7 @@ where
             connection.await
         }
         // Whoever needs the seat waits no longer than a goaway takes.
-        _ = seat.told() => {
+        _ = seat.asked_to_leave() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

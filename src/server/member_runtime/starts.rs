@@ -15,7 +15,7 @@ use crate::server::core::disk_stop;
 use crate::server::link::accept::Linked;
 use crate::server::link::dial::DialError;
 use crate::server::link::hello::{Refusal, Reply, Verdict};
-use crate::server::link::outbound::{Listener, SILENCE, says};
+use crate::server::link::outbound::{Listener, SILENCE, refusal_of};
 use crate::server::process::exit::Stop;
 
 /// Whether a peer that was heard then is there.
@@ -162,7 +162,7 @@ impl MemberRuntime {
         else {
             return Err(identity_stop(error.to_string()));
         };
-        match says(&self.known(), peer, Refusal::Copy, error) {
+        match refusal_of(&self.known(), peer, Refusal::Copy, error) {
             Some(reason) if self.is_condemned(others, peer, reason) => {
                 Err(self.condemn(reason.to_owned()))
             }
