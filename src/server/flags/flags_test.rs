@@ -170,7 +170,7 @@ fn a_file_of_settings_stands_alone() {
     assert_eq!(file(&["--config-file=f"], &both), expected("f"));
     let version = parse(&["--config-file=f", "--version"], &[]).expect("valid");
     assert!(version.bool("version"));
-    // What is no flag at all is refused all the same.
+    // An unknown flag is refused nevertheless.
     assert!(parse(&["--config-file=f", "--nmae=a"], &[]).is_err());
 }
 
