@@ -4,19 +4,19 @@
 //! | folder | what it is for |
 //! |---|---|
 //! | `process` | start and end of the server as a process, its log and its exit codes |
-//!  `flags` | etcd's flags, environment and configuration file, validated and converted to one `Config` |
+//! | `flags` | etcd's flags, environment and configuration file, validated and converted to one `Config` |
 //! | `core` | the threads of a member and the handle that services use |
 //! | `member_runtime` | the server among its peers: its identity, joining, checkpoints |
 //! | `link` | framed messages between members on the peer port |
 //! | `listen` | sockets of the client port and of the metrics port, connections and bodies |
-//!  `scheduling` | fair shares of the threads that serve clients |
+//! | `scheduling` | fair shares of the threads that serve clients |
 //! | `tls` | certificates of both ports |
-//!  `auth` | how clients authenticate |
-//!  `etcd` | etcd's client API, one file per service |
+//! | `auth` | how clients authenticate |
+//! | `etcd` | etcd's client API, one file per service |
 //! | `gateway` | the same as JSON over HTTP |
 //! | `http`, `metrics` | probes, `/version`, `/metrics` |
 //! | `operator_api` | `quorate.v1` between the operator and members |
-//!  `maintenance` | compaction and comparison in the background: the decisions |
+//! | `maintenance` | compaction and comparison in the background: the decisions |
 
 mod auth;
 mod core;

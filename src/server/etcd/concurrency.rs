@@ -3,7 +3,6 @@
 //!
 //! Every request goes through the KV and Lease services with the caller's own metadata, so that the
 //! caller's permissions apply. Never holds state of its own.
-//! what is forbidden to the caller stays forbidden. Never holds state of its own.
 
 use std::sync::Arc;
 

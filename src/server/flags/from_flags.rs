@@ -282,7 +282,7 @@ fn advertised_to_clients(
         }
         // etcd requires this only of flags.
         warnings.push(format!(
-            "advertise-client-urls is not in the file: clients are told {}, which may not be where they find this member",
+            "advertise-client-urls is not in the file: clients learn {}, which may not be the address of this member",
             flags.text("advertise-client-urls")
         ));
     }

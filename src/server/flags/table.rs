@@ -137,7 +137,7 @@ pub const FLAGS: &[Flag] = &[
     flag("initial-advertise-peer-urls", Clustering, Text, "http://localhost:2380", Effect, "Peer URLs of this member as the others see them."),
     flag("initial-cluster", Clustering, Text, "", Effect, "name=URL of every first member, comma-separated; this member alone if not given."),
     flag("initial-cluster-state", Clustering, Choice(&["new", "existing"]), "new", Effect, "'new' to found a cluster, 'existing' to join one that has added this member."),
-    flag("initial-cluster-token", Clustering, Text, "etcd-cluster", Effect, "Part of the cluster's identity: tells apart clusters with the same URLs."),
+    flag("initial-cluster-token", Clustering, Text, "etcd-cluster", Effect, "Part of the cluster's identity: distinguishes clusters with the same URLs."),
     flag("advertise-client-urls", Clustering, Text, "http://localhost:2379", Effect, "Client URLs of this member as clients see them."),
     flag("discovery", Clustering, Text, "", Refused(DISCOVERY), "Address of a v2 discovery service."),
     flag("discovery-token", Clustering, Text, "", Refused(DISCOVERY), "Token of a v3 discovery."),
@@ -163,12 +163,12 @@ pub const FLAGS: &[Flag] = &[
     flag("v2-deprecation", Clustering, Text, "write-only", Accepted("there is no v2 store"), "Phase of the v2 store's end."),
 
     flag("await-membership", Operator, Bool, "false", Effect, "An empty disk waits as a standby: it founds a cluster by an explicit call only and else joins once it has been added."),
-    flag("join-from", Operator, Text, "", Effect, "Comma-separated host:port, resolved anew at each try, whose members know the cluster; needs --await-membership."),
+    flag("join-from", Operator, Text, "", Effect, "Comma-separated host:port, resolved again at each try, whose members know the cluster; needs --await-membership."),
     flag("operator-secret-file", Operator, Text, "", Effect, "File with the key that authorises membership calls on the peer port; without it they are refused."),
     flag("cluster-uid", Operator, Text, "", Effect, "UID of the cluster's resource; a disk of another one is refused."),
     flag("pod-uid", Operator, Text, "", Effect, "UID of this pod, shown in the member's description."),
     flag("expected-hostname", Operator, Text, "", Effect, "Refuse to start under another hostname: two pods must never share a disk."),
-    flag("termination-message-file", Operator, Text, "", Effect, "File for one JSON line that says why the server stopped."),
+    flag("termination-message-file", Operator, Text, "", Effect, "File for one JSON line with the reason why the server stopped."),
 
     flag("cert-file", Security, Text, "", Effect, "Certificate chain of the client port, PEM."),
     flag("key-file", Security, Text, "", Effect, "Key of --cert-file, PEM."),

@@ -243,7 +243,7 @@ impl Dialler {
             Error::new(
                 ErrorKind::UnexpectedEof,
                 "the other side closed without an answer: is it a peer port of Quorate, and does it \
-                 speak TLS as the URL says?",
+                 use TLS as the URL does?",
             )
         })?;
         match reply.refusal() {

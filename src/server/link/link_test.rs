@@ -336,7 +336,7 @@ async fn only_the_dialled_peer_reports_a_removal() {
 /// Found by half an hour of faults with five members: a member that followed well was removed, and
 /// its leader stopped sending to it before it could send that the removal is committed. The
 /// member's own links were open, no member answered on them, and it campaigned for ever: a removal
-/// is only reported to a member that dials anew.
+/// is only reported to a member that dials again.
 #[tokio::test]
 async fn linked_member_learns_of_its_removal() {
     let (one, mut received, _r1) = member(1);

@@ -449,7 +449,7 @@ async fn talk(
     tokio::select! {
         () = until(&mut serve.draining) => return Ok(()),
         first = timeout(serve.handshake, stream.readable()) => {
-            first.map_err(|_| "nothing was said in time")??;
+            first.map_err(|_| "no data was received in time")??;
         }
     }
     let connection = Connection {
@@ -472,7 +472,7 @@ async fn talk(
     };
     let mut first = [0];
     let read = timeout(serve.handshake, stream.read_exact(&mut first));
-    read.await.map_err(|_| "nothing was said in time")??;
+    read.await.map_err(|_| "no data was received in time")??;
     let stream = Prefixed::new(&first, stream);
     if first[0] == TLS_HANDSHAKE {
         return secured(stream, &tls, connection, serve).await;

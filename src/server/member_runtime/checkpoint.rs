@@ -84,7 +84,7 @@ pub(super) async fn send(
             tracing::info!(to = %format!("{to:x}"), index, chunks, "the checkpoint arrived");
             Ok(())
         }
-        Some(done) => Err(Error::other(format!("it says: {}", done.error)).into()),
+        Some(done) => Err(Error::other(format!("the receiver reports: {}", done.error)).into()),
         None => Err(Error::from(ErrorKind::UnexpectedEof).into()),
     }
 }

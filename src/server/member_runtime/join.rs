@@ -144,7 +144,7 @@ impl MemberRuntime {
         if before != (0, 0) && before != (who.cluster_id, who.member_id) {
             return Err(identity_stop(format!(
                 "cluster ID mismatch: the data directory began as member {:x} of cluster {:x} and \
-                 the flags say member {:x} of cluster {:x}; start it with the flags of before, or \
+                 the flags describe member {:x} of cluster {:x}; start it with the flags of before, or \
                  with an empty data directory if no other member has met it",
                 before.1, before.0, who.member_id, who.cluster_id
             )));

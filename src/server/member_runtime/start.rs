@@ -330,7 +330,7 @@ fn check_identity(identity: &Identity, config: &Config, path: &str) -> Result<()
         && identity.cluster_uid != *uid
     {
         return Err(identity_stop(format!(
-            "the data directory {path} belongs to the cluster with UID {}, and --cluster-uid says \
+            "the data directory {path} belongs to the cluster with UID {}, and --cluster-uid is \
              {uid}; start it with its own cluster's flags, or give an empty directory",
             identity.cluster_uid
         )));

@@ -28,7 +28,7 @@ use crate::server::process::clock;
 
 /// Largest answer, in bytes.
 const ANSWER_LIMIT: usize = 4 << 20;
-/// Calls by which a member of 0.1.0 proves that it can tell valid proofs from invalid ones: a
+/// Calls by which a member of 0.1.0 proves that it can distinguish valid proofs from invalid ones: a
 /// server without the key guesses all of them right once in four thousand million times.
 const ROUNDS: usize = 32;
 /// Characters of an unsigned refusal that are shown.
@@ -203,7 +203,7 @@ where
                 Ok(old)
             }
             None => Err(tonic::Status::unauthenticated(
-                "it does not tell right proofs from wrong ones in the form of version 0.1.0 either: \
+                "it does not distinguish valid proofs from invalid ones in the form of 0.1.0 either: \
                  it has another key than this cluster's operator, or none",
             )
             .into()),

@@ -82,7 +82,8 @@ impl<W: Write + AsFd> State<W> {
         }
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
-            let text = format!("{left_out} lines of the log were left out: nobody has read them");
+            let text =
+                format!("{left_out} lines of the log were left out: the output was not read");
             head += &match self.json {
                 true => format!("{{\"level\":\"warn\",\"msg\":\"{text}\"}}\n"),
                 false => format!("WARN {text}\n"),
@@ -114,7 +115,7 @@ impl<W: Write + AsFd> Write for Pipe<W> {
 }
 
 /// Whether a write of [`ROOM`] bytes does not block. Files and terminals always count as writable;
-/// if the kernel cannot tell, the write is tried.
+/// if the kernel does not know, the write is tried.
 #[expect(
     unsafe_code,
     reason = "poll has no safe wrapper in the standard library"

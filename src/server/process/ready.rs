@@ -14,7 +14,9 @@ pub(in crate::server) async fn announce(services: Services) {
     }
     // A reader of the line may query the health at once.
     if !services.proven().await {
-        tracing::warn!("no read was answered yet: there may be no leader, and the health says so");
+        tracing::warn!(
+            "no read was answered yet: there may be no leader, and the health checks fail"
+        );
     }
     tracing::info!("ready to serve client requests");
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")

@@ -58,7 +58,7 @@ fn make(files: &TlsFiles, hosts: Vec<String>, years: u32) -> Result<(), String> 
         (false, false) => {}
         _ => {
             return Err(format!(
-                "{} and {} belong together and one is missing: remove the other, and both are made anew",
+                "{} and {} belong together and one is missing: remove the other, and both are created again",
                 files.certificate.display(),
                 files.key.display()
             ));
