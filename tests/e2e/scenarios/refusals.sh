@@ -7,7 +7,7 @@ refused() { # refused WHAT MESSAGE-PART: the resource on standard input must be 
   say "refused: $1: $(tail -1 <<<"$message")"
 }
 resource() { printf 'apiVersion: quorate.dev/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %s}\nspec: %s\n' "$1" "$2"; }
-# what the operator may do, and what not: asked of the API server's own authorizer
+# the operator's permissions, checked by the API server's own authorizer
 may() { kubectl auth can-i "$@" --as=system:serviceaccount:quorate-system:quorate 2>/dev/null || true; }
 for right in "create statefulsets.apps" "delete pods" "create pods --subresource=eviction" "patch etcdclusters.quorate.dev --subresource=status" "list nodes" "create tokenreviews.authentication.k8s.io"; do
   # shellcheck disable=SC2086
@@ -20,7 +20,7 @@ for right in "create pods" "create pods --subresource=exec" "get pods --subresou
 done
 equal "the operator may write its Lease" yes "$(may update leases.coordination.k8s.io/quorate-operator -n quorate-system)"
 equal "the operator may write another Lease" no "$(may update leases.coordination.k8s.io/other -n quorate-system)"
-# nobody is answered whom the API server does not know; the probes are everybody's
+# callers that the API server does not know are refused; the probes are open to all
 asked_by_strangers() {
   local message proxy
   proxy=/api/v1/namespaces/quorate-system/pods/$(operator_pod):8080/proxy
@@ -28,11 +28,11 @@ asked_by_strangers() {
   kubectl get --raw "$proxy/livez" >/dev/null
   message=$(resource demo '{replicas: 3}' | kubectl create --dry-run=client -o json -f - | jq -c '{token: "made-up", cluster: (. + {metadata: (.metadata + {namespace: "kube-system"})})}' |
     kubectl create --raw "$proxy/forecast" -f -)
-  grep -q 'token is none that the API server knows' <<<"$message" || die "a stranger was told what would be done: $message"
+  grep -q 'token is none that the API server knows' <<<"$message" || die "an unknown caller got the plan: $message"
 }
 with_operator asked_by_strangers
 say "the operator has the rights that it uses, and tells nothing to whom the API server does not know"
-operator_kill # what is invalid is refused by the definition itself, with no operator there
+operator_kill # the CRD itself refuses invalid resources, without an operator
 resource demo '{replicas: 10}' | refused "too many replicas" 'replicas'
 resource demo '{replicas: -1}' | refused "a negative size" 'replicas'
 resource demo '{replicas: 3, storage: {size: 1Gi}, colour: blue}' | refused "an unknown field" 'unknown field.*colour'
