@@ -2,10 +2,10 @@
 """Draws the images of the README from committed data: the transcript of `make demo`, and the data in docs/data.
 
     tests/docs/images.py            writes docs/images/*.svg
-    tests/docs/images.py --check    fails where an image is not what its data make, or a table is not its data
+    tests/docs/images.py --check    fails if an image or a table differs from its data
 
-It measures nothing and knows no figure. Each image is readable in the light and the dark theme, is drawn with text
-of the system's fonts, and shows its end where nothing moves.
+It measures nothing and contains no figures. Each image is readable in the light and the dark theme, uses the
+system's fonts, and shows its last frame where animations are disabled.
 """
 
 import csv
