@@ -77,7 +77,7 @@ mod tests {
     /// In a cluster of two, one report of the other member, possibly the one that was rolled back
     /// itself, had a disk written off for good.
     #[test]
-    fn one_voice_condemns_no_disk() {
+    fn one_report_condemns_no_disk() {
         let condemned = |others: &[MemberId], reported: &[MemberId]| {
             let mut copied = PeerReports::default();
             for id in reported {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voice_counts_once_and_can_be_taken_back() {
+    fn a_report_counts_once_and_can_be_withdrawn() {
         let others = [1, 2].into();
         let mut removal_reports = PeerReports::default();
         assert!(removal_reports.add(1) && !removal_reports.add(1));

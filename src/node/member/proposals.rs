@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_given_back() {
+    fn waiting_proposals_are_bounded() {
         let mut proposals = Proposals::new(1, 2000);
         let data = || Payload::Data(Bytes::from(vec![0; 500]));
         assert!(proposals.take_in(0, request(1, 1), data()));

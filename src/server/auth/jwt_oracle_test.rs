@@ -136,7 +136,7 @@ fn claims() -> Claims {
 }
 
 #[test]
-fn one_method_of_etcds_is_missing_in_jsonwebtoken() {
+fn jsonwebtoken_lacks_one_method_of_etcds() {
     let missing = METHODS
         .iter()
         .filter(|one| one.parse::<Algorithm>().is_err());

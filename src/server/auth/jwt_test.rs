@@ -72,7 +72,7 @@ impl Files {
 }
 
 #[test]
-fn what_one_member_signs_every_member_knows() {
+fn every_member_accepts_the_others_tokens() {
     for method in METHODS {
         let files = Files::new(method);
         let signer = files.open(method, true, false).expect(method);

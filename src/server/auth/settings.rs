@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn impossible_settings_are_refused() {
         for (text, word) in [
             ("paseto", "simple, or jwt"),
             ("jwt", "RS256"),

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_message_can_hold_is_refused() {
+    fn responses_above_the_message_limit_fail() {
         let whole = (etcd::RangeResponse::default(), 1 << 33);
         let refused = answer(true, Response::new(whole)).expect_err("too long");
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);

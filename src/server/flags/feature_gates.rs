@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gate_is_refused_in_etcds_words() {
+    fn unknown_gates_get_etcds_error() {
         let refusal = |text| on(text).expect_err("refused");
         assert!(refusal("Foo=true").starts_with("unrecognized feature gate: Foo"));
         assert!(refusal("LeaseCheckpoint").starts_with("missing bool value for LeaseCheckpoint"));

@@ -144,7 +144,7 @@ fn each_refusal_names_the_flag_and_the_remedy() {
 }
 
 #[test]
-fn asking_for_what_is_the_case_is_never_refused() {
+fn present_behaviour_is_never_refused() {
     for flag in FLAGS.iter().filter(|flag| flag.group != Group::Removed) {
         let argument = format!("--{}={}", flag.name, flag.default);
         let flags = parse(&[&argument], &[]).expect(&argument);

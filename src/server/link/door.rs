@@ -205,7 +205,7 @@ mod tests {
     /// There was no limit: an unknown host's connections could use up all file descriptors, and
     /// then no member could connect.
     #[test]
-    fn a_stranger_takes_no_place_but_its_own() {
+    fn unknown_host_displaces_only_its_own() {
         let door = Arc::new(Door::default());
         let quiet = door.enter(address(1));
         let member = door.enter(address(2));

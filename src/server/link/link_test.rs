@@ -390,7 +390,7 @@ async fn another_disk_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_answers_must_be_the_one_meant() {
+async fn only_the_dialled_member_is_accepted() {
     let (one, _i1, _r1) = member(1);
     let (two, _i2, _r2) = member(2);
     let seen = Seen {

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_waits_and_a_new_leader_goes_on() {
+    fn new_leader_continues_compactions() {
         let mode = AutoCompaction::Periodic(minutes(60));
         assert!(run(mode, 40, |_| false).is_empty());
         let compacted = run(mode, 21, |minute| minute >= 90);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_tried_again_at_the_next_look() {
+    fn failed_compaction_is_retried() {
         let mut compactor = Compactor::new(AutoCompaction::Periodic(minutes(60)), Duration::ZERO);
         (0..10).for_each(|look| compactor.look(look + 1));
         assert_eq!(compactor.due(minutes(60), 11, true), Some(1));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_compared_is_passed_over() {
+    fn incomparable_members_are_passed_over() {
         let mut compacted = answer(2, 1);
         compacted.hash = compacted.hash.map(|hash| Hashed {
             compacted: 6,

@@ -113,7 +113,7 @@ fn starts(nonces: &[u64]) -> disk::Lineage {
 /// replies where it is dialled: otherwise one hello with an invented start would have the member
 /// refused for good.
 #[test]
-fn a_stranger_has_no_member_taken_for_a_copy() {
+fn forged_starts_condemn_no_member() {
     let folder = tempfile::tempdir().expect("folder");
     let (guard, other) = forming(folder.path());
     let local = guard.local();

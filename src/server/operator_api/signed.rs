@@ -158,7 +158,7 @@ where
             return self.describe(&call).await;
         }
         if self.only.is_none() && self.signer().is_none() {
-            let described = self.describe(&call.asks_who_is_there()?).await?;
+            let described = self.describe(&call.describe_call()?).await?;
             if described.status().code() != Code::Ok {
                 return Ok(described);
             }
@@ -291,7 +291,7 @@ where
 
 impl Unsigned {
     /// A describe call, to learn which server would answer this one.
-    fn asks_who_is_there(&self) -> Result<Unsigned, StdError> {
+    fn describe_call(&self) -> Result<Unsigned, StdError> {
         let mut parts = self.parts.clone();
         let mut uri = parts.uri.into_parts();
         uri.path_and_query = Some(http::uri::PathAndQuery::from_static(DESCRIBE));

@@ -182,7 +182,7 @@ async fn an_act_is_for_the_start_that_was_described() {
 /// Any pod with the right labels was believed: its answers decided which member is removed and
 /// which volume is deleted. A server without the key may answer all calls, none, or any.
 #[tokio::test]
-async fn whoever_has_no_key_is_not_believed() {
+async fn servers_without_the_key_are_rejected() {
     let member = Member::new("one");
     let refusal = || tonic::Status::unauthenticated("no").into_http();
     let all = {

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_go_round_by_who_asks() {
+    async fn turns_alternate_between_callers() {
         let aside = Aside::new("test", 1, 10, PATIENCE);
         let place = aside.place(host(1)).await.expect("free");
         let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place(host(1)))).collect();
@@ -369,7 +369,7 @@ mod tests {
     /// Every call could request a hash or a comparison of passwords, and all of them waited: a
     /// legitimate request waited behind a thousand others.
     #[tokio::test]
-    async fn who_has_most_in_the_line_is_refused() {
+    async fn host_with_most_waiting_is_refused() {
         let aside = Aside::new("test", 1, 4, PATIENCE);
         let place = aside.place(host(1)).await.expect("free");
         let mut crowd: Vec<_> = (0..4).map(|_| Box::pin(aside.place(host(1)))).collect();
@@ -441,7 +441,7 @@ mod tests {
     /// Dropped callers were removed once per sixteenth of the line: until then new callers of the
     /// host with most of the places were refused although these places were unused.
     #[tokio::test]
-    async fn whoever_goes_away_makes_room_at_once() {
+    async fn dropped_callers_make_room_at_once() {
         let aside = Aside::new("test", 1, 100, PATIENCE);
         let place = aside.place(host(1)).await.expect("free");
         let wait = |name: &str| {

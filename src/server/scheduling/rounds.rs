@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_is_not_called() {
+    fn dropped_waiter_is_not_called() {
         let (mut rounds, now) = (Rounds::default(), Instant::now());
         steps(&mut rounds, &mut [of(2)], now);
         let mut tasks: Vec<Place> = (0..20).map(|_| of(1)).collect();
@@ -357,7 +357,7 @@ mod tests {
     /// Tasks that waited when the other host became idle waited for ever, behind those that did not
     /// wait.
     #[test]
-    fn waiter_goes_on_once_its_host_is_alone() {
+    fn waiter_continues_once_its_host_is_alone() {
         let (mut rounds, mut now) = (Rounds::default(), Instant::now());
         let mut many: Vec<Place> = (0..1000).map(|_| of(1)).collect();
         steps(&mut rounds, &mut [of(2)], now);

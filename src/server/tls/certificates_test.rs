@@ -86,7 +86,7 @@ fn beginning_at(time: &[u8]) -> Option<Certificate> {
 }
 
 #[test]
-fn what_is_no_time_is_no_certificate() {
+fn invalid_time_is_no_certificate() {
     let read = beginning_at(b"\x17\x0d991231235959Z").expect("a time");
     let before = at("1999-12-31T23:59:59Z").as_millisecond();
     assert_eq!(read.not_before_ms, before);
@@ -155,7 +155,7 @@ fn stored_authority_keeps_signing() {
 }
 
 #[test]
-fn what_is_cut_or_damaged_is_no_certificate() {
+fn damaged_der_is_no_certificate() {
     let issued = leaf(&authority("ca"), Purpose::Member);
     let whole = Certificate::first(&issued.certificate).expect("read").der;
     for end in 0..whole.len() {
