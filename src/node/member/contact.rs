@@ -168,7 +168,7 @@ impl Contacts {
     }
 
     /// The commit index one election timeout ago; under a younger leader the present one, so that a
-    /// member needs the whole log.
+    /// member needs everything that is committed.
     fn commit_before(&self, now: u64, spans: Spans, commit: Index) -> Index {
         match self.commits.front() {
             Some((at, before)) if at + spans.election <= now => *before,

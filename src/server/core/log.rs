@@ -38,7 +38,7 @@ pub(super) struct Writer {
     pub(super) asked: Option<Instant>,
 }
 
-/// After this volume had no room for the next segment, the interval until the next attempt.
+/// Interval until the next attempt after the volume had no room for the next segment.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Writer {

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// receives it sends its next request elsewhere. While so many are closing, further ones are cut
 /// off.
 pub(crate) const LEAST_GOAWAYS: u64 = 16;
-/// A port with many seats has more: one per this many seats, at most this many.
+/// A port with many seats has more: one per this many seats, at most [`MOST_FAREWELLS`].
 const SEATS_A_FAREWELL: u64 = 16;
 const MOST_FAREWELLS: u64 = 1024;
 /// A search for connections to close takes time in proportion to the number of seats, and a flood
