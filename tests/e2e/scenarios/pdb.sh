@@ -18,7 +18,7 @@ pdbs() { kubectl -n "$ns" get pdb -o name | wc -l; }
 work=${QUORATE_E2E_DIR:-/tmp/quorate-e2e}
 mkdir -p "$work"
 watch_all() {
-  local said
+  local kept
   while :; do
     kept=$(keeps) && echo "$kept" >>"$work/pdb-says" || true
     kubectl -n "$ns" get pods -l $labels -o json |
